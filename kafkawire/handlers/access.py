@@ -129,6 +129,14 @@ ACCESS: dict[int, ApiAccess] = {
     33: ApiAccess(items=(("ALTER_CONFIGS topic, group, or cluster (others)", "29, 30, 31"),)),
     35: ApiAccess(items=(("DESCRIBE cluster", "no results, 31 from v3 on"),)),
     37: ApiAccess(items=(("ALTER topic", "29"),)),
+    38: ApiAccess(items=(("CREATE_TOKENS user, for another owner", "65 for the whole request"),)),
+    39: ApiAccess(),
+    40: ApiAccess(),
+    41: ApiAccess(
+        items=(
+            ("DESCRIBE delegation token, or DESCRIBE_TOKENS user, for tokens of others", "hidden"),
+        )
+    ),
     42: ApiAccess(items=(("DELETE group", "30, after the others"),)),
     43: ApiAccess(items=(("ALTER cluster", "31, also in each partition"),)),
     44: ApiAccess(items=(("ALTER_CONFIGS topic, group, or cluster (others)", "29, 30, 31"),)),
@@ -151,7 +159,7 @@ ACCESS: dict[int, ApiAccess] = {
     TIER: ApiAccess(_cluster(_O.ALTER)),
 }
 """By API key. Codes: 29 TOPIC_, 30 GROUP_, 31 CLUSTER_, 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-55 OPERATION_NOT_ATTEMPTED."""
+55 OPERATION_NOT_ATTEMPTED; 65 DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
 BEFORE_LOGIN = frozenset((17, 18, 36))
 """APIs that need no rights: a client that has not logged in uses them."""
 

@@ -267,6 +267,25 @@ client_quotas = Table(
     Column("value", Double, nullable=False),
 )
 
+delegation_tokens = Table(  # the token itself is nowhere: an HMAC of its id with a secret key
+    "delegation_tokens",
+    metadata,
+    Column("token_id", Text, primary_key=True),
+    Column("key_id", LargeBinary(16), nullable=False),  # fingerprint of the secret key
+    Column("owner", Text, nullable=False),  # "User:alice"
+    Column("requester", Text, nullable=False),
+    Column("renewers", Text, nullable=False),  # JSON
+    Column("issued_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("max_ms", BigInteger, nullable=False),
+    Column("salt", LargeBinary, nullable=False),
+    Column("iterations", Integer, nullable=False),
+    Column("stored_key_256", LargeBinary, nullable=False),
+    Column("server_key_256", LargeBinary, nullable=False),
+    Column("stored_key_512", LargeBinary, nullable=False),
+    Column("server_key_512", LargeBinary, nullable=False),
+)
+
 security_versions = Table(  # how often each of the tables above was changed, for other brokers
     "security_versions",
     metadata,

@@ -18,6 +18,12 @@ class Principal(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
+class TokenPrincipal(Principal):
+    """The owner of a delegation token with which a client has logged in: equal to the owner."""
+
+    __slots__ = ()
+
+
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """Every client without a log-in or a certificate, as in Kafka."""
 

@@ -1,9 +1,9 @@
 """How often the tables of security were changed, so that other brokers of one PostgreSQL read them
 again.
 
-A transaction that changes `acls`, `scram_credentials` or `client_quotas` calls `changed`. Every
-broker reads `versions`, one small query, and loads a table whose version is not its own
-(`refresh`). Functions here run inside a transaction (`Transactions.transact`).
+A transaction that changes `acls`, `scram_credentials`, `client_quotas` or `delegation_tokens` calls
+`changed`. Every broker reads `versions`, one small query, and loads a table whose version is not
+its own (`refresh`). Functions here run inside a transaction (`Transactions.transact`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from kafkawire.metadata.session import Session
 
 ACLS, SCRAM_CREDENTIALS, CLIENT_QUOTAS = "acls", "scram_credentials", "client_quotas"
+DELEGATION_TOKENS = "delegation_tokens"
 
 
 def changed(session: Session, name: str) -> int:

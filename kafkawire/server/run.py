@@ -115,7 +115,9 @@ class Server:
         broker = self.broker
         users = await broker.load_users()
         try:
-            service = await LoginService.open(broker.env, broker.config, users)
+            service = await LoginService.open(
+                broker.env, broker.config, users, broker.security.tokens
+            )
         except LoginSettingsError as wrong:
             raise AddressError(str(wrong)) from None
         self._logins = Logins(broker, service)

@@ -19,7 +19,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange, frame
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kafkawire.messages.sasl_handshake import SaslHandshakeResponse
-from kafkawire.security.principals import USER, Principal
+from kafkawire.security.principals import USER, Principal, TokenPrincipal
 from kafkawire.security.sasl.machine import (
     API_VERSIONS,
     SASL_AUTHENTICATE,
@@ -215,7 +215,8 @@ class SaslConnection(Connection):
 
     def _complete(self, login: LoginMachine, logged_in: LoggedIn) -> int:
         """Begin the session; return its lifetime in ms, 0: without a limit. Raises LoginFailure."""
-        principal = Principal(USER, logged_in.user)
+        kind = TokenPrincipal if logged_in.by_token else Principal
+        principal = kind(USER, logged_in.user)
         try:
             check_name(logged_in.user)
         except ValueError as wrong:

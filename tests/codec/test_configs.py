@@ -204,7 +204,7 @@ WRONG_VALUES = [
     "NaN", "inf", "null", "[]", "{}", "1 2", "--1", "1.0.0", "é" * 40,
 ]  # fmt: skip
 """Values that only settings of any text accept."""
-ANY_TEXT = (ConfigType.STRING, ConfigType.CLASS, ConfigType.LIST)
+ANY_TEXT = (ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS, ConfigType.LIST)
 CHECKED = [r for r in ROWS if r.type not in ANY_TEXT or r.choices or r.item_pattern]
 
 

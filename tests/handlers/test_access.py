@@ -24,6 +24,9 @@ from tests.kit.server import port_of, running
 
 ADMIN = "127.0.0.2"
 """The address of the administrator, who is the same principal."""
+TOKENS = {38, 41}
+"""APIs of delegation tokens, for clients that have logged in: see
+tests/server/test_delegation_tokens.py."""
 HIDING = {16, 66}
 """APIs that leave out what one may not see, without an error."""
 
@@ -62,7 +65,7 @@ def test_cases_cover_every_api_that_needs_rights() -> None:
     need = {key for key, access in ACCESS.items() if access.whole or access.items}
     own = {row.key for row in OWN_ROWS}
     served = {row.key for row in ROWS}
-    assert {case.key for case in CASES} | HIDING | own >= need & served
+    assert {case.key for case in CASES} | HIDING | TOKENS | own >= need & served
 
 
 @pytest.mark.parametrize("case", CASES, ids=repr)

@@ -25,7 +25,7 @@ from kafkawire.cli.shared.options import (
 )
 from kafkawire.cli.shared.output import fail, without_password
 from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_apart
-from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_of
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, ConfigType, text_of
 
 
 def serve_options(sources: Sources) -> ServeOptions:
@@ -181,6 +181,8 @@ def show(sources: Sources) -> None:
     for name, row in sorted(BROKER_CONFIGS.items()):
         found = sources.settings.get(name)
         text, source = (found.text, found.source) if found else (text_of(row.default), "default")
+        if row.type is ConfigType.PASSWORD and text:
+            text = "********"
         rows.append({"name": name, "value": text, "source": source})
     print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")
     print("Settings changed with `kafkawire configs set` override all of these.")

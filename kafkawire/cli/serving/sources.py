@@ -21,6 +21,7 @@ from kafkawire.cli.shared.options import LOG_FORMATS, LOG_LEVELS, OptionError, p
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     ConfigError,
+    ConfigType,
     check_broker,
     find,
     validate,
@@ -97,6 +98,9 @@ def collect(
         if values:
             found.offer_option(name, Sourced(tuple(values), f"command line --{name}"))
     for name, text in dict(settings).items():
+        if find(name, BROKER_CONFIGS).type is ConfigType.PASSWORD:  # other users see it in `ps`
+            where = f"the environment ({SETTING_PREFIX}{_variable(name)}) or the TOML file"
+            raise ConfigError(name, None, f"it must not be on the command line, but in {where}")
         found.offer_setting(name, text, "command line --set")
     _from_environment(found, environ)
     path = config_file or environ.get(PREFIX + "CONFIG")

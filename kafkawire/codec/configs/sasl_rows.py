@@ -6,8 +6,21 @@
 
 from __future__ import annotations
 
-from kafkawire.codec.configs.row import HOUR_MS, INT64_MAX, LIST, B, Config, I, L, S
+from kafkawire.codec.configs.row import (
+    DAY_MS,
+    HOUR_MS,
+    INT64_MAX,
+    LIST,
+    B,
+    Config,
+    ConfigType,
+    I,
+    L,
+    S,
+)
 
+MAX_LIFETIME_MS = 100 * 365 * DAY_MS
+"""A century: sums with the current time stay in 64 bits."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 # fmt: off
@@ -61,4 +74,15 @@ SASL_ROWS = (
            "encryption."),
     Config("sasl.oauthbearer.clock.skew.seconds", I, 30,
            "How far the clocks of issuer and broker may differ.", at_least=0, at_most=3_600),
+    Config("delegation.token.secret.key", ConfigType.PASSWORD, "",
+           "The key with which delegation tokens are made, the same for all brokers of a cluster; "
+           "empty: there are none. Not on the command line, which other users of the machine can "
+           "see: in the environment or the TOML file."),
+    Config("delegation.token.max.lifetime.ms", L, 7 * DAY_MS,
+           "How long a delegation token can be renewed.", at_least=1, at_most=MAX_LIFETIME_MS),
+    Config("delegation.token.expiry.time.ms", L, DAY_MS,
+           "How long a delegation token is valid until it must be renewed.", at_least=1,
+           at_most=MAX_LIFETIME_MS),
+    Config("delegation.token.expiry.check.interval.ms", L, HOUR_MS,
+           "How often expired delegation tokens are deleted.", at_least=1, at_most=MAX_LIFETIME_MS),
 )

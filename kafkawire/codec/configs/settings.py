@@ -236,7 +236,7 @@ def resolve_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> To
     return TopicConfig(overrides, broker)
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, repr=False)  # there is a secret
 class BrokerConfig:
     """The settings of the broker, one attribute per row: dots are underscores.
 
@@ -344,6 +344,10 @@ class BrokerConfig:
     sasl_oauthbearer_scope_claim_name: str
     sasl_oauthbearer_sub_claim_name: str
     sasl_oauthbearer_clock_skew_seconds: int
+    delegation_token_secret_key: str
+    delegation_token_max_lifetime_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_expiry_check_interval_ms: int
     inter_broker_listener_name: str
     inter_broker_client_config: str
     authorizer: str

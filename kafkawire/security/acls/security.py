@@ -1,4 +1,5 @@
-"""The parts of a broker's security: audit log, access rules, and what refreshes them.
+"""The parts of a broker's security: audit log, access rules, delegation tokens, and what refreshes
+them.
 
 Opened by the broker before it serves, closed after the last request.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kafkawire.metadata.session import Session
     from kafkawire.metadata.store import Transactions
     from kafkawire.security.acls.service import AclService
+    from kafkawire.security.delegation.service import DelegationTokens
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,17 @@ REFRESH_S = 1.0
 
 
 class Security:
-    """The parts; `acls` is None without an authorizer."""
+    """The parts; `acls` is None without an authorizer, `tokens` without a secret key."""
 
-    def __init__(self, audit: Audit | None = None, acls: AclService | None = None) -> None:
+    def __init__(
+        self,
+        audit: Audit | None = None,
+        acls: AclService | None = None,
+        tokens: DelegationTokens | None = None,
+    ) -> None:
         self.audit: Audit = NoAudit() if audit is None else audit
         self.acls = acls
+        self.tokens = tokens
         self._refreshing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -41,7 +49,8 @@ class Security:
         """Open what the settings ask for. Raises OSError (MetadataError, or for the audit log)."""
         audit = open_audit(env, config.audit_log)
         try:
-            return cls(audit, await _open_acls(env, store, config))
+            acls = await _open_acls(env, store, config)
+            return cls(audit, acls, await _open_tokens(env, store, config))
         except BaseException:
             await audit.close()
             raise
@@ -69,14 +78,16 @@ class Security:
                 stored = await store.transact(versions.versions)
                 if self.acls is not None and stored.get(versions.ACLS, 0) != self.acls.version:
                     await self.acls.refresh()
+                if self.tokens is not None:
+                    await self.tokens.refresh_from(stored.get(versions.DELEGATION_TOKENS, 0))
                 await refresh_quotas(stored.get(versions.CLIENT_QUOTAS, 0))
                 failing = False
             except MetadataError as failure:
                 if not failing:
                     failing = True
                     logger.error(
-                        "access rules and quotas cannot be refreshed, changes by other brokers "
-                        "are not enforced here until that succeeds: %s", failure,
+                        "access rules, delegation tokens and quotas cannot be refreshed, changes "
+                        "by other brokers are not enforced here until that succeeds: %s", failure,
                     )  # fmt: skip
 
     async def close(self) -> None:
@@ -84,6 +95,8 @@ class Security:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
+        if self.tokens is not None:
+            await self.tokens.close()
         await self.audit.close()
 
 
@@ -95,6 +108,18 @@ async def _open_acls(env: Env, store: Transactions, config: BrokerConfig) -> Acl
     acls = AclService(env, store, config)
     await acls.open()
     return acls
+
+
+async def _open_tokens(
+    env: Env, store: Transactions, config: BrokerConfig
+) -> DelegationTokens | None:
+    if not config.delegation_token_secret_key:
+        return None
+    from kafkawire.security.delegation.service import DelegationTokens
+
+    tokens = DelegationTokens(env, store, config)
+    await tokens.open(shared=await store.transact(_is_shared))
+    return tokens
 
 
 def _is_shared(session: Session) -> bool:

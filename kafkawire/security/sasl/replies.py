@@ -7,10 +7,11 @@ from typing import NamedTuple, Protocol
 
 class LoggedIn(NamedTuple):
     """A completed log-in. `expires_ms`: when the credentials expire, in milliseconds since 1970;
-    None: never."""
+    None: never. `by_token`: it is one with a delegation token of the user."""
 
     user: str
     expires_ms: int | None = None
+    by_token: bool = False
 
 
 class TokenReply(NamedTuple):

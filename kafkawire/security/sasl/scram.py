@@ -17,7 +17,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ _FIRST = re.compile(
 _LAST = re.compile(
     rf"(?P<signed>c={_BASE64},r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
+_TOKEN_AUTH = re.compile(r",tokenauth=(?i:true)(?:,|\Z)")
 _SERVER_NONCE_BITS = 130
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -116,18 +117,33 @@ def server_nonce(getrandbits: Callable[[int], int]) -> str:
 
 
 class UserCredential(NamedTuple):
-    """The credential for a log-in; `known` is False if it belongs to no user."""
+    """The credential for a log-in; `known` is False if it belongs to no user. Of a delegation
+    token: its owner, and when it expires."""
 
     credential: ScramCredential
     known: bool
+    owner: str | None = None
+    expires_ms: int | None = None
+
+
+FindToken = Callable[[str], Awaitable[UserCredential]]
+"""Return the credential of a delegation token, known or not."""
 
 
 class Scram:
-    """One log-in with SCRAM. `find` returns the credential of a user, known or not."""
+    """One log-in with SCRAM. `find` returns the credential of a user, known or not; `find_token`
+    that of a delegation token, None without such tokens."""
 
-    def __init__(self, kind: Hash, find: Callable[[str], UserCredential], nonce: str) -> None:
+    def __init__(
+        self,
+        kind: Hash,
+        find: Callable[[str], UserCredential],
+        nonce: str,
+        find_token: FindToken | None = None,
+    ) -> None:
         self._kind = kind
         self._find = find
+        self._find_token = find_token
         self._own_nonce = nonce
         self.user = ""
         self._nonce = ""
@@ -136,9 +152,11 @@ class Scram:
 
     async def step(self, token: bytes) -> TokenReply:
         """Answer the first message, then the last."""
-        return self._first(token) if self._found is None else self._last(token, self._found)
+        if self._found is None:
+            return await self._first(token)
+        return self._last(token, self._found)
 
-    def _first(self, token: bytes) -> TokenReply:
+    async def _first(self, token: bytes) -> TokenReply:
         message = _match(_FIRST, token)
         self.user = _plain_name(message["name"])
         authorization = message["authorization"]
@@ -148,16 +166,20 @@ class Scram:
                 "from username",
                 "the authorization id is not the user name",
             )
-        self._found = self._find(self.user)
-        if (message["extensions"] + ",").casefold().find(",tokenauth=true,") >= 0:
-            # a delegation token's id is not a user's name
-            self._found = self._found._replace(known=False)
+        self._found = await self._credential(message["extensions"])
         credential = self._found.credential
         self._nonce = message["nonce"] + self._own_nonce
         salt = b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._signed = f"{message['bare']},{answer}"
         return TokenReply(answer.encode())
+
+    async def _credential(self, extensions: str) -> UserCredential:
+        if not _TOKEN_AUTH.search(extensions):
+            return self._find(self.user)
+        if self._find_token is None:  # a delegation token's id is not a user's name
+            return self._find(self.user)._replace(known=False)
+        return await self._find_token(self.user)
 
     def _last(self, token: bytes, found: UserCredential) -> TokenReply:
         message = _match(_LAST, token)
@@ -177,7 +199,9 @@ class Scram:
         final = kind.sign(credential.server_key, signed)
         if not (same and found.known and credential.iterations >= MIN_ITERATIONS):
             raise LoginFailure(None, "unknown user or wrong password")
-        return TokenReply(b"v=" + b64encode(final), LoggedIn(self.user))
+        user = self.user if found.owner is None else found.owner
+        logged_in = LoggedIn(user, found.expires_ms, by_token=found.owner is not None)
+        return TokenReply(b"v=" + b64encode(final), logged_in)
 
 
 def _match(pattern: re.Pattern[str], token: bytes) -> re.Match[str]:

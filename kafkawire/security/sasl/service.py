@@ -15,6 +15,7 @@ from kafkawire.security.sasl.users_file import UsersFile
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
+    from kafkawire.security.delegation.service import DelegationTokens
     from kafkawire.security.sasl.credentials import Credentials
 
 MAX_DERIVING = 64
@@ -38,6 +39,7 @@ class LoginService:
         credentials: Credentials,
         file: UsersFile | None,
         validate: Validate | None,
+        tokens: DelegationTokens | None,
     ) -> None:
         self._env = env
         self._config = config
@@ -45,11 +47,19 @@ class LoginService:
         self._file = file
         self._file_checked_at = env.clock.monotonic()
         self._validate = validate
+        self._tokens = tokens
         self._deriving = 0
 
     @classmethod
-    async def open(cls, env: Env, config: BrokerConfig, credentials: Credentials) -> LoginService:
-        """Read what the enabled mechanisms need. Raises LoginSettingsError."""
+    async def open(
+        cls,
+        env: Env,
+        config: BrokerConfig,
+        credentials: Credentials,
+        tokens: DelegationTokens | None = None,
+    ) -> LoginService:
+        """Read what the enabled mechanisms need. `tokens`: None without delegation tokens. Raises
+        LoginSettingsError."""
         file, validate = None, None
         if not config.sasl_enabled_mechanisms:
             raise LoginSettingsError("sasl.enabled.mechanisms: no mechanism is enabled")
@@ -60,7 +70,7 @@ class LoginService:
                 raise LoginSettingsError(f"sasl.plain.users.file: {wrong}") from None
         if OAUTHBEARER in config.sasl_enabled_mechanisms:
             validate = await env.offload.submit("files", _validator, env, config)
-        return cls(env, config, credentials, file, validate)
+        return cls(env, config, credentials, file, validate, tokens)
 
     @property
     def mechanisms(self) -> list[str]:
@@ -76,7 +86,9 @@ class LoginService:
             return Bearer(self._validate)
         kind = MECHANISMS[mechanism]
         nonce = server_nonce(self._env.random.getrandbits)
-        return Scram(kind, partial(self._credentials.find, kind), nonce)
+        tokens = self._tokens
+        find_token = None if tokens is None else partial(tokens.credential, kind)
+        return Scram(kind, partial(self._credentials.find, kind), nonce, find_token)
 
     async def _has_password(self, user: str, password: str) -> bool:
         await self._check_file()

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.metadata.open import open_metadata
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials, new_salt
-from kafkawire.security.sasl.scram import Hash, ScramCredential
+from kafkawire.security.sasl.scram import Hash, ScramCredential, UserCredential
 from tests.kit.postgres import new_database
 
 
@@ -80,7 +80,7 @@ async def test_stranger_looks_like_most_users(tmp_path: Path) -> None:
     assert (found.known, found.credential.iterations, len(found.credential.salt)) == (
         False, 8192, 120,
     )  # fmt: skip
-    assert users.any_kind("a") == (Hash.SHA512, (binary, True))
+    assert users.any_kind("a") == (Hash.SHA512, UserCredential(binary, True))
     assert users.find(Hash.SHA512, "y").credential.salt != found.credential.salt
     await store.close()
 

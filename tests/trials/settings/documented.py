@@ -74,6 +74,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     ),
     # Files, names and patterns that are used, and checked, with a listener of their kind.
     "audit.log": (),
+    "delegation.token.secret.key": (),
     "inter.broker.client.config": (),
     "inter.broker.listener.name": (),
     "metrics.token.file": (),

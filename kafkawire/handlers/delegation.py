@@ -1,0 +1,41 @@
+"""Who may use the APIs of delegation tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.security.delegation.service import DelegationTokens
+from kafkawire.security.principals import ANONYMOUS, Principal, TokenPrincipal
+
+NO_TIME = -1
+"""A time in the response to a refused request."""
+
+
+class NamedPrincipal(Protocol):
+    """A principal in a request."""
+
+    principal_type: str
+    principal_name: str
+
+
+def check_client(ctx: RequestContext) -> None:
+    """Raise KafkaError unless the client has logged in, or has a certificate, and not with a token:
+    a token must not create others, which would outlive it."""
+    if ctx.principal == ANONYMOUS or isinstance(ctx.principal, TokenPrincipal):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def tokens_of(ctx: RequestContext) -> DelegationTokens:
+    """Return the tokens of the broker. Raises KafkaError if there are none."""
+    tokens = ctx.broker.security.tokens
+    if tokens is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return tokens
+
+
+def principals_of(items: Iterable[NamedPrincipal]) -> Iterable[Principal]:
+    """Yield the principals in a request."""
+    return (Principal(each.principal_type, each.principal_name) for each in items)
