@@ -37,6 +37,7 @@ async def create_partitions(
         if name not in twice and not ctx.may_topic(Operation.ALTER, name):
             result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             response.results.append(result)
+            await ctx.give_way()
             continue
         try:
             if name in twice:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from itertools import chain
 
 from kafkawire.broker.loggers import levels
 from kafkawire.broker.new_topics import name_fault
@@ -44,32 +45,33 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     """
     layers = ctx.broker.topics.configs.layers()
     seen: set[tuple[int, str]] = set()
-    refused: list[DescribeConfigsResult] = []
-
-    def results() -> Iterator[DescribeConfigsResult]:
-        for resource in req.resources:
-            key = resource.resource_type, resource.resource_name
-            if key in seen:  # repeated settings would fill the memory
-                yield _refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, TWICE))
-            elif (code := config_refusal(ctx, Operation.DESCRIBE_CONFIGS, *key)) is not None:
-                seen.add(key)
-                refused.append(_refused(resource, KafkaError(code)))
-            else:
-                seen.add(key)
-                yield _result(ctx, resource, layers, req)
-        yield from refused
-
+    checked: list[tuple[DescribeConfigsResource, KafkaError | None]] = []
+    denied: list[tuple[DescribeConfigsResource, KafkaError | None]] = []
+    for resource in req.resources:
+        key = resource.resource_type, resource.resource_name
+        if key in seen:  # repeated settings would fill the memory
+            checked.append((resource, KafkaError(ErrorCode.INVALID_REQUEST, TWICE)))
+        elif (code := config_refusal(ctx, Operation.DESCRIBE_CONFIGS, *key)) is not None:
+            denied.append((resource, KafkaError(code)))
+        else:
+            checked.append((resource, None))
+        seen.add(key)
+        await ctx.give_way()
+    results = (
+        _result(ctx, resource, layers, req) if error is None else _refused(resource, error)
+        for resource, error in chain(checked, denied)
+    )
     try:
         return await sliced(
             ctx.broker.env,
             DescribeConfigsResponse(),
             ctx.version,
             DescribeConfigsResult,
-            results(),
+            results,
             len(req.resources),
         )
     finally:
-        await ctx.emptied(seen)
+        await ctx.emptied(seen, checked, denied)
 
 
 def config_refusal(

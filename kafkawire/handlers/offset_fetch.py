@@ -102,6 +102,7 @@ async def _fetch_groups(
         seen.add(group.group_id)
         if not ctx.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
             found.error_code = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            await ctx.give_way()
             continue
         await _ask_group(ctx, portions, group, found)
     await ctx.emptied(seen)
@@ -126,6 +127,7 @@ async def _ask_group(
     await portions.add(_Entry(group, found, None, None))
     refused: list[OffsetFetchResponseTopics] = []
     for topic in topics:
+        await ctx.give_way()  # most paths through here have no other pause
         if ctx.version >= BY_ID_FROM:
             if not topic.name:
                 info, code = topic_of(ctx, "", topic.topic_id, by_id=True)
@@ -184,7 +186,6 @@ async def _refused(
         )
         for index in topic.partition_indexes
     )
-    await ctx.give_way()
     return OffsetFetchResponseTopics(
         name=topic.name, topic_id=topic.topic_id, partitions=await ctx.collect(partitions)
     )

@@ -25,6 +25,9 @@ from tests.kit.loop_time import MeasuredBroker, measured
 RULES = 10_000
 ALL, KINDS = Operation.ALL, (ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.TRANSACTIONAL_ID)
 
+LISTS = [row for row in ROWS if row.key in (9, 20, 23, 32, 37, 42, 47, 69)]
+"""APIs whose items are each checked on their own."""
+
 
 def rules(*, allowed: bool) -> list[Acl]:
     """Of other topics, and one about all resources of each type."""
@@ -57,3 +60,9 @@ def broker(
 @pytest.mark.parametrize("row", [pytest.param(row, id=APIS[row.key].name) for row in ROWS])
 def test_request_is_checked_in_slices(broker: MeasuredBroker, row: ApiRow) -> None:
     check(broker, row, row.max_version, 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [pytest.param(row, id=APIS[row.key].name) for row in LISTS])
+def test_maximum_entries_are_checked_in_slices(broker: MeasuredBroker, row: ApiRow) -> None:
+    check(broker, row, row.max_version, 24_000)
