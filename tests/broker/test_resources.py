@@ -73,7 +73,10 @@ def test_every_setting_can_be_described() -> None:
     assert {entry.name for entry in topic_entries({}, empty, None)} == set(TOPIC_CONFIGS)
     for entry in broker_entries(empty, None, {}):
         row = BROKER_CONFIGS[entry.name]
-        assert (entry.text, entry.source) == (text_of(row.default), ConfigSource.DEFAULT)
+        secret = row.type is ConfigType.PASSWORD
+        shown = None if secret else text_of(row.default)
+        assert (entry.text, entry.sensitive) == (shown, secret)
+        assert entry.source == ConfigSource.DEFAULT
         assert entry.read_only is not row.dynamic
         assert entry.about
     assert cluster_entries(empty, None) == []
