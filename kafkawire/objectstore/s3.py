@@ -119,12 +119,25 @@ class S3Provider:
             s3={"addressing_style": style},
             user_agent_extra="kafkawire",
         )
-        return session.client(
+        client = session.client(
             "s3",
             region_name=self._tier.region,
             endpoint_url=self._tier.endpoint,
             config=config,
         )
+        if self._tier.bucket_owner is not None or self._tier.sse_bucket_key is not None:
+            client.meta.events.register("before-parameter-build.s3", self._complete)
+        return client
+
+    def _complete(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+        """Add what every request has that knows it; s3transfer passes none of these on."""
+        allowed = model.input_shape.members if model.input_shape is not None else {}
+        for name, value in (
+            ("ExpectedBucketOwner", self._tier.bucket_owner),
+            ("BucketKeyEnabled", self._tier.sse_bucket_key),
+        ):
+            if value is not None and name in allowed:
+                params[name] = value
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         size = os.stat(path).st_size

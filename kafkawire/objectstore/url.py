@@ -1,9 +1,10 @@
 """Parse the URL of a tier. Pure.
 
 `s3://BUCKET/PREFIX` or a folder (`file:///DIR`, `/DIR`, `DIR`). Options of S3 follow a question
-mark: `region`, `endpoint`, `path_style=true|false`, `sse=AES256|aws:kms`, `sse_kms_key_id`; of
-both: `create=false`, if a missing bucket or folder must not be created. Credentials come from boto3
-and are never in a URL, which is logged and stored.
+mark: `region`, `endpoint`, `path_style=true|false`, `sse=AES256|aws:kms`, `sse_kms_key_id`,
+`sse_bucket_key=true|false`, `bucket_owner` (an AWS account); of both: `create=false`, if a missing
+bucket or folder must not be created. Credentials come from boto3 and are never in a URL, which is
+logged and stored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?")
 _BOOLEANS = {"true": True, "false": False}
 _ENCRYPTIONS = ("AES256", "aws:kms")
-_S3_OPTIONS = ("region", "endpoint", "path_style", "sse", "sse_kms_key_id", "create")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_S3_OPTIONS = (
+    "region", "endpoint", "path_style", "sse", "sse_kms_key_id", "sse_bucket_key", "bucket_owner",
+    "create",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class TierUrl:
     path_style: bool | None = None
     sse: str | None = None
     sse_kms_key_id: str | None = None
+    sse_bucket_key: bool | None = None
+    """Whether S3 encrypts with a key of the bucket, which calls KMS less often."""
+    bucket_owner: str | None = None
+    """The AWS account that must own the bucket; requests to another's bucket are refused."""
     create: bool = True
 
     @property
@@ -60,9 +69,11 @@ class TierUrl:
         options = {
             "region": self.region,
             "endpoint": self.endpoint,
-            "path_style": None if self.path_style is None else str(self.path_style).lower(),
+            "path_style": _text(self.path_style),
             "sse": self.sse,
             "sse_kms_key_id": self.sse_kms_key_id,
+            "sse_bucket_key": _text(self.sse_bucket_key),
+            "bucket_owner": self.bucket_owner,
             "create": None if self.create else "false",
         }
         said = urlencode({name: value for name, value in options.items() if value is not None})
@@ -121,6 +132,7 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
     for name, pattern, like in (
         ("region", _REGION, "a region like eu-central-1"),
         ("endpoint", _ENDPOINT, "http://HOST:PORT or https://HOST"),
+        ("bucket_owner", _ACCOUNT, "the 12 digits of an AWS account"),
     ):
         if name in options and not pattern.fullmatch(options[name]):
             raise ValueError(f"{name}={options[name]!r} in {url!r} must be {like}")
@@ -129,6 +141,9 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
         raise ValueError(f"sse={sse!r} in {url!r} must be {' or '.join(_ENCRYPTIONS)}")
     if key is not None and sse != "aws:kms":
         raise ValueError(f"sse_kms_key_id={key!r} in {url!r} needs sse=aws:kms too")
+    bucket_key = _flag(url, options, "sse_bucket_key")
+    if bucket_key is not None and sse != "aws:kms":
+        raise ValueError(f"sse_bucket_key={_text(bucket_key)} in {url!r} needs sse=aws:kms too")
     return TierUrl(
         bucket=parts.netloc,
         prefix=prefix,
@@ -137,8 +152,14 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
         path_style=_flag(url, options, "path_style"),
         sse=sse,
         sse_kms_key_id=key,
+        sse_bucket_key=bucket_key,
+        bucket_owner=options.get("bucket_owner"),
         create=_flag(url, options, "create") is not False,
     )
+
+
+def _text(flag: bool | None) -> str | None:
+    return None if flag is None else str(flag).lower()
 
 
 def _options(url: str, parts: SplitResult, allowed: tuple[str, ...]) -> dict[str, str]:

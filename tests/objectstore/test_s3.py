@@ -305,6 +305,32 @@ def test_encryption_and_checksums_are_requested(stub: Stub) -> None:
     assert "kafkawire" in headers["user-agent"]
 
 
+def test_owner_of_bucket_and_bucket_key_are_in_every_request(stub: Stub, tmp_path: Path) -> None:
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method == "POST" and "uploads" in path:
+            return Reply(200, b"<R><UploadId>u1</UploadId></R>")
+        if method == "POST" or "x-amz-copy-source" in headers:
+            return Reply(200, b'<R><ETag>"e"</ETag></R>')
+        size = 2 * PART_BYTES if method == "HEAD" else None
+        return Reply(200, b"", {"ETag": '"e"'}, length=size)
+
+    stub.answer = answer
+    options = "&sse=aws:kms&sse_bucket_key=true&bucket_owner=123456789012"
+    store = provider(stub, options)
+    (tmp_path / "here").write_bytes(bytes(2 * PART_BYTES))
+    store.put("k", b"x", None, False, Call())
+    store.upload("big", str(tmp_path / "here"), -1, Call())
+    store.copy(store, "big", "other", Call())
+    store.get("k", 0, None, Call())
+    made = 0
+    for method, path, headers in stub.asked:
+        assert headers["x-amz-expected-bucket-owner"] == "123456789012", (method, path)
+        if "x-amz-server-side-encryption" in headers:
+            made += 1
+            assert headers["x-amz-server-side-encryption-bucket-key-enabled"] == "true"
+    assert made == 3, "an object, the begin of an upload in parts, and a copy"
+
+
 @pytest.mark.slow
 def test_bucket_is_checked_once(stub: Stub) -> None:
     store = provider(stub, seen=False)
