@@ -84,6 +84,10 @@ GROUPS = {
             "remove": "quotas.commands:remove",
         },
     ),
+    "security": group(
+        "Restore users, access rules, quotas and tokens from a backup.",
+        {"restore": "backup.security:restore"},
+    ),
     "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
     "configs": group(
         "Describe, set and unset configuration settings.",

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from typing import TypeVar
 
 from sqlalchemy import Connection, func, insert, select, text
 
@@ -18,7 +20,7 @@ from kafkawire.metadata import schema
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.metadata.database import Database, revision_of, sqlite_transaction
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.sqlite_device import end_wal, integrity_check
+from kafkawire.metadata.sqlite_device import end_wal, integrity_check, uri_of
 from kafkawire.metadata.store import MetadataError
 from kafkawire.metadata.tables import cluster, metadata, revision
 
@@ -32,6 +34,7 @@ _OF_RECORDS = (
     "remote_objects", "tiering_offsets", "tiers", "data_folders",
 )  # fmt: skip
 
+T = TypeVar("T")
 End = tuple[int, int, int]
 """Partition number, log start, end of the log."""
 
@@ -39,11 +42,37 @@ End = tuple[int, int, int]
 def copy_sqlite(source: str, target: str) -> None:
     """Copy an SQLite file that is in use. Raises MetadataError if it is not metadata, newer, or
     damaged."""
+    _copy_file(source, target, "rw")
+    check(target, source)
+
+
+def read(path: str, work: Callable[[Session], T]) -> T:
+    """Run `work` on the tables of an SQLite file, which is only read. One of an older revision is
+    copied to a temporary folder and migrated there. Raises MetadataError if the file is not
+    metadata, newer, or damaged."""
+    stored = _valid_revision(path, path)
+    if stored == schema.REVISION:
+        with sqlite_transaction(path, "ro") as connection:
+            return work(Session(connection))
+    if not stored.isdigit() or int(stored) > int(schema.REVISION):
+        raise _of_another_version(path, stored)
+    with tempfile.TemporaryDirectory(prefix="kafkawire-migrated-") as folder:  # mode 0700
+        copy = f"{folder}/metadata.db"
+        _copy_file(path, copy, "ro")
+        asyncio.run(_run(f"sqlite:///{copy}", lambda _: None))  # migrates it
+        with sqlite_transaction(copy) as connection:
+            return work(Session(connection))
+
+
+def _copy_file(source: str, target: str, mode: str) -> None:
     try:
-        with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        uri = uri_of(source, mode)
+        with (
+            closing(sqlite3.connect(uri, uri=True)) as one,
+            closing(sqlite3.connect(target)) as other,
+        ):
             one.backup(other, pages=PAGES)
         end_wal(target)
-        check(target, source)
     except sqlite3.Error as error:
         raise MetadataError(f"{source} cannot be copied to {target} ({error})") from error
 
@@ -51,6 +80,20 @@ def copy_sqlite(source: str, target: str) -> None:
 def check(path: str, name: str = "") -> None:
     """Raise MetadataError unless the file is valid metadata of this program's revision."""
     name = name or path
+    stored = _valid_revision(path, name)
+    if stored != schema.REVISION:
+        raise _of_another_version(name, stored)
+
+
+def _of_another_version(name: str, stored: str) -> MetadataError:
+    return MetadataError(
+        f"{name} has revision {stored}, this kafkawire knows {schema.REVISION}: "
+        "use the version that wrote it"
+    )
+
+
+def _valid_revision(path: str, name: str) -> str:
+    """Return the revision of a file. Raises MetadataError if it is damaged or no metadata."""
     found = integrity_check(path)
     if found != "ok":
         raise MetadataError(f"{name} is damaged or no metadata of kafkawire ({found})")
@@ -58,11 +101,7 @@ def check(path: str, name: str = "") -> None:
         stored = revision_of(connection)
     if stored is None:
         raise MetadataError(f"{name} is no metadata of kafkawire (it has no schema revision)")
-    if stored != schema.REVISION:
-        raise MetadataError(
-            f"{name} has revision {stored}, this kafkawire knows {schema.REVISION}: "
-            "use the version that wrote it"
-        )
+    return stored
 
 
 def new_sqlite(path: str) -> None:

@@ -63,6 +63,10 @@ class SqlMetadata:
     def absent(self) -> bool:
         return self._database.absent()
 
+    async def stored_revision(self) -> str | None:
+        """Return the revision of the tables; see `Database.stored_revision`."""
+        return await self._database.stored_revision()
+
     async def open(self) -> Catalog:
         await self._database.open()
         self._catalog = await self._database.run(load_catalog)

@@ -73,9 +73,9 @@ INPUT = {"produce"}
 """Commands whose --json is the form of their input."""
 PIPELINE = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
 """Checked in tests/cli/test_pipeline_json.py without Spark; some in tests/spark with it, too."""
-ELSEWHERE = {"tier restore", "acls list", "acls explain"}
+ELSEWHERE = {"tier restore", "security restore", "acls list", "acls explain"}
 """Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
-rules need an authorizer: tests/cli/acls."""
+rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py."""
 STREAMS = {"consume", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""

@@ -75,6 +75,7 @@ NEVER_VALID = {
     "TRANSACTIONAL_ID...": ("",),
     "DEST": ("", "/dev/null"),
     "[SRC]": ("no/such/place",),
+    "SRC": ("", "no/such/place", "/dev/null"),
 }
 """Values by the name that the help gives them, which no command accepts."""
 OTHER_VALUES = {

@@ -84,7 +84,7 @@ def restore(
         return
     try:
         refuse_full(data)
-        with _fetched(source, data) as folder:
+        with fetched(source, data) as folder:
             manifest = verify(folder)
             _restore(folder, Path(data), metadata, manifest)
     except (ClientError, MetadataError, ValueError) as error:
@@ -111,14 +111,15 @@ def _check(source: str, metadata: str, tier: str) -> None:
         if source and "://" not in source and not os.path.isdir(source):
             raise OptionError("SRC", source, "the folder of a backup, or a backup.url")
         if "://" in source:
-            _check_url("SRC", source, "backup location")
+            check_url("SRC", source, "backup location")
         if tier:
-            _check_url("--tier", tier, "tier")
+            check_url("--tier", tier, "tier")
     except OptionError as error:
         fail(error, 2)
 
 
-def _check_url(option: str, url: str, what: str) -> None:
+def check_url(option: str, url: str, what: str) -> None:
+    """End the command with exit code 2 unless the URL is one of a store of objects."""
     try:
         parse_tier(url, what=what)
     except ValueError as error:
@@ -126,7 +127,7 @@ def _check_url(option: str, url: str, what: str) -> None:
 
 
 @contextmanager
-def _fetched(source: str, data: str) -> Iterator[Path]:
+def fetched(source: str, data: str) -> Iterator[Path]:
     """Return the folder of a backup: the given one, or the newest one of a URL, downloaded."""
     if "://" not in source:
         yield Path(source)
@@ -166,6 +167,16 @@ def _below(folder: Path, name: str) -> Path:
 
 
 def verify(source: Path) -> dict[str, Any]:
+    """Return the manifest of a backup of this version. ClientError or MetadataError if a file is
+    missing, changed or added, or the metadata cannot be used."""
+    manifest = verify_files(source)
+    copying.check(str(source / METADATA))
+    if copying.counts(str(source / METADATA)) != manifest["rows"]:
+        raise ClientError(f"{source / METADATA} has other row counts than {source / MANIFEST}")
+    return manifest
+
+
+def verify_files(source: Path) -> dict[str, Any]:
     """Return the manifest of a backup. ClientError if a file is missing, changed or added."""
     path = source / MANIFEST
     if not path.is_file():
@@ -184,9 +195,6 @@ def verify(source: Path) -> dict[str, Any]:
     for name, wanted in files.items():
         if describe(source / name) != wanted:
             raise ClientError(f"{source / name} is damaged: restore from another backup")
-    copying.check(str(source / METADATA))
-    if copying.counts(str(source / METADATA)) != manifest["rows"]:
-        raise ClientError(f"{source / METADATA} has other row counts than {path}")
     return manifest
 
 

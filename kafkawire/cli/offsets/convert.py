@@ -20,12 +20,10 @@ from kafkawire.cli.shared.options import OptionError, parse_choice
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.cli.shared.stopped import broker_home, stopped_brokers
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
-from kafkawire.log.manager import lock_folder
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
@@ -72,25 +70,13 @@ def run(
 
 
 async def _all(folder: str, url: str, to: str) -> list[dict[str, Any]]:
-    env, metadata, locks = real_env(), open_metadata(url, folder), []
-    homes = {node: os.path.join(folder, "brokers", str(node)) for node in node_ids(folder)}
-    try:
-        locks = [lock_folder(env, home) for home in homes.values()]
-        if metadata.absent():
-            raise convert.ConversionError(
-                f"{metadata.name} does not exist: give the metadata URL with --metadata"
-            )
+    async with stopped_brokers(folder, url) as (env, metadata):
         await metadata.open()
         convert_to = _to_rocks if to == ROCKSDB else _to_sql
         return [
-            {"broker": node, **await convert_to(env, metadata, home, node)}
-            for node, home in homes.items()
+            {"broker": node, **await convert_to(env, metadata, broker_home(folder, node), node)}
+            for node in node_ids(folder)
         ]
-    finally:
-        await metadata.close()
-        for lock in locks:
-            lock.release()
-        env.offload.close()
 
 
 async def _to_rocks(env: Env, metadata: SqlStore, home: str, node: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
@@ -113,7 +113,7 @@ def restore(
                 _build(env, Path(data), metadata, restored, url.url, progress)
         finally:
             env.offload.close()
-    except (RestoreError, MetadataError, FormatError, ValueError) as failure:
+    except (RestoreError, NotConfirmed, MetadataError, FormatError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
         fail(f"{tier} cannot be read: {failure}")
@@ -161,15 +161,8 @@ def _check(restored: Restored, url: str) -> None:
 
 
 def _ask(restored: Restored) -> None:
-    if not sys.stdin.isatty():
-        raise RestoreError(
-            "standard input is not a terminal, so the restore cannot be confirmed: check it with "
-            "--dry-run, then use --yes"
-        )
     doubtful = f", with {len(restored.doubts)} doubtful items" if restored.doubts else ""
-    print(f"Restore this{doubtful}? [y/N] ", end="", flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RestoreError("not confirmed: nothing was restored")
+    confirm(f"Restore this{doubtful}?")
 
 
 def _build(
@@ -269,6 +262,11 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
         print_json({**_document(restored, data), "next": command})
     else:
         print(f"{data} is restored. Start the broker: {command}")
+        print(
+            "A bucket has no access rules, SCRAM users, quotas and delegation tokens. To restore "
+            f"those of a backup before the start: kafkawire security restore BACKUP --data {data}"
+            + (" --metadata URL" if metadata_url else "")
+        )
         if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):
             print(
                 "Consumers of damaged offsets get CORRUPT_MESSAGE. To skip the damage: "

@@ -7,19 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from kafkawire.cli.shared.data_folder import node_ids
+from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, check
-from kafkawire.log.io.disk import real_env
-from kafkawire.log.io.ports import LogError
-from kafkawire.log.manager import lock_folder
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from kafkawire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kafkawire.metadata.open import open_metadata
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
 from kafkawire.security.sasl.scram import Hash, derive, salted_password
 
@@ -102,21 +98,10 @@ class FolderUsers:
         asyncio.run(self._changed(lambda _: changes))
 
     async def _changed(self, make: Callable[[Credentials], Iterable[CredentialChange]]) -> None:
-        env, metadata, locks = real_env(), open_metadata(self._url, self._folder), []
-        try:
-            for node in node_ids(self._folder):
-                home = os.path.join(self._folder, "brokers", str(node))
-                locks.append(lock_folder(env, home))
-            if metadata.absent():
-                raise LogError(f"{metadata.name} does not exist: give its URL with --metadata")
+        async with stopped_brokers(self._folder, self._url) as (env, metadata):
             await metadata.open()
             users = Credentials(metadata, env.random.randbytes)
             await users.load()
             changes = list(make(users))
             if changes:
                 await users.alter(changes)
-        finally:
-            await metadata.close()
-            for lock in locks:
-                lock.release()
-            env.offload.close()

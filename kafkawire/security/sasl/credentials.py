@@ -163,17 +163,33 @@ def new_salt(getrandbits: Callable[[int], int]) -> bytes:
     return bytes(digits)
 
 
-def _version(session: Session) -> int:
-    return version_of(session, SCRAM_CREDENTIALS)
+def secret_of(session: Session) -> bytes | None:
+    """Return the secret of which salts of unknown users are made; None if there is none yet."""
+    found = session.rows("SELECT salt FROM scram_credentials WHERE mechanism = ?", (_SECRET,))
+    return bytes(found[0][0]) if found else None
 
 
-def _load(session: Session, secret: bytes) -> _Loaded:
+def replace_secret(session: Session, secret: bytes) -> None:
+    """Store another secret. The caller counts the change of the table (`versions.changed`)."""
+    session.run("DELETE FROM scram_credentials WHERE mechanism = ?", (_SECRET,))
+    _insert_secret(session, secret)
+
+
+def _insert_secret(session: Session, secret: bytes) -> None:
     session.run(
         "INSERT INTO scram_credentials"
         " (user_name, mechanism, salt, stored_key, server_key, iterations)"
         " VALUES ('', ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING",
         (_SECRET, secret, b"", b""),
     )
+
+
+def _version(session: Session) -> int:
+    return version_of(session, SCRAM_CREDENTIALS)
+
+
+def _load(session: Session, secret: bytes) -> _Loaded:
+    _insert_secret(session, secret)
     version = version_of(session, SCRAM_CREDENTIALS)
     users: dict[str, dict[Hash, ScramCredential]] = {}
     for user, mechanism, salt, stored_key, server_key, iterations in session.rows(

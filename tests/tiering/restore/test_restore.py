@@ -198,7 +198,7 @@ def test_restore_without_terminal_requires_confirmation_option(tmp_path: Path) -
 def test_restore_asks_for_confirmation_on_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, restored: bool
 ) -> None:
-    import kafkawire.cli.tier.restore as module
+    from kafkawire.cli.shared import confirm
 
     class Terminal:
         def isatty(self) -> bool:
@@ -210,7 +210,7 @@ def test_restore_asks_for_confirmation_on_terminal(
     class Sys:
         stdin = Terminal()
 
-    monkeypatch.setattr(module, "sys", Sys())
+    monkeypatch.setattr(confirm, "sys", Sys())
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     output = run(tier, data, code=0 if restored else 1).output
     assert "Restore this? [y/N]" in output
