@@ -170,7 +170,9 @@ class Broker:
             if self._users is None:
                 from kafkawire.security.sasl.credentials import Credentials
 
-                users = Credentials(self.metadata, self.env.random.randbytes)
+                users = Credentials(
+                    self.metadata, self.env.random.randbytes, self.env.slices.give_way
+                )
                 await users.load()
                 self._users = users
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
@@ -15,9 +15,7 @@ from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from kafkawire.security.acls.model import Operation
-from kafkawire.security.sasl.scram import Hash, ScramCredential
-
-Users = Mapping[str, Mapping[Hash, ScramCredential]]
+from kafkawire.security.sasl.credentials import Credentials
 
 
 async def describe_user_scram_credentials(
@@ -39,9 +37,9 @@ async def describe_user_scram_credentials(
             (DescribeUserScramCredentialsResult("", no, no.sentence) for _ in req.users or ()),
             len(req.users or ()),
         )
-    known = (await ctx.broker.load_users()).users
+    known = await ctx.broker.load_users()
     asked = await ctx.counted(user.name for user in req.users or ())
-    users = asked or await ctx.counted(known)
+    users = asked or await known.names()
     try:
         return await sliced(
             ctx.broker.env,
@@ -55,10 +53,12 @@ async def describe_user_scram_credentials(
         await ctx.emptied(users)
 
 
-def _results(users: dict[str, int], known: Users) -> Iterator[DescribeUserScramCredentialsResult]:
+def _results(
+    users: dict[str, int], known: Credentials
+) -> Iterator[DescribeUserScramCredentialsResult]:
     for name, count in users.items():
         code, text = 0, ""
-        kinds = known.get(name, {})
+        kinds = known.users.get(name, {})
         if count > 1:
             code, kinds = int(ErrorCode.DUPLICATE_RESOURCE), {}
             text = (

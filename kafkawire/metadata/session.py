@@ -32,23 +32,41 @@ class Session:
         """`sqlite` or `postgresql`."""
 
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """Return all rows of a query."""
+        """Return all rows of a query; of a table that may have more than some 10,000, `portions`
+        returns them without blocking the event loop."""
         result = self._connection.exec_driver_sql(self._text(sql), values)
         found: list[Row] = list(result.cursor.fetchall())
         result.close()
         return found if self.dialect == "sqlite" else [tuple(row) for row in found]
+
+    def portions(self, sql: str, values: Row = ()) -> list[list[Row]]:
+        """Return all rows of a query, PORTION at a time as the database sends them: the event loop
+        runs in between. All are of one moment. To be used with
+        `kafkawire.log.io.slices.drained`."""
+        options = {"stream_results": True, "max_row_buffer": PORTION}
+        result = self._connection.exec_driver_sql(self._text(sql), values, options)
+        found: list[list[Row]] = []
+        while portion := result.fetchmany(PORTION):
+            found.append(list(map(tuple, portion)))
+        return found
 
     def run(self, sql: str, values: Row = ()) -> int:
         """Run one statement; return how many rows it has changed."""
         return self._connection.exec_driver_sql(self._text(sql), values).rowcount
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
-        """Run one statement for each of the values; there may be none."""
-        if values:
-            self._connection.exec_driver_sql(self._text(sql), list(values))
+        """Run one statement for each of the values; there may be none. The event loop runs after
+        each PORTION of them."""
+        for start in range(0, len(values), PORTION):
+            part = list(values[start : start + PORTION])
+            self._connection.exec_driver_sql(self._text(sql), part)
 
     def _text(self, sql: str) -> str:
         return sql if self.dialect == "sqlite" else _numbered(sql)
+
+
+PORTION = 1_000
+"""Rows that are handled at a time: a millisecond, most of it for decoding PostgreSQL's."""
 
 
 def _numbered(sql: str) -> str:
@@ -85,6 +103,8 @@ def among(column: str, numbers: Sequence[int]) -> str:
 
 GROUP = 16
 """Rows per INSERT: half the time of single ones; more gains little."""
+ROWS_INSERTED = 250 * GROUP
+"""Rows whose values are grouped at a time: a millisecond."""
 
 
 def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> None:
@@ -94,8 +114,13 @@ def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> 
         return
     marks = "(" + ", ".join("?" * len(rows[0])) + ")"
     whole = len(rows) - len(rows) % GROUP
-    groups = [tuple(chain.from_iterable(rows[at : at + GROUP])) for at in range(0, whole, GROUP)]
-    session.many(f"{head} VALUES {', '.join([marks] * GROUP)} {tail}", groups)
+    of_group = f"{head} VALUES {', '.join([marks] * GROUP)} {tail}"
+    for start in range(0, whole, ROWS_INSERTED):
+        stop = min(start + ROWS_INSERTED, whole)
+        session.many(
+            of_group,
+            [tuple(chain.from_iterable(rows[at : at + GROUP])) for at in range(start, stop, GROUP)],
+        )
     session.many(f"{head} VALUES {marks} {tail}", rows[whole:])
 
 

@@ -36,6 +36,10 @@ async def ticks(count: int = 8) -> None:
         await asyncio.sleep(0)
 
 
+async def no_wait() -> None:
+    """Give way to nothing: a sliced computation then runs in one step."""
+
+
 async def settle() -> None:
     """Run ready callbacks, those they make ready, and so on: enough for files in memory."""
     await ticks(50)

@@ -50,7 +50,7 @@ from tests.kit.sasl import (
     upsertion,
 )
 from tests.kit.server import port_of
-from tests.kit.waiting import until
+from tests.kit.waiting import no_wait, until
 
 QUICK = {"connection_failed_authentication_delay_ms": "0"}
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -429,7 +429,7 @@ async def test_users_changed_by_other_broker_of_one_database(
     async with running_sasl(tmp_path, metadata_url=url, **QUICK) as server:
         store = open_metadata(url, "")
         await store.open()
-        other = Credentials(store, bytes)
+        other = Credentials(store, bytes, no_wait)
         await other.load()
         made = derive(Hash.SHA256, "secret", b"salt", 4096)
         await other.alter([CredentialChange("alice", Hash.SHA256, made)])

@@ -100,7 +100,7 @@ class FolderUsers:
     async def _changed(self, make: Callable[[Credentials], Iterable[CredentialChange]]) -> None:
         async with stopped_brokers(self._folder, self._url) as (env, metadata):
             await metadata.open()
-            users = Credentials(metadata, env.random.randbytes)
+            users = Credentials(metadata, env.random.randbytes, env.slices.give_way)
             await users.load()
             changes = list(make(users))
             if changes:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -76,6 +76,19 @@ async def emptied(
     while collection:
         remove()
         await give_way()
+
+
+async def drained(
+    lists: list[list[T]], give_way: Callable[[], Awaitable[None]]
+) -> AsyncIterator[T]:
+    """Yield the elements of all lists, the last one first, and remove them, so that they are freed
+    one by one; `give_way` is awaited after each."""
+    while lists:
+        items = lists[-1]
+        while items:
+            yield items.pop()
+            await give_way()
+        lists.pop()
 
 
 class Slices:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from kafkawire.metadata.session import Session
+from kafkawire.log.io import slices
+from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.security.sasl.scram import MIN_ITERATIONS, Hash, ScramCredential, UserCredential
 from kafkawire.security.versions import SCRAM_CREDENTIALS, changed, version_of
@@ -42,11 +43,18 @@ class _Loaded(NamedTuple):
 
 
 class Credentials:
-    """The credentials of all users. `randbytes` makes the secret."""
+    """The credentials of all users. `randbytes` makes the secret; `give_way` is awaited between
+    users."""
 
-    def __init__(self, metadata: Transactions, randbytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        metadata: Transactions,
+        randbytes: Callable[[int], bytes],
+        give_way: Callable[[], Awaitable[None]],
+    ) -> None:
         self._metadata = metadata
         self._randbytes = randbytes
+        self._give_way = give_way
         self._listeners: list[Callable[[set[str]], None]] = []
         self._changing = asyncio.Lock()
         self._loaded = _Loaded(-1, b"", {})
@@ -54,8 +62,14 @@ class Credentials:
 
     @property
     def users(self) -> Mapping[str, Mapping[Hash, ScramCredential]]:
-        """The credentials by user."""
+        """The credentials by user, until the next change: to be read in one step."""
         return self._loaded.users
+
+    async def names(self) -> dict[str, int]:
+        """Return the names of all users, each with 1, in slices. To be freed with
+        `slices.emptied`."""
+        async with self._changing:
+            return await slices.counted(self._loaded.users, self._give_way)
 
     def when_deleted(self, fn: Callable[[set[str]], None]) -> None:
         """Have `fn` called with the users that have no credential any more."""
@@ -72,11 +86,28 @@ class Credentials:
             await self._load()
 
     async def _load(self) -> None:
+        """Read all users and replace those in memory in one step."""
         secret = self._randbytes(SECRET_BYTES)
-        before = set(self._loaded.users)
-        self._loaded = await self._metadata.transact(lambda session: _load(session, secret))
+        version, rows = await self._metadata.transact(lambda session: _load(session, secret))
+        fresh: dict[str, dict[Hash, ScramCredential]] = {}
+        async for user, mechanism, salt, stored_key, server_key, iterations in slices.drained(
+            rows, self._give_way
+        ):
+            if mechanism == _SECRET:
+                secret = bytes(salt)
+            elif mechanism in (Hash.SHA256, Hash.SHA512):
+                fresh.setdefault(user, {})[Hash(mechanism)] = ScramCredential(
+                    bytes(salt), bytes(stored_key), bytes(server_key), int(iterations)
+                )
+        before, self._loaded = self._loaded.users, _Loaded(version, secret, fresh)
         self._usual.clear()
-        self._report_deleted(before.difference(self._loaded.users))
+        deleted: set[str] = set()
+        for user in before:
+            if user not in fresh:
+                deleted.add(user)
+            await self._give_way()
+        self._report_deleted(deleted)
+        await slices.emptied(before, self._give_way)
 
     async def refresh(self) -> None:
         """Read the table again if another broker has changed it. Raises MetadataError."""
@@ -87,26 +118,37 @@ class Credentials:
 
     async def alter(self, changes: Iterable[CredentialChange]) -> None:
         """Store changes, all or none. Raises MetadataError."""
-        made = list(changes)
+        made = await slices.collect(changes, self._give_way)
+        keys: list[Row] = []
+        rows: list[Row] = []
+        for user, kind, credential in made:
+            keys.append((user, int(kind)))
+            if credential is not None:
+                salt, stored_key, server_key, iterations = credential
+                rows.append((user, int(kind), salt, stored_key, server_key, iterations))
+            await self._give_way()
         async with self._changing:
-            version = await self._metadata.transact(lambda session: _store(session, made))
+            version = await self._metadata.transact(lambda session: _store(session, keys, rows))
             if version != self._loaded.version + 1:
                 await self._load()  # another broker has changed it, too
                 return
             self._loaded = self._loaded._replace(version=version)
-            self._apply(made)
+            await self._apply(made)
 
-    def _apply(self, changes: list[CredentialChange]) -> None:
+    async def _apply(self, changes: list[CredentialChange]) -> None:
+        """Change the users in memory one after another: each is independent of the others."""
         users = self._loaded.users
-        self._usual.clear()
-        gone = set()
+        gone: set[str] = set()
         for user, kind, credential in changes:
             if credential is not None:
                 users.setdefault(user, {})[kind] = credential
+                gone.discard(user)
             elif users.get(user, {}).pop(kind, None) is not None and not users[user]:
                 del users[user]
                 gone.add(user)
-        self._report_deleted(gone.difference(users))
+            await self._give_way()
+        self._usual.clear()
+        self._report_deleted(gone)
 
     def find(self, kind: Hash, user: str) -> UserCredential:
         """Return the credential of a user; for an unknown one, one that looks like the others."""
@@ -188,38 +230,24 @@ def _version(session: Session) -> int:
     return version_of(session, SCRAM_CREDENTIALS)
 
 
-def _load(session: Session, secret: bytes) -> _Loaded:
+def _load(session: Session, secret: bytes) -> tuple[int, list[list[Row]]]:
+    """Return the version and the rows; the first time, store the secret."""
     _insert_secret(session, secret)
     version = version_of(session, SCRAM_CREDENTIALS)
-    users: dict[str, dict[Hash, ScramCredential]] = {}
-    for user, mechanism, salt, stored_key, server_key, iterations in session.rows(
+    return version, session.portions(
         "SELECT user_name, mechanism, salt, stored_key, server_key, iterations"
         " FROM scram_credentials"
-    ):
-        if mechanism == _SECRET:
-            secret = bytes(salt)
-        elif mechanism in (Hash.SHA256, Hash.SHA512):
-            users.setdefault(user, {})[Hash(mechanism)] = ScramCredential(
-                bytes(salt), bytes(stored_key), bytes(server_key), int(iterations)
-            )
-    return _Loaded(version, secret, users)
-
-
-def _store(session: Session, changes: list[CredentialChange]) -> int:
-    version = changed(session, SCRAM_CREDENTIALS)
-    session.many(
-        "DELETE FROM scram_credentials WHERE user_name = ? AND mechanism = ?",
-        [(change.user, int(change.kind)) for change in changes],
     )
+
+
+def _store(session: Session, keys: list[Row], rows: list[Row]) -> int:
+    """Replace the credentials of `keys`, users and mechanisms, by `rows`."""
+    version = changed(session, SCRAM_CREDENTIALS)
+    session.many("DELETE FROM scram_credentials WHERE user_name = ? AND mechanism = ?", keys)
     session.many(
         "INSERT INTO scram_credentials"
         " (user_name, mechanism, salt, stored_key, server_key, iterations)"
         " VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (change.user, int(change.kind), made.salt, made.stored_key, made.server_key,
-             made.iterations)
-            for change in changes
-            if (made := change.credential) is not None
-        ],
-    )  # fmt: skip
+        rows,
+    )
     return version

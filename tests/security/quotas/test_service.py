@@ -16,7 +16,7 @@ from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.service import Quotas
 from tests.kit.postgres import new_database
-from tests.kit.waiting import until
+from tests.kit.waiting import no_wait, until
 
 USER: Entity = (("user", "a"),)
 ADDRESS: Entity = (("ip", None),)
@@ -27,10 +27,6 @@ async def quotas_of(store: SqlStore) -> Quotas:
     quotas = Quotas(store, lambda: 0.0, window, window)
     await quotas.start()
     return quotas
-
-
-async def no_wait() -> None:
-    """Give way to nothing."""
 
 
 async def alter(quotas: Quotas, entity: Entity, key: str, value: float | None) -> None:

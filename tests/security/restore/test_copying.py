@@ -27,6 +27,7 @@ from kafkawire.security.restore.copying import (
 )
 from kafkawire.security.sasl.credentials import Credentials
 from tests.kit.postgres import new_database
+from tests.kit.waiting import no_wait
 
 VALUES = {"digest": b"d" * 32, "entity": '[["user","a"]]', "renewers": "[]"}
 
@@ -144,7 +145,7 @@ def test_limit_of_a_table_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_secret_of_unknown_users_comes_with_the_first_users(store: SqlMetadata) -> None:
     """Salts of unknown users must stay as they were, as those of users do."""
-    one, other = Credentials(store, lambda _: b"own"), content()
+    one, other = Credentials(store, lambda _: b"own", no_wait), content()
     await one.load()
     assert not (await store.transact(load))[versions.SCRAM_CREDENTIALS], "the secret is no user"
     for secret, expected in ((b"first", b"first"), (b"second", b"first")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials, new_salt
 from kafkawire.security.sasl.scram import Hash, ScramCredential, UserCredential
 from tests.kit.postgres import new_database
+from tests.kit.waiting import no_wait, ticks, until
 
 
 def credential(iterations: int = 8192, salt: bytes = b"0123456789") -> ScramCredential:
@@ -20,7 +22,7 @@ def credential(iterations: int = 8192, salt: bytes = b"0123456789") -> ScramCred
 async def check(url: str, folder: str) -> None:
     store = open_metadata(url, folder)
     await store.open()
-    users, other = Credentials(store, os.urandom), Credentials(store, os.urandom)
+    users, other = (Credentials(store, os.urandom, no_wait) for _ in range(2))
     await users.load()
     await other.load()
     deleted: list[set[str]] = []
@@ -60,10 +62,54 @@ async def test_changes_are_stored_in_postgres(postgres_url: str) -> None:
     await check(await new_database(postgres_url), "")
 
 
+async def test_refresh_in_slices_shows_old_or_new_users(tmp_path: Path) -> None:
+    """Also with a change that arrives meanwhile, which is applied after it."""
+    seen: list[dict[str, int]] = []
+
+    async def watched() -> None:
+        seen.append({name: len(kinds) for name, kinds in users.users.items()})
+        await ticks(1)
+
+    store = open_metadata("", str(tmp_path))
+    await store.open()
+    users = Credentials(store, os.urandom, watched)
+    other = Credentials(store, os.urandom, no_wait)
+    kinds = Hash.SHA256, Hash.SHA512
+    names = [f"user-{number}" for number in range(20)]
+    made = [CredentialChange(name, kind, credential()) for name in names for kind in kinds]
+    await other.load()
+    await other.alter(made)
+    await users.load()
+    deleted: list[set[str]] = []
+    users.when_deleted(deleted.append)
+    await other.alter(CredentialChange(name, kind, None) for name in names[:10] for kind in kinds)
+    await other.alter([CredentialChange("new", Hash.SHA256, credential())])
+    seen.clear()
+    refreshing = asyncio.ensure_future(users.refresh())
+    await until(lambda: len(seen) > 5)
+    late = [CredentialChange("late", Hash.SHA256, credential()),
+            CredentialChange("user-19", Hash.SHA256, None)]  # fmt: skip
+    altering = asyncio.ensure_future(users.alter(late))
+    assert not refreshing.done()
+    await refreshing
+    before, after = dict.fromkeys(names, 2), {**dict.fromkeys(names[10:], 2), "new": 1}
+    assert before in seen
+    assert after in seen
+    assert all(each in (before, after) for each in seen)
+    assert deleted == [set(names[:10])]
+    await altering
+    assert users.users.keys() == {*names[10:], "new", "late"}
+    assert list(users.users["user-19"]) == [Hash.SHA512]
+    assert (await users.names()).keys() == users.users.keys()
+    await other.refresh()
+    assert other.users == users.users
+    await store.close()
+
+
 async def test_stranger_looks_like_most_users(tmp_path: Path) -> None:
     store = open_metadata("", str(tmp_path))
     await store.open()
-    users = Credentials(store, os.urandom)
+    users = Credentials(store, os.urandom, no_wait)
     await users.load()
     found = users.find(Hash.SHA256, "x")
     assert not found.known
