@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.server.host import Host
-    from kafkawire.server.logins import Logins
+    from kafkawire.server.listeners.logins import Logins
     from kafkawire.server.monitored import MonitoredServer
     from kafkawire.server.ports import Wire
     from kafkawire.server.tls.listeners import Tls

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.options import Listener, ServeOptions
     from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
-    from kafkawire.server.logins import Logins
+    from kafkawire.server.listeners.logins import Logins
     from kafkawire.server.tls.listeners import Tls
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Server:
         if not any(listener.sasl for listener in options.listeners):
             return
         from kafkawire.security.sasl.service import LoginService, LoginSettingsError
-        from kafkawire.server.logins import Logins
+        from kafkawire.server.listeners.logins import Logins
 
         broker = self.broker
         users = await broker.load_users()

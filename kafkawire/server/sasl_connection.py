@@ -41,7 +41,7 @@ from kafkawire.server.connection import Connection
 
 if TYPE_CHECKING:
     from kafkawire.server.connection import ConnectionHost
-    from kafkawire.server.logins import Logins
+    from kafkawire.server.listeners.logins import Logins
     from kafkawire.server.memory import Block
     from kafkawire.server.ports import Wire
 

@@ -24,7 +24,7 @@ from kafkawire.server.tls.records import HANDSHAKE, RECORD_BYTES, Records, TlsRe
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
-    from kafkawire.server.logins import Logins
+    from kafkawire.server.listeners.logins import Logins
     from kafkawire.server.memory import Block
     from kafkawire.server.tls.listeners import Tls
 

@@ -2,7 +2,8 @@
 
 Covers: kafkawire.handlers.alter_user_scram_credentials,
 kafkawire.handlers.describe_user_scram_credentials, kafkawire.handlers.sasl_authenticate,
-kafkawire.handlers.sasl_handshake, kafkawire.security.sasl.service, kafkawire.server.logins.
+kafkawire.handlers.sasl_handshake, kafkawire.security.sasl.service,
+kafkawire.server.listeners.logins.
 """
 
 from __future__ import annotations
