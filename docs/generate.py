@@ -105,6 +105,9 @@ metadata and wins. Topic settings are given when a topic is made or through
 IncrementalAlterConfigs, and take effect at once. `kafkawire serve --show-config` prints what a
 broker would run with and where each value comes from.
 
+One listener can have some settings of its own, as `listener.name.NAME.SETTING`
+([security.md](security.md#listeners-with-settings-of-their-own)).
+
 On SIGHUP a broker reads the TOML file again: dynamic settings and the log level are taken over, and
 the log says what has changed, what needs a restart, and what is overridden by
 a value stored through IncrementalAlterConfigs. A file with a mistake changes
@@ -112,7 +115,8 @@ nothing.
 
 As with Apache Kafka, IncrementalAlterConfigs also takes dynamic broker settings of Kafka that are
 not in the table below, and unknown names: they are kept and shown, a warning is logged,
-and they have no effect. Kafka's static settings are refused.
+and they have no effect. Kafka's static settings are refused, and settings of one listener that
+have an effect here.
 
 Connections may have as many file descriptors as files do not need: the limit (`ulimit -n`, which is
 raised as far as the system allows) without 512, or half of it. Where that is less than

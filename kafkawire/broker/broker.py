@@ -22,7 +22,7 @@ from kafkawire.broker.new_topics import (
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,
 )
-from kafkawire.broker.overrides import layers_of
+from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -201,10 +201,11 @@ class Broker:
     ) -> Broker:
         """Open everything under `folder`; when this returns, requests can be served.
 
-        `static`: validated settings as strings; `listeners`: the advertised address of each. Raises
-        MetadataError, LogError (a second process, damage) or OSError, after closing `metadata`.
+        `static`: validated settings as strings, those of single listeners, too; `listeners`: the
+        advertised address of each. Raises MetadataError, LogError (a second process, damage) or
+        OSError, after closing `metadata`.
         """
-        config = BrokerConfig(static)
+        config = BrokerConfig(Layers({}, {}, static).merged())
         node_id = config.node_id
         home = f"{folder}/brokers/{node_id}"
         # Before anything is written: a second process must not change the first one's rows.

@@ -101,7 +101,7 @@ class ServeOptions:
     FindCoordinator return to clients of that listener (port 0: the port that was bound). `data` is
     the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty: SQLite in that
     folder), `settings` the broker settings that differ from their defaults (name -> validated
-    string).
+    string), `listener_settings` those of single listeners (listener.name.NAME.SETTING).
     """
 
     listeners: list[Listener]
@@ -109,5 +109,6 @@ class ServeOptions:
     data: str
     metadata_url: str
     settings: dict[str, str] = field(default_factory=dict)
+    listener_settings: dict[str, str] = field(default_factory=dict)
     log_level: str = "info"
     log_format: str = "text"

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.new_topics import duplicates
+from kafkawire.codec.configs.listeners import is_of_listener
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
@@ -75,11 +76,11 @@ class Layers(NamedTuple):
     static: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """The settings known to this broker, for BrokerConfig.update. Clients or another version
-        may have stored others."""
+        """The settings of the whole broker, for BrokerConfig.update. Single listeners have others;
+        clients or another version may have stored unknown ones."""
         dynamic = {**self.of_cluster, **self.of_broker}
-        known = {name: text for name, text in dynamic.items() if name in BROKER_CONFIGS}
-        return {**self.static, **known}
+        texts = {**self.static, **dynamic}
+        return {name: text for name, text in texts.items() if name in BROKER_CONFIGS}
 
 
 def layers_of(catalog: Catalog, node_id: int, static: Mapping[str, str]) -> Layers:
@@ -163,7 +164,11 @@ def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
     static = [
         name
         for name in names
-        if (not BROKER_CONFIGS[name].dynamic if name in BROKER_CONFIGS else name in STATIC)
+        if (
+            not BROKER_CONFIGS[name].dynamic
+            if name in BROKER_CONFIGS
+            else name in STATIC or is_of_listener(name)
+        )
     ]
     refusals = [
         (static, "Cannot update these configs dynamically"),

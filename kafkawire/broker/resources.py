@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.overrides import Layers
+from kafkawire.codec.configs.listeners import default_name, listener_row
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
@@ -97,7 +98,7 @@ def broker_entries(
     layers: Layers, names: Collection[str] | None, fixed: Mapping[str, str]
 ) -> list[ConfigEntry]:
     """Return the settings of this broker: the effective ones, `fixed` ones (by name) decided at
-    start, and unknown ones that a client has set."""
+    start, those of single listeners, and unknown ones that a client has set."""
     entries = [
         _entry(row, text, [Synonym(row.name, text, ConfigSource.STATIC_BROKER)], read_only=True)
         for row, text in ((_FIXED[name], text) for name, text in fixed.items())
@@ -109,11 +110,11 @@ def broker_entries(
         synonyms = list(_layers_of(row.name, layers))
         text = synonyms[0].text if synonyms else text_of(row.default)
         entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
-    foreign = dict.fromkeys((*layers.of_broker, *layers.of_cluster))
-    for name in foreign:
+    more = dict.fromkeys((*layers.of_broker, *layers.of_cluster, *layers.static))
+    for name in more:
         if name not in BROKER_CONFIGS and (names is None or name in names):
-            synonyms = list(_layers_of(name, layers))
-            entries.append(_entry(_row(name), synonyms[0].text, synonyms, read_only=False))
+            row, synonyms = _row(name), list(_layers_of(name, layers))
+            entries.append(_entry(row, synonyms[0].text, synonyms, read_only=not row.dynamic))
     return entries
 
 
@@ -129,7 +130,7 @@ def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[Confi
 
 
 def _row(name: str) -> Config:
-    return BROKER_CONFIGS.get(name) or foreign_row(name)
+    return BROKER_CONFIGS.get(name) or listener_row(name) or foreign_row(name)
 
 
 def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
@@ -142,7 +143,8 @@ def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
         if name in texts:
             yield Synonym(name, _shown(row, texts[name]), source)
     if row.default is not None:
-        yield Synonym(name, _shown(row, text_of(row.default)), ConfigSource.DEFAULT)
+        default = _shown(row, text_of(row.default))
+        yield Synonym(default_name(name), default, ConfigSource.DEFAULT)
 
 
 def _entry(

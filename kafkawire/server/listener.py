@@ -25,9 +25,9 @@ from kafkawire.server.file_sender import FileSender
 if TYPE_CHECKING:
     from kafkawire.broker.options import Listener
     from kafkawire.codec.configs.settings import BrokerConfig
-    from kafkawire.log.io.ports import Env
     from kafkawire.server.host import Host
-    from kafkawire.server.listeners.logins import Logins
+    from kafkawire.server.listeners.limits import ListenerLimits
+    from kafkawire.server.listeners.logins import ListenerLogins
     from kafkawire.server.monitored import MonitoredServer
     from kafkawire.server.ports import Wire
     from kafkawire.server.tls.listeners import Tls
@@ -70,12 +70,14 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self,
         host: Host,
         listener: str,
-        logins: Logins | None = None,
+        logins: ListenerLogins | None = None,
         allowed: Sequence[Network] = (),
+        limits: ListenerLimits | None = None,
     ) -> None:
         """`logins`: those of a listener with SASL. `allowed`: networks that may connect, empty: all
-        of them."""
+        of them. `limits`: those that the listener has of its own."""
         self._allowed = allowed
+        self._limits = limits
         self.host = host
         self.connection = _connection(host, self, listener, logins)
         self._bind()
@@ -114,14 +116,20 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             _set_options(sock)
         self.host.arrivals.delay(self.connection)
+        if self._limits is not None and (delay_ms := self._limits.delay_ms()):
+            self.connection.throttle(delay_ms)
 
     def _admitted(self) -> bool:
         """Return whether this connection is within all limits, and count it then."""
         host, connection = self.host, self.connection
         if not (host.admit() and host.arrivals.admit(connection.client_host)):
             return False
-        if connection.admitted():
-            return True
+        limits = self._limits
+        if limits is None or limits.admit():
+            if connection.admitted():
+                return True
+            if limits is not None:
+                limits.left()
         host.arrivals.left(connection.client_host)
         return False
 
@@ -143,6 +151,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if self.connection in self.host.connections:
             self.host.connections.remove(self.connection)
             self.host.arrivals.left(self.connection.client_host)
+            if self._limits is not None:
+                self._limits.left()
         self.connection.lost()
         self.transport = None
         self.write = _drop
@@ -262,16 +272,6 @@ def networks_of(config: BrokerConfig) -> list[Network]:
         raise AddressError(f"plaintext.allowed.addresses={texts}: {wrong}") from None
 
 
-async def open_tls(env: Env, config: BrokerConfig) -> Tls:
-    """Load the certificate of the TLS listeners. Raises AddressError if that fails."""
-    from kafkawire.server.tls.listeners import RuleError, Tls, TlsError  # most brokers do without
-
-    try:
-        return await Tls.open(env, config)
-    except (TlsError, RuleError) as wrong:
-        raise AddressError(str(wrong)) from None
-
-
 async def listen(
     listener: Listener, protocol: Callable[[], ClientProtocol], backlog: int
 ) -> asyncio.Server:
@@ -280,7 +280,7 @@ async def listen(
     return await _open("listen", protocol, listener.host, listener.port, backlog)
 
 
-def _connection(host: Host, wire: Wire, listener: str, logins: Logins | None) -> Connection:
+def _connection(host: Host, wire: Wire, listener: str, logins: ListenerLogins | None) -> Connection:
     if logins is None:
         return Connection(host, wire, "", listener)
     from kafkawire.server.sasl_connection import SaslConnection  # most brokers do without

@@ -59,6 +59,7 @@ class Reloader:
             return
         restart = [name for name in NEED_A_RESTART if _differs(self._options, fresh, name)]
         restart += changes.keys() - dynamic.keys()
+        restart += _changes(self._options.listener_settings, fresh.listener_settings)
         for name, text in dynamic.items():
             _log_setting(name, text, overridden.get(name))
         if fresh.log_level != self._options.log_level:

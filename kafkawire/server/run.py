@@ -28,20 +28,19 @@ from kafkawire.server.listener import (
     listen,
     listen_for_monitors,
     networks_of,
-    open_tls,
 )
+from kafkawire.server.listeners.limits import ListenerLimits
+from kafkawire.server.listeners.security import ListenerError, ListenerSecurity
 from kafkawire.server.metadata_check import MetadataCheck
 from kafkawire.server.reload import Reloader
 from kafkawire.server.service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from kafkawire.broker.options import Listener, ServeOptions
     from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
-    from kafkawire.server.listeners.logins import Logins
-    from kafkawire.server.tls.listeners import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,9 @@ LINGER_S = 5.0
 class Server:
     """A broker and its sockets. `monitors`: the address of /metrics and /health."""
 
-    def __init__(self, broker: Broker, descriptors: int) -> None:
+    def __init__(
+        self, broker: Broker, descriptors: int, listener_settings: Mapping[str, str] | None = None
+    ) -> None:
         """`descriptors`: maximum number of file descriptors of this process."""
         self.broker = broker
         self.host = Host(broker, for_connections(descriptors))
@@ -66,9 +67,8 @@ class Server:
         self.backups: ScheduledBackups | None = None
         self._backing_up: asyncio.Task[None] | None = None
         self.metadata_check: MetadataCheck | None = None
-        self._logins: Logins | None = None
+        self.security = ListenerSecurity(broker, listener_settings or {})
         self._refreshing_users: asyncio.Task[None] | None = None
-        self._tls: Tls | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -77,23 +77,32 @@ class Server:
         """Open the broker, then its listeners. Raises the errors of both."""
         metadata = open_metadata(options.metadata_url, options.data)
         broker = await Broker.start(
-            env, metadata, options.data, options.settings, dict(options.advertised)
-        )
-        server = cls(broker, raise_limit())
+            env, metadata, options.data, {**options.settings, **options.listener_settings},
+            dict(options.advertised),
+        )  # fmt: skip
+        server = cls(broker, raise_limit(), options.listener_settings)
         try:
-            await server._open_logins(options)
-            for listener in options.listeners:
-                await server._listen(listener)
-            await server._register()
-            await server._listen_for_monitors()
+            await server._open_listeners(options)
         except (OSError, AddressError):
             await server.close()
             raise
+        except ListenerError as wrong:
+            await server.close()
+            raise AddressError(str(wrong)) from None
         server._sweep()
         server._start_backups(options)
         env.spawn(server._prepare(), "prepare")
         server._start_metadata_check(options)
         return server
+
+    async def _open_listeners(self, options: ServeOptions) -> None:
+        """Listen on all addresses. Raises OSError, AddressError or ListenerError."""
+        prepared = [(each, await self._protocol(each)) for each in options.listeners]
+        for listener, protocol in prepared:
+            await self._listen(listener, protocol)
+        await self._watch_users(options)
+        await self._register()
+        await self._listen_for_monitors()
 
     async def _prepare(self) -> None:
         """Import what is needed soon in the background, to keep the start short: later, an import
@@ -104,33 +113,18 @@ class Server:
         if self.broker.manifest is not None:
             await self.broker.manifest.prepare()
 
-    async def _open_logins(self, options: ServeOptions) -> None:
-        """Prepare log-ins if a listener has SASL. Raises AddressError for settings that do not
-        allow any."""
-        if not any(listener.sasl for listener in options.listeners):
+    async def _watch_users(self, options: ServeOptions) -> None:
+        """Follow changes of users that log in."""
+        broker, logins = self.broker, self.security.logins
+        if logins is None:
             return
-        from kafkawire.security.sasl.service import LoginService, LoginSettingsError
-        from kafkawire.server.listeners.logins import Logins
-
-        broker = self.broker
-        users = await broker.load_users()
-        try:
-            service = await LoginService.open(
-                broker.env, broker.config, users, broker.security.tokens
-            )
-        except LoginSettingsError as wrong:
-            raise AddressError(str(wrong)) from None
-        self._logins = Logins(broker, service)
         if sqlite_file(options.metadata_url, options.data) is None:  # others may change users
-            self._refreshing_users = broker.env.spawn(self._logins.refresh(), "refresh users")
+            self._refreshing_users = broker.env.spawn(logins.refresh(), "refresh users")
         if broker.config.sasl_deleted_users_disconnect:
-            users.when_deleted(self.host.disconnect_users)
+            (await broker.load_users()).when_deleted(self.host.disconnect_users)
 
-    async def _listen(self, listener: Listener) -> None:
-        if listener.tls and self._tls is None:
-            self._tls = await open_tls(self.broker.env, self.broker.config)
-        backlog = self.broker.config.socket_listen_backlog_size
-        sockets = await listen(listener, self._protocol(listener), backlog)
+    async def _listen(self, listener: Listener, protocol: Callable[[], ClientProtocol]) -> None:
+        sockets = await listen(listener, protocol, self.broker.config.socket_listen_backlog_size)
         self.sockets.append(sockets)
         name = listener.name
         advertised = self.broker.listeners.get(name)
@@ -140,24 +134,27 @@ class Server:
         elif not advertised[1]:  # port 0: chosen by the kernel
             self.broker.listeners[name] = (advertised[0], bound)
 
-    def _protocol(self, listener: Listener) -> Callable[[], ClientProtocol]:
-        """Return what makes the protocol of a new connection."""
-        host, logins = self.host, self._logins if listener.sasl else None
-        tls = self._tls
-        if not listener.tls or tls is None:
+    async def _protocol(self, listener: Listener) -> Callable[[], ClientProtocol]:
+        """Return what makes the protocol of a new connection. Raises AddressError."""
+        host, security = self.host, self.security
+        logins = await security.logins_of(listener) if listener.sasl else None
+        own = security.config_of(listener.name)
+        limits = ListenerLimits.of(listener.name, own, host.counts, host.now)
+        if not listener.tls:
             allowed = [] if listener.sasl else networks_of(self.broker.config)
-            return lambda: ClientProtocol(host, listener.name, logins, allowed)
+            return lambda: ClientProtocol(host, listener.name, logins, allowed, limits)
         from kafkawire.server.tls_wire import TlsProtocol  # most brokers do without
 
-        return lambda: TlsProtocol(tls, host, listener.name, logins)
+        tls = await security.tls(listener)
+        asks = security.asks_clients(listener)
+        return lambda: TlsProtocol(tls, host, listener.name, logins, limits, asks_clients=asks)
 
     async def _listen_for_monitors(self) -> None:
         text = self.broker.config.metrics_listener.strip()
         if text:
             host, _, port = text.rpartition(":")
-            if self.broker.config.metrics_tls and self._tls is None:
-                self._tls = await open_tls(self.broker.env, self.broker.config)
-            tls = self._tls if self.broker.config.metrics_tls else None
+            encrypted = self.broker.config.metrics_tls
+            tls = await self.security.tls_of_broker() if encrypted else None
             sockets = await listen_for_monitors(self, host.strip("[]"), int(port), tls)
             self.sockets.append(sockets)
             host, bound = sockets.sockets[0].getsockname()[:2]
@@ -220,8 +217,8 @@ class Server:
         self._sweep_due = now + SWEEP_S
         env.call_later(SWEEP_S, self._sweep)
         self.host.sweep()
-        if self._logins is not None:
-            self._logins.sweep()
+        if self.security.logins is not None:
+            self.security.logins.sweep()
         self._descriptors.check(now)
 
     async def close(self) -> None:
@@ -237,8 +234,7 @@ class Server:
             await self.metadata_check.close()
         for sockets in self.sockets:
             sockets.close()
-        if self._tls is not None:
-            self._tls.close()
+        self.security.close()
         for api in self.host.apis.values():
             if api.hot is not None:
                 api.hot.close()

@@ -41,7 +41,7 @@ from kafkawire.server.connection import Connection
 
 if TYPE_CHECKING:
     from kafkawire.server.connection import ConnectionHost
-    from kafkawire.server.listeners.logins import Logins
+    from kafkawire.server.listeners.logins import ListenerLogins
     from kafkawire.server.memory import Block
     from kafkawire.server.ports import Wire
 
@@ -56,13 +56,22 @@ _HEAD = Struct(">ih")
 class SaslConnection(Connection):
     """The state of a connection with log-in. `_login` is None while requests are served."""
 
-    __slots__ = ("_again_at", "_expires_at", "_login", "_logins", "_mechanism", "_mechanism_name")
+    __slots__ = (
+        "_again_at", "_expires_at", "_login", "_logins", "_mechanism", "_mechanism_name",
+        "_service",
+    )  # fmt: skip
 
     def __init__(
-        self, host: ConnectionHost, wire: Wire, client_host: str, listener: str, logins: Logins
+        self,
+        host: ConnectionHost,
+        wire: Wire,
+        client_host: str,
+        listener: str,
+        logins: ListenerLogins,
     ) -> None:
         super().__init__(host, wire, client_host, listener)
-        self._logins = logins
+        self._logins = logins.all
+        self._service = logins.service
         self._login: LoginMachine | None = LoginMachine(logins.service.mechanisms)
         self._mechanism: Mechanism | None = None
         self._mechanism_name = ""
@@ -93,7 +102,7 @@ class SaslConnection(Connection):
 
     def _is_size(self, size: int) -> bool:
         """Return whether a frame of a log-in may have this size; otherwise close the connection."""
-        if 0 <= size <= self._logins.config.sasl_server_max_receive_size:
+        if 0 <= size <= self._service.max_receive_bytes:
             return True
         self.abort(f"a frame of {size} bytes before the log-in")
         return False
@@ -124,7 +133,7 @@ class SaslConnection(Connection):
         if self._again_at is not None and now - self._again_at < MIN_BETWEEN_LOGINS_S:
             return False  # the handler answers ILLEGAL_SASL_STATE
         self._again_at = now
-        self._login = LoginMachine(self._logins.service.mechanisms, self._mechanism_name)
+        self._login = LoginMachine(self._service.mechanisms, self._mechanism_name)
         self._mechanism = None
         self._logins.begin(self)
         return True
@@ -184,7 +193,7 @@ class SaslConnection(Connection):
             self.abort(decision.reason)
             return
         self._count(SASL_HANDSHAKE)
-        response = SaslHandshakeResponse(decision.error, self._logins.service.mechanisms)
+        response = SaslHandshakeResponse(decision.error, self._service.mechanisms)
         answer = frame(decision.correlation_id, encode(response, decision.version), False)
         if decision.delayed:
             self._logins.failed(self, "", "", decision.reason)
@@ -197,7 +206,7 @@ class SaslConnection(Connection):
     ) -> None:
         self._count(SASL_AUTHENTICATE)
         if self._mechanism is None:
-            self._mechanism = self._logins.service.begin(login.mechanism)
+            self._mechanism = self._service.begin(login.mechanism)
         try:
             reply = await self._mechanism.step(decision.token)
             lifetime_ms = 0
@@ -228,7 +237,7 @@ class SaslConnection(Connection):
                 f"the session is of user {self.principal.name}",
             )
         clock = self._logins.env.clock
-        limits = [self._logins.config.connections_max_reauth_ms or None]
+        limits = [self._service.session_ms(login.mechanism)]
         if logged_in.expires_ms is not None:
             limits.append(logged_in.expires_ms - clock.now_ms())
         lifetime_ms = min((max(0, each) for each in limits if each is not None), default=None)

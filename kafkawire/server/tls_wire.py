@@ -24,7 +24,8 @@ from kafkawire.server.tls.records import HANDSHAKE, RECORD_BYTES, Records, TlsRe
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
-    from kafkawire.server.listeners.logins import Logins
+    from kafkawire.server.listeners.limits import ListenerLimits
+    from kafkawire.server.listeners.logins import ListenerLogins
     from kafkawire.server.memory import Block
     from kafkawire.server.tls.listeners import Tls
 
@@ -46,11 +47,21 @@ class TlsProtocol(ClientProtocol):
 
     sends_files = False  # they have to be encrypted
 
-    def __init__(self, tls: Tls, host: Host, listener: str, logins: Logins | None = None) -> None:
-        """A client that logs in is not asked for a certificate, as in Kafka."""
-        super().__init__(host, listener, logins)
+    def __init__(
+        self,
+        tls: Tls,
+        host: Host,
+        listener: str,
+        logins: ListenerLogins | None = None,
+        limits: ListenerLimits | None = None,
+        *,
+        asks_clients: bool = True,
+    ) -> None:
+        """`asks_clients`: for a certificate, if `ssl.client.auth` says so."""
+        super().__init__(host, listener, logins, limits=limits)
         self._tls = tls
-        self._asks_clients = logins is None
+        self._asks_clients = asks_clients
+        self._logs_in = logins is not None  # its principal is not that of its certificate
         self._incoming: ssl.MemoryBIO | None = None
         self._outgoing = ssl.MemoryBIO()
         self._object: ssl.SSLObject | None = None
@@ -186,7 +197,7 @@ class TlsProtocol(ClientProtocol):
     def _finish_handshake(self, shaken: ssl.SSLObject) -> None:
         self._end_handshake()
         certificate = shaken.getpeercert(True)
-        if certificate is not None:
+        if certificate is not None and not self._logs_in:
             try:
                 self.connection.authenticated(self._tls.certificates.principal_of(certificate))
             except (SubjectError, RuleError) as wrong:

@@ -236,3 +236,48 @@ def test_the_flag_may_be_in_the_file(tmp_path: Path) -> None:
         assert (found.options["insecure"].text == "true") is insecure
     with pytest.raises(OptionError, match="insecure"):
         collect({"insecure": ["maybe"]}, [], {}, None)
+
+
+def test_settings_of_single_listeners(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(
+        'listen = ["SASL_TLS://[::1]:1", "A.b-c=TLS://[::1]:2"]\n[settings.listener.name]\n'
+        '"a.b-c".ssl.client.auth = "required"\nsasl_tls.max.connections = 5\n'
+    )
+    environ = {
+        "KAFKAWIRE_SET_LISTENER_NAME_SASL_TLS_MAX_CONNECTIONS": "7",
+        "KAFKAWIRE_SET_LISTENER_NAME_SASL_TLS_SCRAM_SHA_256_CONNECTIONS_MAX_REAUTH_MS": "9",
+    }
+    pairs = [("listener.name.a.b-c.ssl.keystore.location", "x.pem"), ("num.partitions", "4")]
+    found = collect({}, pairs, environ, str(file))
+    options = serve_options(found)
+    assert options.settings == {"num.partitions": "4"}
+    assert options.listener_settings == {
+        "listener.name.a.b-c.ssl.client.auth": "required",
+        "listener.name.a.b-c.ssl.keystore.location": "x.pem",
+        "listener.name.sasl_tls.max.connections": "7",
+        "listener.name.sasl_tls.scram-sha-256.connections.max.reauth.ms": "9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("listener.name.in.ssl.client.auth=required", "no such listener; in lower case they are a"),
+        ("listener.name.a.num.partitions=3", "it is a setting of the whole broker"),
+        ("listener.name.a.ssl.client.auth=maybe", "it must be none, requested or required"),
+        ("listener.name.a.max.connections=0", "it must be a whole number from 1"),
+    ],
+)
+def test_wrong_settings_of_listeners_are_refused(setting: str, said: str) -> None:
+    result = run(app, ["serve", "--listen", "A=PLAINTEXT://127.0.0.1:0", "--set", setting])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"kafkawire: {setting.partition('=')[0]}")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_of_listeners_are_shown() -> None:
+    name = "listener.name.plaintext.max.connections"
+    result = run(app, ["serve", "--show-config", "--set", f"{name}=7"])
+    assert [line for line in result.stdout.splitlines() if name in line and " 7 " in line]

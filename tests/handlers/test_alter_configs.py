@@ -71,6 +71,7 @@ async def test_append_and_subtract_change_list_settings() -> None:
         (BROKER, "1", ("ssl.keystore.type", 0, "JKS"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("sasl.kerberos.min.time.before.relogin", 0, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("listener.name.a.ssl.keystore.type", 0, "J"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("listener.name.a.ssl.client.auth", 0, "none"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("no.such.setting", 2, "3"), ErrorCode.INVALID_CONFIG),
         (BROKER, "1", ("no.such.setting", 0, "é" * 16_384), ErrorCode.INVALID_CONFIG),
         (BROKER, "2", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),

@@ -121,8 +121,8 @@ async def test_stalled_handshakes_are_bounded_and_end(
         for _, writer in stalled:
             writer.close()
         assert (await ask(port, "/health", context=client_context()))[0] == 200
-        assert server._tls is not None
-        assert not server._tls.handshakes._started
+        tls = await server.security.tls_of_broker()
+        assert not tls.handshakes._started
 
 
 async def test_the_certificate_is_read_again(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ async def test_the_certificate_is_read_again(tmp_path: Path) -> None:
         assert await serial() == first.certificate.serial_number
         second = issue("second", authority(), 1, ["localhost"])
         path.write_bytes(second.certificate_pem() + second.key_pem())
-        assert server._tls is not None
+        tls = await server.security.tls_of_broker()
         for _ in range(2):
-            await server._tls.certificates.check()
+            await tls.certificates.check()
         assert await serial() == second.certificate.serial_number
 
 

@@ -25,12 +25,14 @@ from kafkawire.cli.shared.options import (
 )
 from kafkawire.cli.shared.output import fail, without_password
 from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_apart
+from kafkawire.codec.configs.listeners import check_listeners
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, ConfigType, text_of
 
 
 def serve_options(sources: Sources) -> ServeOptions:
     """Return the options of the server from the collected sources. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
+    check_listeners(sources.listener_settings(), [each.name for each in listeners])
     _check_reachable(sources, listeners)
     _check_tier(sources)
     _check_backups(sources)
@@ -42,7 +44,8 @@ def serve_options(sources: Sources) -> ServeOptions:
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
         data=os.path.abspath(sources.options["data"].text),
         metadata_url=sources.options["metadata"].text,
-        settings={name: value.text for name, value in sources.settings.items()},
+        settings=sources.broker_settings(),
+        listener_settings=sources.listener_settings(),
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
@@ -184,6 +187,9 @@ def show(sources: Sources) -> None:
         if row.type is ConfigType.PASSWORD and text:
             text = "********"
         rows.append({"name": name, "value": text, "source": source})
+    for name in sorted(sources.listener_settings()):
+        found = sources.settings[name]
+        rows.append({"name": name, "value": found.text, "source": found.source})
     print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")
     print("Settings changed with `kafkawire configs set` override all of these.")
     print_table(rows, ("name", "value", "source"), "settings", wide=True)  # names are long

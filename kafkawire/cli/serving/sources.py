@@ -6,7 +6,8 @@ kafkawire.codec.configs.settings interpret the values.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
-any setting as KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3. Other
+any setting as KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3, those of
+a listener, too, unless there are dots or dashes in its name. Other
 KAFKAWIRE_* variables are ignored: Kubernetes sets some for a service named kafkawire.
 """
 
@@ -18,8 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.cli.shared.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
+from kafkawire.codec.configs.listeners import (
+    LISTENER_SETTINGS,
+    MECHANISM_SETTINGS,
+    find_listener_row,
+    is_prefixed,
+)
+from kafkawire.codec.configs.listeners import (
+    PREFIX as LISTENER_PREFIX,
+)
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
+    Config,
     ConfigError,
     ConfigType,
     check_broker,
@@ -74,11 +85,19 @@ class Sources:
             if name in ALIASES and value.text:
                 self.offer_setting(ALIASES[name], value.text, value.source)
 
+    def broker_settings(self) -> dict[str, str]:
+        """Return the settings of the whole broker as texts."""
+        return {name: each.text for name, each in self.settings.items() if not is_prefixed(name)}
+
+    def listener_settings(self) -> dict[str, str]:
+        """Return the settings of single listeners as texts, by their whole names."""
+        return {name: each.text for name, each in self.settings.items() if is_prefixed(name)}
+
     def offer_setting(self, name: str, text: str, source: str) -> None:
         """Take a broker setting unless a source with higher precedence has set it."""
         if name not in self.settings:
             try:
-                validate(find(name, BROKER_CONFIGS), text)
+                validate(_row(name), text)
             except ConfigError as error:
                 raise ConfigError(name, error.value, f"{error.allowed} ({source})") from None
             self.settings[name] = Sourced((text,), source)
@@ -98,7 +117,7 @@ def collect(
         if values:
             found.offer_option(name, Sourced(tuple(values), f"command line --{name}"))
     for name, text in dict(settings).items():
-        if find(name, BROKER_CONFIGS).type is ConfigType.PASSWORD:  # other users see it in `ps`
+        if _row(name).type is ConfigType.PASSWORD:  # other users see it in `ps`
             where = f"the environment ({SETTING_PREFIX}{_variable(name)}) or the TOML file"
             raise ConfigError(name, None, f"it must not be on the command line, but in {where}")
         found.offer_setting(name, text, "command line --set")
@@ -108,8 +127,13 @@ def collect(
         _from_file(found, path)
     for name, values in DEFAULTS.items():
         found.offer_option(name, Sourced(values, "default"))
-    check_broker({name: value.text for name, value in found.settings.items()})
+    check_broker(found.broker_settings())
     return found
+
+
+def _row(name: str) -> Config:
+    """Return the row of a setting of the broker or of one listener. ConfigError if unknown."""
+    return find_listener_row(name) if is_prefixed(name) else find(name, BROKER_CONFIGS)
 
 
 def _check_option(name: str, value: Sourced) -> None:
@@ -138,8 +162,20 @@ def _from_environment(found: Sources, environ: Mapping[str, str]) -> None:
     for variable, text in environ.items():
         if variable.startswith(SETTING_PREFIX):
             rest = variable.removeprefix(SETTING_PREFIX)
-            name = names.get(rest) or rest.lower().replace("_", ".")
+            name = names.get(rest) or _of_listener(rest) or rest.lower().replace("_", ".")
             found.offer_setting(name, text, f"environment {variable}")
+
+
+def _of_listener(variable: str) -> str | None:
+    """Return the name of a setting of one listener; underscores in the listener's name stay."""
+    prefix = _variable(LISTENER_PREFIX)
+    if variable.startswith(prefix):
+        for setting in (*MECHANISM_SETTINGS, *LISTENER_SETTINGS):  # the longer names first
+            ending = f"_{_variable(setting)}"
+            if variable.endswith(ending):
+                listener = variable.removeprefix(prefix).removesuffix(ending)
+                return f"{LISTENER_PREFIX}{listener.lower()}.{setting}"
+    return None
 
 
 def _from_file(found: Sources, path: str) -> None:

@@ -13,6 +13,7 @@ from kafkawire.security.sasl.scram import MECHANISMS, Scram, matches, server_non
 from kafkawire.security.sasl.users_file import UsersFile
 
 if TYPE_CHECKING:
+    from kafkawire.codec.configs.listeners import ListenerConfig
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.security.delegation.service import DelegationTokens
@@ -30,12 +31,12 @@ class LoginSettingsError(ValueError):
 
 
 class LoginService:
-    """The mechanisms of this broker. Create it with `open`."""
+    """The mechanisms of listeners with the same settings. Create it with `open`."""
 
     def __init__(
         self,
         env: Env,
-        config: BrokerConfig,
+        config: ListenerConfig,
         credentials: Credentials,
         file: UsersFile | None,
         validate: Validate | None,
@@ -54,13 +55,14 @@ class LoginService:
     async def open(
         cls,
         env: Env,
-        config: BrokerConfig,
+        listener: ListenerConfig,
         credentials: Credentials,
         tokens: DelegationTokens | None = None,
     ) -> LoginService:
         """Read what the enabled mechanisms need. `tokens`: None without delegation tokens. Raises
         LoginSettingsError."""
         file, validate = None, None
+        config = listener.config
         if not config.sasl_enabled_mechanisms:
             raise LoginSettingsError("sasl.enabled.mechanisms: no mechanism is enabled")
         if config.sasl_plain_users_file and PLAIN in config.sasl_enabled_mechanisms:
@@ -69,13 +71,24 @@ class LoginService:
             except ValueError as wrong:
                 raise LoginSettingsError(f"sasl.plain.users.file: {wrong}") from None
         if OAUTHBEARER in config.sasl_enabled_mechanisms:
-            validate = await env.offload.submit("files", _validator, env, config)
-        return cls(env, config, credentials, file, validate, tokens)
+            validate = await env.offload.submit(
+                "files", _validator, env, listener.of_mechanism(OAUTHBEARER)
+            )
+        return cls(env, listener, credentials, file, validate, tokens)
 
     @property
     def mechanisms(self) -> list[str]:
         """The enabled mechanisms."""
-        return self._config.sasl_enabled_mechanisms
+        return self._config.config.sasl_enabled_mechanisms
+
+    @property
+    def max_receive_bytes(self) -> int:
+        """The largest frame of a client that is not logged in."""
+        return self._config.config.sasl_server_max_receive_size
+
+    def session_ms(self, mechanism: str) -> int | None:
+        """Return how long a log-in is valid; None: without a limit."""
+        return self._config.of_mechanism(mechanism).connections_max_reauth_ms or None
 
     def begin(self, mechanism: str) -> Mechanism:
         """Begin a log-in with an enabled mechanism."""

@@ -1,4 +1,4 @@
-"""What listeners have of their own: certificates, log-ins, limits of connections.
+"""Certificates, log-ins and limits of connections of single listeners.
 
 Listeners with the same settings share them; see `kafkawire.codec.configs.listeners`.
 """

@@ -7,6 +7,7 @@ failure; so their number is limited, in total and per address. Called by `server
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.log_lines import LineLimit, shown
@@ -35,12 +36,19 @@ class LoggingIn(Protocol):
     def abort(self, reason: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerLogins:
+    """The log-ins of one listener: those in progress on all of them, and its own mechanisms."""
+
+    all: Logins
+    service: LoginService
+
+
 class Logins:
     """The log-ins in progress on all listeners with SASL."""
 
-    def __init__(self, broker: Broker, service: LoginService) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.service = service
         self.env = broker.env
         self.config = broker.config
         self._deadlines: dict[LoggingIn, float] = {}  # in their order

@@ -1,4 +1,7 @@
-"""State that TLS listeners share: certificates, the queue of handshakes, a buffer."""
+"""State that TLS listeners share: certificates, the queue of handshakes, a buffer.
+
+Listeners with settings of their own have other certificates, and the same queue and buffer.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,34 @@ from kafkawire.security.tls.mapping import RuleError
 from kafkawire.server.tls.certificates import Certificates
 from kafkawire.server.tls.handshakes import Handshakes
 
-__all__ = ["RuleError", "Tls", "TlsError"]
+__all__ = ["RuleError", "Tls", "TlsError", "TlsShared"]
 
 READ_BYTES = 1 << 18
 """Maximum bytes of one socket read: the kernel's usual receive buffer."""
 
 
-class Tls:
-    """TLS of one broker. `buffer`: every TLS socket is read into it, and its bytes are used before
-    the next read."""
+class TlsShared:
+    """The state shared by all TLS sockets of a broker. `buffer`: each is read into it, and its
+    bytes are used before the next read."""
 
-    def __init__(self, env: Env, certificates: Certificates) -> None:
-        self.certificates = certificates
+    def __init__(self, env: Env) -> None:
         self.handshakes = Handshakes(env.clock.monotonic, env.call_soon, env.call_later)
         self.buffer = memoryview(bytearray(READ_BYTES))
+
+
+class Tls:
+    """TLS of the listeners with the same settings."""
+
+    def __init__(self, env: Env, certificates: Certificates, shared: TlsShared) -> None:
+        self.certificates = certificates
+        self.handshakes = shared.handshakes
+        self.buffer = shared.buffer
         self._watching = env.spawn(certificates.watch(), "TLS certificates")
 
     @classmethod
-    async def open(cls, env: Env, config: BrokerConfig) -> Tls:
+    async def open(cls, env: Env, config: BrokerConfig, shared: TlsShared) -> Tls:
         """Load the certificate and watch its files. Raises TlsError or RuleError."""
-        return cls(env, await Certificates.open(env, config))
+        return cls(env, await Certificates.open(env, config), shared)
 
     def context(self, asks_clients: bool) -> ssl.SSLContext:
         """Return the context for a new connection; `asks_clients`: for a certificate, if
