@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -39,3 +39,25 @@ def tokens_of(ctx: RequestContext) -> DelegationTokens:
 def principals_of(items: Iterable[NamedPrincipal]) -> Iterable[Principal]:
     """Yield the principals in a request."""
     return (Principal(each.principal_type, each.principal_name) for each in items)
+
+
+async def change_end(
+    ctx: RequestContext,
+    hmac: bytes,
+    change: Callable[[DelegationTokens], Awaitable[int]],
+    event: str,
+) -> tuple[int, int]:
+    """Change when a token ends, and write `event` into the audit log; return the error code and the
+    new end."""
+    try:
+        check_client(ctx)
+    except KafkaError as refused:
+        return refused.code, NO_TIME
+    try:
+        tokens = tokens_of(ctx)
+        token = tokens.token_of(hmac)
+        expires_ms = await change(tokens)
+    except KafkaError as refused:
+        return refused.code, 0
+    ctx.broker.security.audit.changed(ctx.caller, event, token=token.id, owner=str(token.owner))
+    return ErrorCode.NONE, expires_ms

@@ -247,3 +247,13 @@ def topic(twins: Twins) -> str:
     for i in range(3):
         twins.ask("Produce", send(made, [(b"k", b"v")] * 3, START_MS + i * 1000), 9)
     return made
+
+
+def run_tool(
+    tools: ToolServer, address: str, tool: str, *arguments: str, data: str = "", code: int = 0
+) -> str:
+    """Run one of Kafka's tools against a broker; return its output."""
+    main = CLASSES.get(tool, TOOLS + tool)
+    done = tools.run(main, [*arguments, "--bootstrap-server", address], data, 90)
+    assert done.code == code, done.stdout + done.stderr
+    return done.stdout + done.stderr

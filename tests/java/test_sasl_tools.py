@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.testing.process import BrokerProcess
-from tests.java.conftest import CLASSES, TOOLS
+from tests.java.conftest import run_tool as run
 from tests.java.tools import ToolServer
 from tests.kit.ports import free_port
 
@@ -28,15 +28,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
     ) as process:  # fmt: skip
         yield process, address
         assert PASSWORD not in process.output
-
-
-def run(
-    tools: ToolServer, address: str, name: str, *arguments: str, data: str = "", code: int = 0
-) -> str:
-    main = CLASSES.get(name, TOOLS + name)
-    done = tools.run(main, [*arguments, "--bootstrap-server", address], data, 90)
-    assert done.code == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 def client(folder: Path, mechanism: str, password: str = PASSWORD) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.testing.process import BrokerProcess
-from tests.java.conftest import CLASSES, TOOLS
+from tests.java.conftest import run_tool as run
 from tests.java.tools import ToolServer
 from tests.kit.ports import free_ports
 from tests.kit.tls import certificates
@@ -69,15 +69,6 @@ def logged_in(folder: Path, password: str = PASSWORD) -> str:
         "sasl.mechanism=SCRAM-SHA-512",
         f'sasl.jaas.config={SCRAM} required username="bob" password="{password}";',
     )  # fmt: skip
-
-
-def run(
-    tools: ToolServer, address: str, name: str, *arguments: str, data: str = "", code: int = 0
-) -> str:
-    main = CLASSES.get(name, TOOLS + name)
-    done = tools.run(main, [*arguments, "--bootstrap-server", address], data, 90)
-    assert done.code == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 def test_tools_with_certificate_and_with_log_in(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from kafkawire.cli.shared.option_set import OptionSet, with_options
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
@@ -73,12 +75,32 @@ OfUser = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ResourceOptions(OptionSet):
+    """The resource of rules."""
+
+    topic: Topic = ""
+    group: Group = ""
+    transactional_id: Transaction = ""
+    cluster: OfCluster = False
+
+
+@dataclass(frozen=True)
+class RuleOptions(ResourceOptions):
+    """A rule, without its user and operations."""
+
+    prefixed: Prefixed = False
+    deny: Deny = False
+    host: Host = ANYTHING
+
+
+NO_RESOURCE, NO_RULE = ResourceOptions(), RuleOptions()
+
+
+@with_options
 def list_acls(
     user: OfUser = "",
-    topic: Topic = "",
-    group: Group = "",
-    transactional_id: Transaction = "",
-    cluster: OfCluster = False,
+    resource: ResourceOptions = NO_RESOURCE,
     server: Server = LOCAL,
     as_json: Json = False,
     wide: Wide = False,
@@ -90,8 +112,8 @@ def list_acls(
       kafkawire acls list --user alice --json
     """
     wanted = AclRowFilter(principal=_principal(user) if user else None)
-    if topic or group or transactional_id or cluster:
-        kind, name = _resource(topic, group, transactional_id, cluster)
+    if resource != NO_RESOURCE:
+        kind, name = _resource(resource)
         pattern = PatternType.MATCH
         wanted = wanted._replace(
             resource_type=int(kind), resource_name=name, pattern_type=int(pattern)
@@ -101,16 +123,11 @@ def list_acls(
     print_results(rows, COLUMNS, count(len(rows), "access rule"), as_json, wide)
 
 
+@with_options
 def add(
     user: User,
     operations: Operations,
-    topic: Topic = "",
-    group: Group = "",
-    transactional_id: Transaction = "",
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    deny: Deny = False,
-    host: Host = ANYTHING,
+    rule: RuleOptions = NO_RULE,
     server: Server = LOCAL,
 ) -> None:
     """Add access rules: a user may do these operations with a resource, or may not.
@@ -119,23 +136,17 @@ def add(
       kafkawire acls add alice read describe --topic orders
       kafkawire acls add "*" all --topic secret- --prefixed --deny
     """
-    kind, name = _resource(topic, group, transactional_id, cluster)
-    rows = _rows(user, operations, kind, name, prefixed=prefixed, deny=deny, host=host)
+    rows = _rows(user, operations, rule)
     with connected(server) as found:
         create_acls(found, rows)
     print(f"added {count(len(rows), 'access rule')}")
 
 
+@with_options
 def remove(
     user: User,
     operations: Operations,
-    topic: Topic = "",
-    group: Group = "",
-    transactional_id: Transaction = "",
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
-    deny: Deny = False,
-    host: Host = ANYTHING,
+    rule: RuleOptions = NO_RULE,
     server: Server = LOCAL,
 ) -> None:
     """Remove access rules, which are given as for `kafkawire acls add`.
@@ -143,8 +154,7 @@ def remove(
     Examples:
       kafkawire acls remove alice read --topic orders
     """
-    kind, name = _resource(topic, group, transactional_id, cluster)
-    rows = _rows(user, operations, kind, name, prefixed=prefixed, deny=deny, host=host)
+    rows = _rows(user, operations, rule)
     with connected(server) as found:
         gone = delete_acls(found, [AclRowFilter(*row) for row in rows])
     if not gone:
@@ -206,11 +216,10 @@ def _principal(user: str) -> str:
     return user if ":" in user else f"User:{user}"
 
 
-def _resource(
-    topic: str, group: str, transactional_id: str, cluster: bool
-) -> tuple[ResourceKind, str]:
+def _resource(options: ResourceOptions) -> tuple[ResourceKind, str]:
     """Return the only resource that is given."""
-    names = (topic, group, transactional_id, CLUSTER_NAME if cluster else "")
+    cluster = CLUSTER_NAME if options.cluster else ""
+    names = (options.topic, options.group, options.transactional_id, cluster)
     given = [(kind, name) for kind, name in zip(_NAMED, names, strict=True) if name]
     if len(given) != 1:
         allowed = "exactly one of --topic, --group, --transactional-id and --cluster"
@@ -218,23 +227,15 @@ def _resource(
     return given[0]
 
 
-def _rows(
-    user: str,
-    operations: list[str],
-    kind: ResourceKind,
-    name: str,
-    *,
-    prefixed: bool,
-    deny: bool,
-    host: str,
-) -> list[AclRow]:
+def _rows(user: str, operations: list[str], rule: RuleOptions) -> list[AclRow]:
+    kind, name = _resource(rule)
     allowed = (Operation.ALL, *OPERATIONS_OF[kind])
     wanted = [_member(Operation, each, "OPERATION", allowed) for each in operations]
-    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    permission = Permission.DENY if deny else Permission.ALLOW
+    pattern = PatternType.PREFIXED if rule.prefixed else PatternType.LITERAL
+    permission = Permission.DENY if rule.deny else Permission.ALLOW
     return [
         AclRow(
-            int(kind), name, int(pattern), _principal(user), host, int(each), int(permission)
+            int(kind), name, int(pattern), _principal(user), rule.host, int(each), int(permission)
         )
         for each in dict.fromkeys(wanted)
     ]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from kafkawire.cli.shared.option_set import OptionSet, with_options
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail
@@ -47,13 +49,24 @@ Addresses = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class EntityOptions(OptionSet):
+    """Whose quotas a command is about."""
+
+    user: User = ""
+    users_default: Users = False
+    client_id: ClientId = ""
+    client_ids_default: ClientIds = False
+    ip: Address = ""
+    ips_default: Addresses = False
+
+
+NO_ENTITY = EntityOptions()
+
+
+@with_options
 def list_quotas(
-    user: User = "",
-    users_default: Users = False,
-    client_id: ClientId = "",
-    client_ids_default: ClientIds = False,
-    ip: Address = "",
-    ips_default: Addresses = False,
+    whose: EntityOptions = NO_ENTITY,
     server: Server = LOCAL,
     as_json: Json = False,
     wide: Wide = False,
@@ -64,24 +77,20 @@ def list_quotas(
       kafkawire quotas list
       kafkawire quotas list --user alice --json
     """
-    wanted = _entity(user, users_default, client_id, client_ids_default, ip, ips_default)
+    wanted = _entity(whose)
     with connected(server) as found:
         quotas = find_quotas(found, wanted)
     rows = [row for each in quotas for row in _rows(each, as_json)]
     print_results(rows, COLUMNS, count(len(rows), "quota"), as_json, wide)
 
 
+@with_options
 def change(
     pairs: Annotated[
         list[str],
         typer.Argument(metavar="QUOTA=VALUE...", help="For example producer_byte_rate=1MB/s."),
     ],
-    user: User = "",
-    users_default: Users = False,
-    client_id: ClientId = "",
-    client_ids_default: ClientIds = False,
-    ip: Address = "",
-    ips_default: Addresses = False,
+    whose: EntityOptions = NO_ENTITY,
     server: Server = LOCAL,
 ) -> None:
     """Set quotas of a user, a client id, a user with a client id, or an address; others stay.
@@ -95,7 +104,7 @@ def change(
       kafkawire quotas set request_percentage=25 --users-default --client-id etl
       kafkawire quotas set connection_creation_rate=10 --ips-default
     """
-    entity = _one_entity(user, users_default, client_id, client_ids_default, ip, ips_default)
+    entity = _one_entity(whose)
     try:
         given = [split_pair("QUOTA", pair) for pair in pairs]
         values = {_quota(name, IP in entity): _value(name, text) for name, text in given}
@@ -108,17 +117,13 @@ def change(
     print(f"set {count(len(values), 'quota')} of {_name(entity)}")
 
 
+@with_options
 def remove(
     quotas: Annotated[
         list[str],
         typer.Argument(metavar="QUOTA...", callback=not_empty, help="Or all."),
     ],
-    user: User = "",
-    users_default: Users = False,
-    client_id: ClientId = "",
-    client_ids_default: ClientIds = False,
-    ip: Address = "",
-    ips_default: Addresses = False,
+    whose: EntityOptions = NO_ENTITY,
     server: Server = LOCAL,
 ) -> None:
     """Remove quotas of a user, a client id, a user with a client id, or an address.
@@ -127,7 +132,7 @@ def remove(
       kafkawire quotas remove producer_byte_rate --user alice
       kafkawire quotas remove all --client-id etl
     """
-    entity = _one_entity(user, users_default, client_id, client_ids_default, ip, ips_default)
+    entity = _one_entity(whose)
     try:
         names = [] if quotas == ["all"] else [_quota(name, IP in entity) for name in quotas]
     except OptionError as wrong:
@@ -146,20 +151,14 @@ def remove(
     print(f"removed {count(len(gone), 'quota')} of {_name(entity)}")
 
 
-def _entity(
-    user: str,
-    users_default: bool,
-    client_id: str,
-    client_ids_default: bool,
-    ip: str,
-    ips_default: bool,
-) -> dict[str, str | None]:
+def _entity(whose: EntityOptions) -> dict[str, str | None]:
     """Return the named entity, maybe empty. An invalid one ends the command with exit code 2."""
     given = (
-        (USER, "--user", user, "--users-default", users_default),
-        (CLIENT_ID, "--client-id", client_id, "--client-ids-default", client_ids_default),
-        (IP, "--ip", ip, "--ips-default", ips_default),
-    )
+        (USER, "--user", whose.user, "--users-default", whose.users_default),
+        (CLIENT_ID, "--client-id", whose.client_id, "--client-ids-default",
+         whose.client_ids_default),
+        (IP, "--ip", whose.ip, "--ips-default", whose.ips_default),
+    )  # fmt: skip
     entity: dict[str, str | None] = {}
     for kind, option, name, default_option, default in given:
         if name and default:
@@ -168,13 +167,13 @@ def _entity(
             entity[kind] = name or None
     if IP in entity and len(entity) > 1:
         fail("a quota of an address cannot be of a user or a client id too", 2)
-    if ip and address_of(ip) is None:
-        fail(OptionError("--ip", ip, "an IPv4 or IPv6 address"), 2)
+    if whose.ip and address_of(whose.ip) is None:
+        fail(OptionError("--ip", whose.ip, "an IPv4 or IPv6 address"), 2)
     return entity
 
 
-def _one_entity(*given: Any) -> dict[str, str | None]:
-    entity = _entity(*given)
+def _one_entity(whose: EntityOptions) -> dict[str, str | None]:
+    entity = _entity(whose)
     if not entity:
         fail(
             "give --user, --client-id, both, or --ip, or --users-default, --client-ids-default or "
