@@ -28,41 +28,15 @@ _HEAD: Final = Struct(">qi11xi")
 assert _HEAD.size <= HEAD_BYTES
 
 
-class HotRead:
-    """Whole batches of one partition from `offset` on, below `end`, in mapped journals:
-    CommitLog.views may be used.
+class _Read:
+    """Whole batches of one partition from `offset` on, below `end`.
 
-    `runs` are (log position, length) in offset order, `size_bytes` their sum. With `first` the
-    first batch is taken whatever its size (KIP-74). A dataclass, frozen for the type checker only,
-    cannot be compiled; one that is really frozen takes three times as long to make, and one is made
-    for each partition of a Fetch.
+    `runs` are (log position, length) in offset order. With `first` the first batch is taken
+    whatever its size (KIP-74). The kinds differ in their class only, and have one constructor: one
+    of them is made for each partition of a Fetch, and calling a second constructor takes time. A
+    dataclass, frozen for the type checker only, cannot be compiled; one that is really frozen takes
+    three times as long to make.
     """
-
-    __slots__ = ("end", "first", "max_bytes", "offset", "partition", "runs", "size_bytes")
-
-    def __init__(
-        self,
-        partition: Partition,
-        offset: int,
-        max_bytes: int,
-        end: int,
-        first: bool,
-        size_bytes: int,
-        runs: list[tuple[int, int]],
-    ) -> None:
-        self.partition: Final = partition
-        self.offset: Final = offset
-        self.max_bytes: Final = max_bytes
-        self.end: Final = end
-        self.first: Final = first
-        self.size_bytes: Final = size_bytes
-        self.runs: Final = runs
-
-
-class JournalRead:
-    """As HotRead, but in journals that are not mapped: CommitLog.read must be used, and may find
-    fewer than `size_bytes`. `journal`: the number of a journal whose index is not in memory, in
-    whose index file the runs are found; None: they are in `runs`."""
 
     __slots__ = (
         "end",
@@ -84,7 +58,7 @@ class JournalRead:
         first: bool,
         size_bytes: int,
         runs: list[tuple[int, int]],
-        journal: int | None,
+        journal: int | None = None,
     ) -> None:
         self.partition: Final = partition
         self.offset: Final = offset
@@ -96,27 +70,26 @@ class JournalRead:
         self.journal: Final = journal
 
 
-class SegmentRead:
-    """Whole batches that begin in a segment: CommitLog.read must be used. `size_bytes` is an
-    estimate."""
+class HotRead(_Read):
+    """Batches in mapped journals: CommitLog.views may be used. `size_bytes` is the sum of the
+    lengths of `runs`; `journal` is not used."""
 
-    __slots__ = ("end", "first", "max_bytes", "offset", "partition", "size_bytes")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        partition: Partition,
-        offset: int,
-        max_bytes: int,
-        end: int,
-        first: bool,
-        size_bytes: int,
-    ) -> None:
-        self.partition: Final = partition
-        self.offset: Final = offset
-        self.max_bytes: Final = max_bytes
-        self.end: Final = end
-        self.first: Final = first
-        self.size_bytes: Final = size_bytes
+
+class JournalRead(_Read):
+    """Batches in journals that are not mapped: CommitLog.read must be used, and may find fewer than
+    `size_bytes`. `journal`: the number of a journal whose index is not in memory, in whose index
+    file the runs are found; None: they are in `runs`."""
+
+    __slots__ = ()
+
+
+class SegmentRead(_Read):
+    """Batches that begin in a segment: CommitLog.read must be used. `size_bytes` is an estimate;
+    `runs` and `journal` are not used."""
+
+    __slots__ = ()
 
 
 Plan = HotRead | JournalRead | SegmentRead
@@ -297,9 +270,10 @@ def _plan_segments(
         base, stop, length = segments.base[at], segments.end[at], segments.length[at]
         size += -(-length * (stop - max(base, offset)) // (stop - base))
     if size < max_bytes and partition.cut_offset < end:
-        plan = SegmentRead(partition, offset, max_bytes, end, first, 0)
+        plan = SegmentRead(partition, offset, max_bytes, end, first, 0, [])
         size += rest_of(plan, partition.cut_offset, size).size_bytes
-    return SegmentRead(partition, offset, max_bytes, end, first, min(size, max(max_bytes, 1)))
+    size = min(size, max(max_bytes, 1))
+    return SegmentRead(partition, offset, max_bytes, end, first, size, [])
 
 
 def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
@@ -360,7 +334,7 @@ def _plan_rows(
     size = max_bytes - room
     if hot:
         return HotRead(partition, offset, max_bytes, end, first, size, runs)
-    return JournalRead(partition, offset, max_bytes, end, first, size, runs, None)
+    return JournalRead(partition, offset, max_bytes, end, first, size, runs)
 
 
 def _skip(log: CommitLog, log_position: int, length: int, offset: int) -> tuple[int, int]:
