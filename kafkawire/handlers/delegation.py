@@ -8,7 +8,7 @@ from typing import Protocol
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.security.delegation.service import DelegationTokens
-from kafkawire.security.principals import ANONYMOUS, Principal, TokenPrincipal
+from kafkawire.security.principals import Principal, TokenPrincipal, Unidentified
 
 NO_TIME = -1
 """A time in the response to a refused request."""
@@ -24,7 +24,7 @@ class NamedPrincipal(Protocol):
 def check_client(ctx: RequestContext) -> None:
     """Raise KafkaError unless the client has logged in, or has a certificate, and not with a token:
     a token must not create others, which would outlive it."""
-    if ctx.principal == ANONYMOUS or isinstance(ctx.principal, TokenPrincipal):
+    if isinstance(ctx.principal, Unidentified | TokenPrincipal):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 

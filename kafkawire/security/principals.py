@@ -24,8 +24,14 @@ class TokenPrincipal(Principal):
     __slots__ = ()
 
 
-ANONYMOUS = Principal(USER, "ANONYMOUS")
-"""Every client without a log-in or a certificate, as in Kafka."""
+class Unidentified(Principal):
+    """A client without a log-in or a certificate: equal to a user of its name."""
+
+    __slots__ = ()
+
+
+ANONYMOUS: Principal = Unidentified(USER, "ANONYMOUS")
+"""Every client without a log-in or a certificate, as in Kafka. A user may have that name, too."""
 
 
 def parse_principal(text: str) -> Principal:

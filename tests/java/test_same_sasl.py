@@ -20,13 +20,20 @@ from kafkawire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kafkawire.messages.api_versions import ApiVersionsRequest
+from kafkawire.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+)
+from kafkawire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from kafkawire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkawire.messages.headers import RequestHeader
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.registry import response_class, spec_of
+from kafkawire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.security.sasl.scram import Hash
@@ -380,3 +387,26 @@ def test_users_match(sasl_twins: SaslTwins) -> None:
         ),
         plain=True,
     )
+
+
+def test_tokens_without_secret_key_match(sasl_twins: SaslTwins) -> None:
+    other = CreateDelegationTokenRequest("User", "other")
+    group = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "x")])
+    asked: list[tuple[int, int, Any]] = [
+        (38, 1, CreateDelegationTokenRequest()), (38, 3, other), (38, 3, group),
+        (39, 2, RenewDelegationTokenRequest(b"x", 1)),
+        (40, 2, ExpireDelegationTokenRequest(b"x", 1)),
+        (41, 3, DescribeDelegationTokenRequest(None)), (41, 3, DescribeDelegationTokenRequest([])),
+    ]  # fmt: skip
+
+    def talk(each: Conversation, logs_in: bool) -> list[str]:
+        if logs_in:
+            handshake(each, "PLAIN")
+            token(each, b"\0bob\0pw")
+        return [repr(each.ask(*one)) for one in asked]
+
+    found = sasl_twins.same(lambda each: talk(each, True))
+    assert ["error_code=61" in row for row in found] == [True, True, False, True, True, True, True]
+    assert "error_code=67" in found[2]
+    found = sasl_twins.same(lambda each: talk(each, False), plain=True)
+    assert ["error_code=64" in row for row in found] == [True] * len(asked)

@@ -213,6 +213,14 @@ async def test_clients_without_log_in_and_brokers_without_key_have_no_tokens(
         assert await refused(server, "unknown", b"x")
 
 
+async def test_user_named_as_clients_without_log_in_may_create_tokens(tmp_path: Path) -> None:
+    async with running_sasl(tmp_path, **SETTINGS) as server:
+        user = await session(server, "ANONYMOUS")
+        assert (await user.call(create(), 3)).error_code == 0
+        assert await described(user) == ["ANONYMOUS"]
+        await user.close()
+
+
 async def test_tokens_of_others_need_rights(tmp_path: Path) -> None:
     async with running_sasl(
         tmp_path, **SETTINGS, authorizer="acl", super_users="User:ANONYMOUS"
