@@ -57,7 +57,7 @@ class AddressError(ValueError):
     """An address that cannot be bound: one sentence with the option, its value and the reason."""
 
 
-def _drop(_: object) -> None:
+def discard(_: object) -> None:
     """Discard bytes written while there is no socket."""
 
 
@@ -82,7 +82,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.connection = _connection(host, self, listener, logins)
         self._bind()
         self.transport: asyncio.Transport | None = None
-        self.write: Callable[[list[Buffer]], None] = _drop  # of connection.Wire
+        self.write: Callable[[list[Buffer]], None] = discard  # of connection.Wire
         self._sender: FileSender | None = None
 
     def _bind(self) -> None:
@@ -155,7 +155,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
                 self._limits.left()
         self.connection.lost()
         self.transport = None
-        self.write = _drop
+        self.write = discard
 
     def eof_received(self) -> bool:
         """Close the connection when the client has closed its side, as in Kafka."""

@@ -3,24 +3,24 @@
 Bytes are received into a buffer that all TLS connections share, and given to OpenSSL record by
 record, so that a connection keeps at most one incomplete record. What a connection does not read
 now (its requests wait) moves to a block of the receive memory, which is counted. Responses are cut
-into full records, their small parts joined; a long one is encrypted in steps, and never further
-than the client reads.
+into full records by `tls.sender`. OpenSSL writes into a BIO that all connections share, too: it is
+emptied after each call that may write, before another connection can be served.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.types import Buffer
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.tls.mapping import RuleError
 from kafkawire.security.tls.names import SubjectError
-from kafkawire.server.listener import ClientProtocol
+from kafkawire.server.listener import ClientProtocol, discard
 from kafkawire.server.tls.handshakes import HANDSHAKE_TIMEOUT_S
-from kafkawire.server.tls.records import HANDSHAKE, RECORD_BYTES, Records, TlsRecordError
+from kafkawire.server.tls.records import HANDSHAKE, Records, TlsRecordError
+from kafkawire.server.tls.sender import TlsSender
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
@@ -33,19 +33,10 @@ HANDSHAKE_BYTES_MAX = 64 << 10
 """Maximum bytes of a client before its handshake is finished; chains of certificates have 10 KiB,
 and the first requests may follow at once."""
 READ_AT_HANDSHAKE_BYTES = 16 << 10
-ENCRYPT_BYTES = 1 << 20
-"""Bytes encrypted in an event-loop iteration for one connection: half a millisecond."""
-WRITE_BYTES = 256 << 10
-"""Bytes encrypted before the socket is written: what a client that does not read costs."""
-RECORDS_AT_ONCE = 2
-"""Records encrypted before the outgoing BIO is emptied, which keeps the memory for them: 44 KB. One
-is a fifth slower, four are no faster."""
 
 
 class TlsProtocol(ClientProtocol):
     """A socket with TLS and its Connection."""
-
-    sends_files = False  # they have to be encrypted
 
     def __init__(
         self,
@@ -63,7 +54,7 @@ class TlsProtocol(ClientProtocol):
         self._asks_clients = asks_clients
         self._logs_in = logins is not None  # its principal is not that of its certificate
         self._incoming: ssl.MemoryBIO | None = None
-        self._outgoing = ssl.MemoryBIO()
+        self._outgoing = tls.outgoing
         self._object: ssl.SSLObject | None = None
         self._established = False
         self._early: bytearray | None = bytearray()  # before the first step
@@ -74,10 +65,7 @@ class TlsProtocol(ClientProtocol):
         self._drain = True  # data is in OpenSSL, such as what followed the handshake
         self._kept: Block | None = None  # received bytes [_kept_at, _kept_end) of a paused one
         self._kept_at = self._kept_end = 0
-        self._plain: deque[memoryview] = deque()  # to be encrypted
-        self._plain_bytes = 0
-        self._blocked = False  # the client has not read what is encrypted
-        self._scheduled = False  # `_encrypt_more` is
+        self._sending: TlsSender | None = None  # from the first step of the handshake on
 
     def _bind(self) -> None:
         """Keep the callbacks of this class; the Connection's have no encryption."""
@@ -86,7 +74,7 @@ class TlsProtocol(ClientProtocol):
         """Accept the connection; it has a time limit for the handshake."""
         super().connection_made(transport)
         if not self.connection.closed:
-            self.write = self._write
+            self.write = discard  # nothing may leave before the handshake is finished
             later = self.host.broker.env.call_later
             self._deadline = later(HANDSHAKE_TIMEOUT_S, self._late)
 
@@ -95,9 +83,7 @@ class TlsProtocol(ClientProtocol):
         super().connection_lost(exc)
         self._end_handshake()
         self._release_kept()
-        self._plain.clear()
-        self._plain_bytes = 0
-        self._object = self._incoming = None
+        self._object = self._incoming = self._sending = None
         self._early = None
 
     def _end_handshake(self) -> None:
@@ -171,18 +157,21 @@ class TlsProtocol(ClientProtocol):
                 incoming, self._outgoing, server_side=True
             )
             self._object = shaking
+            self._sending = TlsSender(
+                shaking, self._outgoing, self.transport, self.connection, self.host
+            )
             incoming.write(self._early or b"")
             self._early = None
         try:
-            shaking.do_handshake()
+            try:
+                shaking.do_handshake()
+            finally:
+                self._send_control()
         except ssl.SSLWantReadError:
-            self._send_control()
             super().resume_reading()
         except ssl.SSLError as error:
-            self._send_control()
             self._refuse(f"the TLS handshake failed: {reason_of(error)}")
         else:
-            self._send_control()
             self._finish_handshake(shaking)
 
     def _refuse(self, reason: str) -> None:
@@ -204,6 +193,8 @@ class TlsProtocol(ClientProtocol):
                 self._refuse(f"the certificate of its client has no principal: {wrong}")
                 return
         self._established = True
+        if self._sending is not None:
+            self.write = self._sending.write
         super().resume_reading()
         self._take(self._tls.buffer, 0, 0)  # requests that arrived with the handshake
 
@@ -215,8 +206,6 @@ class TlsProtocol(ClientProtocol):
             self._send_control()
             self.connection.abort(f"TLS: {reason_of(error)}")
             return end
-        if self._outgoing.pending:
-            self._send_control()
         if at < end and self._kept is None and not self.connection.closed:
             rest = end - at
             block = self.host.memory.take(self, rest, rest, force=True)  # received already
@@ -230,7 +219,7 @@ class TlsProtocol(ClientProtocol):
         opened, incoming, connection = self._object, self._incoming, self.connection
         if opened is None or incoming is None or connection.closed:
             return end
-        records, read = self._records, opened.read
+        records, read, outgoing = self._records, opened.read, self._outgoing
         drain, self._drain = self._drain, False
         room = connection.get_buffer(-1)
         filled, ended = 0, False
@@ -245,7 +234,11 @@ class TlsProtocol(ClientProtocol):
                 count = int(read(len(room) - filled, room[filled:]))
             except ssl.SSLWantReadError:
                 drain = False  # all is read, or the record has no data: a change of keys
+                if outgoing.pending:  # the answer to it; before another connection writes
+                    self._send_control()
                 continue
+            if outgoing.pending:
+                self._send_control()
             if not count:
                 ended = True  # the client will send nothing more
                 break
@@ -302,82 +295,30 @@ class TlsProtocol(ClientProtocol):
 
     def unsent_bytes(self) -> int:
         """Bytes that are not encrypted yet, and those that the kernel has not accepted."""
-        return self._plain_bytes + super().unsent_bytes()
+        waiting = 0 if self._sending is None else self._sending.unsent_bytes()
+        return waiting + super().unsent_bytes()
 
-    def _write(self, parts: list[Buffer]) -> None:
-        """Encrypt and send these buffers. Hot."""
-        shaken, transport = self._object, self.transport
-        if shaken is None or transport is None:
-            return
-        size = sum(map(len, parts))
-        if size <= RECORD_BYTES and not self._plain:
-            shaken.write(parts[0] if len(parts) == 1 else b"".join(parts))
-            transport.write(self._outgoing.read())
-            return
-        self._plain += [memoryview(part).cast("B") for part in parts if len(part)]
-        self._plain_bytes += size
-        if not (self._blocked or self._scheduled):
-            self._encrypt()
-            if self._plain:
-                self.connection.pause_writing()
+    def send_file(self, span: FileSpan) -> bool:
+        """Encrypt and send a span of a file; see `server.ports.Wire`."""
+        return True if self._sending is None else self._sending.send_file(span)
 
-    def _encrypt(self) -> None:
-        """Encrypt and send until the client must read first, at most ENCRYPT_BYTES at once."""
-        shaken, transport, outgoing = self._object, self.transport, self._outgoing
-        until = self._plain_bytes - ENCRYPT_BYTES
-        while self._plain and not self._blocked:
-            if shaken is None or transport is None or transport.is_closing():
-                return
-            if self._plain_bytes <= until:
-                self._scheduled = True  # others first
-                self.host.call_soon(self._encrypt_more)
-                return
-            encrypted: list[bytes] = []
-            pause = self._plain_bytes - WRITE_BYTES
-            while self._plain and self._plain_bytes > pause:
-                for _ in range(RECORDS_AT_ONCE):
-                    if self._plain:
-                        shaken.write(self._next_record())
-                encrypted.append(outgoing.read())
-            transport.writelines(encrypted)
-
-    def _encrypt_more(self) -> None:
-        self._scheduled = False
-        self._encrypt()
-        if not (self._plain or self._blocked or self.connection.closed):
-            self.connection.resume_writing()
-
-    def _next_record(self) -> Buffer:
-        """Take the data of the next record: a view of one part, or several small ones joined."""
-        plain = self._plain
-        first = plain[0]
-        if len(first) > RECORD_BYTES:
-            plain[0] = first[RECORD_BYTES:]
-            self._plain_bytes -= RECORD_BYTES
-            return first[:RECORD_BYTES]
-        if len(first) == RECORD_BYTES or len(plain) == 1:
-            self._plain_bytes -= len(first)
-            return plain.popleft()
-        joined = bytearray()
-        while plain and len(joined) < RECORD_BYTES:
-            first = plain.popleft()
-            room = RECORD_BYTES - len(joined)
-            joined += first[:room]
-            if len(first) > room:
-                plain.appendleft(first[room:])
-        self._plain_bytes -= len(joined)
-        return joined
+    def _cancel_sender(self) -> None:
+        super()._cancel_sender()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def pause_writing(self) -> None:
         """The socket takes no more: encrypt nothing more."""
-        self._blocked = True
+        if self._sending is not None:
+            self._sending.pause()
         self.connection.pause_writing()
 
     def resume_writing(self) -> None:
         """The socket has taken all that was encrypted: continue."""
-        self._blocked = False
-        if not self._scheduled:
-            self._encrypt_more()
+        if self._sending is None:
+            self.connection.resume_writing()
+        else:
+            self._sending.resume()
 
     def _send_control(self) -> None:
         """Send what OpenSSL has written by itself: the handshake, alerts, changes of keys."""

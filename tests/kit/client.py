@@ -7,6 +7,7 @@ withstand what real clients never do.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from struct import pack, unpack
 from typing import Any, Self
 
@@ -28,10 +29,19 @@ class Client:
         self.next_id = 1
 
     @classmethod
-    async def connect(cls, port: int, client_id: str = "test", host: str = "") -> Self:
-        """`host`: the address that the client has."""
+    async def connect(
+        cls,
+        port: int,
+        client_id: str = "test",
+        host: str = "",
+        context: ssl.SSLContext | None = None,
+    ) -> Self:
+        """`host`: the address that the client has. `context`: of a client with TLS."""
         local = (host, 0) if host else None
-        opened = await asyncio.open_connection("127.0.0.1", port, local_addr=local)
+        name = "localhost" if context else None
+        opened = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=local, ssl=context, server_hostname=name
+        )
         return cls(*opened, client_id)
 
     async def close(self) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kafkawire.broker.options import Listener, ServeOptions
+from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.database import Database
 from kafkawire.server.run import Server
 
+PLAINTEXT = ("PLAINTEXT",)
 METADATA = "metadata.db"
 QUICK = {"group.initial.rebalance.delay.ms": "0", "journal.bytes": str(1 << 20)}
 
 
-def options(data: Path, **settings: str) -> ServeOptions:
-    """Settings of a broker on a free port; by name with underscores for dots."""
+def options(data: Path, protocols: Sequence[str] = PLAINTEXT, **settings: str) -> ServeOptions:
+    """Settings of a broker with listeners on free ports; by name with underscores for dots."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return ServeOptions(
-        listeners=[Listener("PLAINTEXT", "127.0.0.1", 0)],
-        advertised={"PLAINTEXT": ("127.0.0.1", 0)},
+        listeners=[Listener(each, "127.0.0.1", 0, SecurityProtocol(each)) for each in protocols],
+        advertised=dict.fromkeys(protocols, ("127.0.0.1", 0)),
         data=str(data),
         metadata_url=f"sqlite+aiosqlite:///{data}/{METADATA}",
         settings={**QUICK, **named},
@@ -46,18 +47,20 @@ async def _make_tables(data: Path) -> None:
 
 
 @asynccontextmanager
-async def running(data: Path, **settings: str) -> AsyncIterator[Server]:
+async def running(
+    data: Path, protocols: Sequence[str] = PLAINTEXT, **settings: str
+) -> AsyncIterator[Server]:
     """A started server, closed in order at the end."""
     data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 (a test may block its loop)
     if not any(data.iterdir()):  # noqa: ASYNC240
         await _make_tables(data)
-    server = await Server.start(options(data, **settings), real_env())
+    server = await Server.start(options(data, protocols, **settings), real_env())
     try:
         yield server
     finally:
         await server.close()
 
 
-def port_of(server: Server) -> int:
+def port_of(server: Server, listener: str = "PLAINTEXT") -> int:
     """The port that the server listens on."""
-    return server.broker.listeners["PLAINTEXT"][1]
+    return server.broker.listeners[listener][1]

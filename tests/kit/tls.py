@@ -86,6 +86,7 @@ class FakeTls:
         self.contexts = load(settings(client_auth))
         self.certificates = SimpleNamespace(principal_of=lambda certificate: ("User", name))
         self.handshakes = Handshakes(lambda: host.now_s, host.call_soon, lambda *_: None)
+        self.outgoing = ssl.MemoryBIO()
         self.buffer = memoryview(bytearray(1 << 18))
 
     def context(self, asks_clients: bool) -> ssl.SSLContext:

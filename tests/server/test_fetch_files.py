@@ -19,6 +19,7 @@ import pytest
 
 from kafkawire.codec.fetch import FetchResult
 from kafkawire.handlers.fetch.handler import Fetch
+from kafkawire.log.io.disk import DiskFile
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.partition.read_plan import Plan
 from kafkawire.messages.delete_records import (
@@ -37,9 +38,11 @@ from kafkawire.server.connection import DRAINING, Connection
 from kafkawire.server.file_sender import FileSender
 from kafkawire.server.listener import ClientProtocol
 from kafkawire.server.run import Server
+from kafkawire.server.tls_wire import TlsProtocol
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.server import port_of, running
+from tests.kit.tls import certificates, client_context
 from tests.kit.waiting import until
 
 QUICK_CUTS = {"hot_bytes": str(1 << 20), "cut_interval_ms": "20", "journal_roll_ms": "50"}
@@ -128,6 +131,50 @@ async def test_bytes_sent_from_files_are_those_read_into_memory(
     assert spans > 20
     for client in clients:
         await client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cached", [True, False])
+async def test_bytes_are_the_same_over_tls(
+    tmp_path: Path, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encrypted from files, on the event loop or by threads."""
+    if not cached:
+        monkeypatch.setattr(DiskFile, "cached", lambda *_: False)
+    files = {
+        "ssl_keystore_location": str(certificates() / "server.pem"),
+        "ssl_key_location": str(certificates() / "server.key"),
+    }
+    spans = 0
+    send_file = TlsProtocol.send_file
+
+    def counted(protocol: TlsProtocol, span: FileSpan) -> bool:
+        nonlocal spans
+        spans += 1
+        return send_file(protocol, span)
+
+    monkeypatch.setattr(TlsProtocol, "send_file", counted)
+    rng = random.Random(9)
+    async with running(tmp_path, ("PLAINTEXT", "TLS"), **QUICK_CUTS, **files) as server:
+        plain = await Client.connect(port_of(server))
+        secured = await Client.connect(port_of(server, "TLS"), context=client_context())
+        await make(plain, "t", PARTITIONS)
+        for _ in range(COUNT):
+            rows = [batch(rng.randbytes(SIZE)) for _ in range(PARTITIONS)]
+            await secured.call(produce("t", *rows), 7)
+        await cut(server, "t", COUNT, PARTITIONS)
+        for _ in range(15):
+            request = ask(rng)
+            got = []
+            for client in (plain, secured):
+                client.send(request, 11)
+                got.append(await raw_response(client))
+            assert got[0] == got[1]
+        assert spans > 10
+        for client in (plain, secured):
+            await client.close()
+        store = server.broker.log.segments.store
+        await until(lambda: not any(each.pins for each in store.by_id.values()), "all are released")
 
 
 @pytest.mark.slow

@@ -22,10 +22,12 @@ READ_BYTES = 1 << 18
 
 class TlsShared:
     """The state shared by all TLS sockets of a broker. `buffer`: each is read into it, and its
-    bytes are used before the next read."""
+    bytes are used before the next read. `outgoing`: OpenSSL writes into it for each; it is empty
+    between their calls."""
 
     def __init__(self, env: Env) -> None:
         self.handshakes = Handshakes(env.clock.monotonic, env.call_soon, env.call_later)
+        self.outgoing = ssl.MemoryBIO()
         self.buffer = memoryview(bytearray(READ_BYTES))
 
 
@@ -36,6 +38,7 @@ class Tls:
         self.certificates = certificates
         self.handshakes = shared.handshakes
         self.buffer = shared.buffer
+        self.outgoing = shared.outgoing
         self._watching = env.spawn(certificates.watch(), "TLS certificates")
 
     @classmethod
