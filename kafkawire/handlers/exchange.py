@@ -75,9 +75,8 @@ class Peer(Protocol):
     buffer, with its size. `repeat_candidate`: the last Produce of one batch; `repeat`: once two in
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
     `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
-    `file_spans`: parts of such responses that are sent from files, if the socket can do that
-    (`sends_files`). `throttle_ms`: the delay of the request that is being started, of a client
-    over a quota; `throttle` mutes the connection.
+    `file_spans`: parts of such responses that are sent from files. `throttle_ms`: the delay
+    of the request that is being started, of a client over a quota; `throttle` mutes the connection.
     """
 
     client_id: str | None
@@ -94,7 +93,6 @@ class Peer(Protocol):
     fetching: bool
     file_spans: int
     held_bytes: int
-    sends_files: bool
     throttle_ms: int
     answers: AnswerMemory
 

@@ -111,7 +111,7 @@ class Connection(Receiver[ConnectionHost]):
         "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more",
         "muted", "muted_until", "pins", "principal", "quotas", "repeat", "repeat_candidate",
         "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick", "sending_since",
-        "sends_files", "serving", "throttle_ms", "unsent",
+        "serving", "throttle_ms", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -130,7 +130,6 @@ class Connection(Receiver[ConnectionHost]):
         self.held_bytes = 0
         self.fetching = False
         self.file_spans = 0  # in `exchanges` and `out`
-        self.sends_files = wire.sends_files
         self.sending_since = -1  # tick of the first byte of the file that is being sent; -1: none
         self.unsent = 0  # bytes at the last call of `moves`
         self.more = 0  # additional requests they represent

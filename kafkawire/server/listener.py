@@ -64,8 +64,6 @@ def discard(_: object) -> None:
 class ClientProtocol(asyncio.BufferedProtocol):
     """A socket and its Connection; the Connection's methods are the callbacks."""
 
-    sends_files = True
-
     def __init__(
         self,
         host: Host,

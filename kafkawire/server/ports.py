@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 class Wire(Protocol):
     """The socket as used by a connection.
 
-    `sends_files`: whether `send_file` may be called; an encrypted connection needs the bytes.
     `send_file` is called when everything before has left. It returns whether the whole span has
     left; otherwise `Connection.resume_writing` is called when it has, or the socket is closed.
     """
-
-    sends_files: bool
 
     def send_file(self, span: FileSpan) -> bool: ...
     def write(self, parts: list[Buffer]) -> None: ...

@@ -157,8 +157,6 @@ class FakeHost:
 class FakeWire:
     """A socket whose client reads at once; of files it takes `file_bytes`, then calls wait."""
 
-    sends_files = True
-
     def __init__(self) -> None:
         self.file_bytes = 1 << 60
         self.sending: tuple[FileSpan, int] | None = None

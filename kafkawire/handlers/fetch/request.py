@@ -195,11 +195,7 @@ class Attempt:
         """Answer at once if all of it can be sent from files without a read or a wait. The rest is
         read in the slow lane; so is this while others wait for the event loop."""
         reader = self.handler.commit_log.reader
-        if (
-            not self.exchange.peer.sends_files
-            or not all(isinstance(plan, SegmentRead) for _, plan in plans)
-            or reader.lane.shared
-        ):
+        if reader.lane.shared or not all(isinstance(plan, SegmentRead) for _, plan in plans):
             return False
         committed = self.ask.isolation == READ_COMMITTED
         found: list[list[Aborted]] = []
@@ -225,18 +221,18 @@ class Attempt:
         """Read data that is not mapped, of all partitions concurrently; then continue with the
         response."""
         hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
-        handler, spans = self.handler, self.exchange.peer.sends_files
+        handler = self.handler
         committed = self.ask.isolation == READ_COMMITTED
         patience_s = handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         try:
             if len(plans) == 1:
-                await handler.read(*plans[0], patience_s, committed=committed, spans=spans)
+                await handler.read(*plans[0], patience_s, committed=committed, spans=True)
                 failures: list[BaseException | None] = []
             else:
                 failures = await gather(
-                    *(handler.read(*each, patience_s, committed=committed, spans=spans)
+                    *(handler.read(*each, patience_s, committed=committed, spans=True)
                       for each in plans),
                     return_exceptions=True,  # the others may have spans, which must be unpinned
                 )  # fmt: skip

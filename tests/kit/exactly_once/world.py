@@ -238,8 +238,6 @@ class SimBroker(TierProcess):
 class Link:
     """One connection of a client, as the socket of the broker's side. One request at a time."""
 
-    sends_files = True
-
     def __init__(self, broker: SimBroker) -> None:
         self.broker = broker
         self.world = broker.world
