@@ -64,10 +64,12 @@ async def _create(
     except TooManyAcls as limit:
         refused = _refused(ErrorCode.POLICY_VIOLATION, str(limit))
         return await ctx.collect(refused for _ in results)
+    finally:
+        await ctx.emptied(wanted)
     audit, caller = ctx.broker.security.audit, ctx.caller
     for acl in created:
         audit.changed(caller, "acl created", acl=str(acl))
-        await ctx.give_way()
+        await ctx.broker.env.slices.give_way()  # also for a client that is gone
     return results
 
 

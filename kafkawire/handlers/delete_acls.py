@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.acl_wire import (
@@ -12,6 +14,7 @@ from kafkawire.handlers.acl_wire import (
 )
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.slices import sliced
+from kafkawire.log.io import slices
 from kafkawire.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -75,14 +78,16 @@ async def _delete(
         found = await acls.delete([wanted for wanted, _ in valid])
     except TooManyAcls as limit:
         return [_refused(ErrorCode.INVALID_REQUEST, str(limit)) for _ in req.filters]
-    removed: dict[Acl, None] = {}
-    for (_, result), matches in zip(valid, found, strict=True):
-        result.matching_acls = await ctx.collect(map(_matching, matches))
-        removed.update(dict.fromkeys(matches))
+    give_way = (
+        ctx.broker.env.slices.give_way
+    )  # every change is recorded, also if the client is gone
     audit, caller = ctx.broker.security.audit, ctx.caller
+    removed = await slices.counted(chain.from_iterable(found), give_way)
     for acl in removed:
         audit.changed(caller, "acl deleted", acl=str(acl))
-        await ctx.give_way()
+        await give_way()
+    for (_, result), matches in zip(valid, found, strict=True):
+        result.matching_acls = await ctx.collect(map(_matching, matches))
     return results
 
 

@@ -27,7 +27,8 @@ async def describe_acls(ctx: RequestContext, req: DescribeAclsRequest) -> Descri
             error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
         )
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in await acls.find(filter_of(req)):
+    found = await acls.find(filter_of(req))
+    for acl in found:
         key = acl.resource_type, acl.resource_name, acl.pattern_type
         if key not in resources:
             resources[key] = DescribeAclsResource(*key)
@@ -35,4 +36,6 @@ async def describe_acls(ctx: RequestContext, req: DescribeAclsRequest) -> Descri
             AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
         )
         await ctx.give_way()
-    return DescribeAclsResponse(resources=await ctx.collect(resources.values()))
+    response = DescribeAclsResponse(resources=await ctx.collect(resources.values()))
+    await ctx.emptied(found, resources)
+    return response

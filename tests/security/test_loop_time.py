@@ -1,10 +1,11 @@
 """The tables of security are loaded and changed without holding the event loop for over 5 ms of
-CPU time: with 100,000 users, in SQLite and in PostgreSQL.
+CPU time: with 100,000 users, 100,000 access rules and 10,000 clients, in SQLite and in PostgreSQL.
 
 Each case is measured as in tests/broker/test_event_loop_time.py. Frees the loaded state in slices,
 too: a case replaces what the one before it has loaded.
 
-Covers: kafkawire.metadata.session, kafkawire.security.sasl.credentials.
+Covers: kafkawire.metadata.session, kafkawire.security.acls.service,
+kafkawire.security.sasl.credentials.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.slices import MAX_STRETCH_S
@@ -23,6 +25,22 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session, insert
 from kafkawire.metadata.store import SqlStore
 from kafkawire.security import versions
+from kafkawire.security.acls.model import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceKind,
+)
+from kafkawire.security.acls.service import (
+    APPLIED_AT_ONCE,
+    CHANGES_MAX,
+    DECISIONS_MAX,
+    AclService,
+)
+from kafkawire.security.acls.stored import digest
+from kafkawire.security.principals import Principal
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
 from kafkawire.security.sasl.scram import Hash, ScramCredential
 from tests.kit.loop_time import MeasuredRun, measured_run
@@ -31,6 +49,9 @@ from tests.kit.slowness import least_cpu_time
 
 USERS = 100_000
 CHANGES = 20_000
+RULES = 100_000
+CLIENTS = 10_000
+TOPIC, READ = ResourceKind.TOPIC, Operation.READ
 
 pytestmark = pytest.mark.slow
 
@@ -92,3 +113,65 @@ def test_users_are_loaded_and_changed_in_slices(stored: Stored) -> None:
         )
     )
     assert len(users.users) == USERS
+
+
+def a_rule(number: int, owner: str) -> Acl:
+    """One of the rules of `owner`."""
+    kind = PatternType.LITERAL if number % 10 else PatternType.PREFIXED
+    permission = Permission.ALLOW if number % 100 else Permission.DENY
+    return Acl(TOPIC, f"topic-{number}", kind, f"User:{owner}", "*", READ, permission)
+
+
+def test_rules_are_loaded_and_changed_in_slices(stored: Stored) -> None:
+    rules = [a_rule(number, f"user-{number % 1000}") for number in range(RULES)]
+    head = (
+        "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
+        " operation, permission)"
+    )
+
+    def fill(session: Session) -> None:
+        versions.changed(session, versions.ACLS)
+        insert(session, head, [(digest(acl), *acl) for acl in rules])
+
+    def remove(session: Session) -> None:
+        versions.changed(session, versions.ACLS)
+        session.run("DELETE FROM acls WHERE resource_name LIKE '%7'")
+
+    def touch(session: Session) -> None:
+        versions.changed(session, versions.ACLS)
+
+    stored.change(fill)
+    acls = AclService(stored.env, stored.store, BrokerConfig({"authorizer": "acl"}))
+    stored.check(acls.refresh)
+    rights = [acls.rights(Principal("User", f"user-{n}"), "h") for n in range(CLIENTS)]
+    for each in rights:
+        for number in range(15):
+            each.may(READ, TOPIC, f"topic-{number}")
+    stored.change(remove)
+    stored.check(acls.refresh)
+    assert len(acls) == RULES * 9 // 10
+    assert not any(each._decided for each in rights)
+    stored.change(touch)
+    stored.check(acls.refresh)
+    stored.check(lambda: acls.find(AclFilter()))
+    new = [a_rule(number, "new") for number in range(CHANGES_MAX)]
+    stored.check(lambda: acls.create(new))
+    stored.check(lambda: acls.delete([AclFilter(principal="User:new")]))
+    stored.check(lambda: acls.create(new[:APPLIED_AT_ONCE]))
+    stored.check(lambda: acls.delete([AclFilter(principal="User:new")]))
+    assert len(acls) == RULES * 9 // 10
+
+
+def test_too_many_decisions_are_dropped_in_slices(stored: Stored) -> None:
+    """100,000 of one client; the client continues meanwhile."""
+    acls = AclService(stored.env, stored.store, BrokerConfig({"authorizer": "acl"}))
+    rights = acls.rights(Principal("User", "alice"), "h")
+
+    async def decide() -> None:
+        """As requests with many topics do."""
+        for number in range(DECISIONS_MAX + 50_000):
+            assert not rights.may(READ, TOPIC, f"topic-{number}")
+            await stored.env.slices.give_way()
+
+    stored.check(decide)
+    assert len(rights._decided) <= DECISIONS_MAX

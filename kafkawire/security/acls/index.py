@@ -156,6 +156,11 @@ class AclIndex:
             if not named.lengths[length]:
                 del named.lengths[length]
 
+    def swap(self, other: AclIndex) -> None:
+        """Exchange the rules of this index and another one, in one step."""
+        self._acls, other._acls = other._acls, self._acls
+        self._types, other._types = other._types, self._types
+
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> AclDecision:

@@ -8,11 +8,14 @@ empties the caches of all Rights (`AclService`), so a lookup needs no comparison
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 
 from kafkawire.security.acls.index import AclIndex
 from kafkawire.security.acls.model import OPERATIONS_OF, ResourceKind
+
+Cache = set[Any] | dict[Any, Any]
 
 
 class Rights:
@@ -20,14 +23,14 @@ class Rights:
     far as that was asked for since a rule changed."""
 
     __slots__ = (
-        "__weakref__", "_decided", "_decided_any", "_index", "_kept", "generation", "host",
-        "principal", "reads", "writes",
+        "__weakref__", "_decided", "_decided_any", "_index", "_may_cache", "generation",
+        "host", "principal", "reads", "writes",
     )  # fmt: skip
 
     def __init__(
-        self, principal: str, host: str, index: AclIndex, kept: Callable[[], None]
+        self, principal: str, host: str, index: AclIndex, may_cache: Callable[[], bool]
     ) -> None:
-        """`kept` is called for each decision that is cached."""
+        """`may_cache` is called for each decision, and returns whether it may be cached."""
         self.principal = principal
         self.host = java_address(host)
         self.generation = 0
@@ -36,25 +39,29 @@ class Rights:
         self._decided: dict[tuple[int, int, str], bool] = {}
         self._decided_any: dict[tuple[int, int], bool] = {}
         self._index = index
-        self._kept = kept
+        self._may_cache = may_cache
 
-    def forget(self) -> None:
-        """Drop all decisions: a rule has changed."""
+    def forget(self) -> Iterable[Cache]:
+        """Drop all decisions, because a rule has changed; return them, to be freed in slices."""
         self.generation += 1
-        self.reads.clear()
-        self.writes.clear()
-        self._decided.clear()
-        self._decided_any.clear()
+        return self.drop()
+
+    def drop(self) -> Iterable[Cache]:
+        """Drop all decisions to save memory; return them, to be freed in slices."""
+        dropped = self.reads, self.writes, self._decided, self._decided_any
+        self.reads, self.writes, self._decided, self._decided_any = set(), set(), {}, {}
+        return dropped
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Return whether an operation on a resource is allowed."""
         key = operation, resource_type, name
         known = self._decided.get(key)
         if known is None:
-            self._kept()
-            known = self._decided[key] = self._index.decide(
+            known = self._index.decide(
                 self.principal, self.host, operation, resource_type, name
             ).allowed
+            if self._may_cache():
+                self._decided[key] = known
         return known
 
     def may_any(self, operation: int, resource_type: int) -> bool:
@@ -69,8 +76,8 @@ class Rights:
 
     def remember(self, known: set[str | bytes], topic: str | bytes) -> None:
         """Add a topic that may be used to `reads` or `writes`."""
-        self._kept()
-        known.add(topic)
+        if self._may_cache():
+            known.add(topic)
 
     def authorized_operations(self, resource_type: ResourceKind, name: str) -> int:
         """Return the operations that are allowed on a resource, a bit for each."""

@@ -1,15 +1,18 @@
 """The access rules of a broker: loaded from SQL at start, changed by CreateAcls and DeleteAcls.
 
-A change is stored in one SQL transaction and then applied to the index, deny rules first, and every
-cached decision is dropped. Other brokers of the same PostgreSQL see a new version of the table and
-load the rules again (`refresh`). Created by the broker if there is an authorizer.
+A change is stored in one SQL transaction and then applied to the index in one step: a decision is
+made by the rules before the change or by those after it, never by a part of it, which could allow
+what neither of them does. Then every cached decision is dropped. Other brokers of the same
+PostgreSQL see a new version of the table and load the rules again (`refresh`). Created by the
+broker if there is an authorizer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -20,8 +23,8 @@ from kafkawire.metadata.store import Transactions
 from kafkawire.plural import count
 from kafkawire.security.acls import stored
 from kafkawire.security.acls.index import AclDecision, AclIndex
-from kafkawire.security.acls.model import Acl, AclFilter, Permission
-from kafkawire.security.acls.rights import Rights, java_address
+from kafkawire.security.acls.model import Acl, AclFilter
+from kafkawire.security.acls.rights import Cache, Rights, java_address
 from kafkawire.security.principals import Principal
 
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ ACLS_MAX = 100_000
 large."""
 CHANGES_MAX = 10_000
 """Rules added or removed by one request, as in Kafka."""
+APPLIED_AT_ONCE = 50
+"""Rules added to the index and removed from it in one step: half a millisecond. For a larger change
+another index is built and replaces it; meanwhile the rules take twice the memory."""
+MATCHES_MAX = 100_000
+"""Rules in the response to one request to delete some, where one rule may match many filters: some
+40 MB."""
 DECISIONS_MAX = 200_000
 """Cached decisions of all clients, some 30 MB; then all are dropped."""
 TEXT_MAX = 4_096
@@ -51,15 +60,21 @@ class AclService:
     def __init__(self, env: Env, store: Transactions, config: BrokerConfig) -> None:
         self._env = env
         self._store = store
-        self._index = AclIndex(
-            (),
-            super_users(config.super_users),
-            default_allow=config.allow_everyone_if_no_acl_found,
-        )
-        self._version = 0
+        self._config = config
+        self._index = self._new_index()
+        self._version = -1
         self._changing = asyncio.Lock()
+        self._reading = asyncio.Lock()  # the index does not change while it is held
         self._rights: WeakValueDictionary[tuple[str, str], Rights] = WeakValueDictionary()
         self._decisions = 0
+        self._dropping: asyncio.Task[None] | None = None
+
+    def _new_index(self) -> AclIndex:
+        return AclIndex(
+            (),
+            super_users(self._config.super_users),
+            default_allow=self._config.allow_everyone_if_no_acl_found,
+        )
 
     def __len__(self) -> int:
         return len(self._index)
@@ -74,7 +89,7 @@ class AclService:
         key = str(principal), host
         found = self._rights.get(key)
         if found is None:
-            found = self._rights[key] = Rights(*key, self._index, self._kept)
+            found = self._rights[key] = Rights(*key, self._index, self._may_cache)
         return found
 
     def explain(
@@ -85,20 +100,13 @@ class AclService:
 
     async def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the rules that a filter means, in slices."""
-        return (await self._find([wanted]))[0]
-
-    async def _find(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        found: list[list[Acl]] = []
-        give_way = self._env.slices.give_way
-        every = list(self._index)
-        for wanted in filters:
-            matches: list[Acl] = []
-            for acl in every:
+        matches: list[Acl] = []
+        async with self._reading:
+            for acl in self._index:
                 if wanted.matches(acl):
                     matches.append(acl)
-                await give_way()
-            found.append(matches)
-        return found
+                await self._env.slices.give_way()
+        return matches
 
     async def create(self, acls: Iterable[Acl]) -> list[Acl]:
         """Store and apply rules, all or none; return those that are new. Raises TooManyAcls,
@@ -108,9 +116,9 @@ class AclService:
             for acl in acls:
                 if acl not in self._index:
                     new[acl] = None
+                    if len(new) > CHANGES_MAX:
+                        raise TooManyAcls(f"Unable to create more than {CHANGES_MAX} ACLs at once.")
                 await self._env.slices.give_way()
-            if len(new) > CHANGES_MAX:
-                raise TooManyAcls(f"Unable to create more than {CHANGES_MAX} ACLs at once.")
             if len(self._index) + len(new) > ACLS_MAX:
                 raise TooManyAcls(f"There may be {ACLS_MAX} ACLs; {len(self._index)} exist.")
             added = list(new)
@@ -121,13 +129,23 @@ class AclService:
         """Remove the rules that filters mean; return those of each. Raises TooManyAcls,
         MetadataError."""
         async with self._changing:
-            found = await self._find(filters)
-            removed = list(dict.fromkeys(acl for matches in found for acl in matches))
-            if len(removed) > CHANGES_MAX:
-                raise TooManyAcls(
-                    f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
-                )
-            await self._change([], removed)
+            found: list[list[Acl]] = []
+            removed: dict[Acl, None] = {}
+            count_left = MATCHES_MAX
+            for wanted in filters:
+                matches = await self.find(wanted)
+                found.append(matches)
+                count_left -= len(matches)
+                for acl in matches:
+                    removed[acl] = None
+                    await self._env.slices.give_way()
+                if len(removed) > CHANGES_MAX:
+                    raise TooManyAcls(
+                        f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
+                    )
+                if count_left < 0:
+                    raise TooManyAcls(f"The filters match more than {MATCHES_MAX} acls in all.")
+            await self._change([], list(removed))
             return found
 
     async def _change(self, added: list[Acl], removed: list[Acl]) -> None:
@@ -137,37 +155,55 @@ class AclService:
         rows: list[Row] = await slices.collect(
             ((stored.digest(acl), *acl) for acl in added), give_way
         )
-        digests = await slices.collect((stored.digest(acl) for acl in removed), give_way)
-        version = await self._store.transact(lambda session: stored.change(session, rows, digests))
+        keys: list[Row] = await slices.collect(((stored.digest(a),) for a in removed), give_way)
+        version = await self._store.transact(lambda session: stored.change(session, rows, keys))
         if version == self._version + 1:
             self._version = version  # else others have changed rules, too: `refresh` loads all
         await self._apply(added, removed)
 
-    async def _apply(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Change the index, in slices: first what takes rights away, so that a decision in between
-        never allows what neither the old nor the new rules do."""
+    async def _apply(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        """Change the index in one step, then drop all decisions. The index has none of the added
+        rules and all of the removed ones."""
+        if len(added) + len(removed) <= APPLIED_AT_ONCE:
+            async with self._reading:
+                for acl in removed:
+                    self._index.remove(acl)
+                for acl in added:
+                    self._index.add(acl)
+            await self._forget()
+        else:
+            await self._replace(added, removed)
+
+    async def _replace(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        """Build another index with the changes and put it in the place of the old one."""
         give_way = self._env.slices.give_way
-        steps = [
-            *((self._index.add, acl) for acl in added if acl.permission == Permission.DENY),
-            *((self._index.remove, acl) for acl in removed if acl.permission != Permission.DENY),
-            *((self._index.remove, acl) for acl in removed if acl.permission == Permission.DENY),
-            *((self._index.add, acl) for acl in added if acl.permission != Permission.DENY),
-        ]
-        for step, acl in steps:
-            step(acl)
+        gone = await slices.counted(removed, give_way)
+        other = self._new_index()
+        for acl in chain(self._index, added):
+            if acl not in gone:
+                other.add(acl)
             await give_way()
-        self._forget()
+        async with self._reading:
+            self._index.swap(other)
+        await self._forget()
+        await slices.emptied(gone, give_way)
+        for acl in await slices.collect(other, give_way):
+            other.remove(acl)  # frees the old index in slices
+            await give_way()
 
     async def refresh(self) -> None:
         """Load the rules if other brokers have changed them. Raises MetadataError."""
         async with self._changing:
-            found = await self._store.transact(stored.load)
-            if found.version == self._version and len(found.rows) == len(self._index):
+            found = await self._store.transact(lambda session: stored.load(session, self._version))
+            if found is None:
                 return
             give_way = self._env.slices.give_way
-            fresh = dict.fromkeys(await slices.collect((Acl(*row) for row in found.rows), give_way))
+            fresh: dict[Acl, None] = {}
+            async for row in slices.drained(found.rows, give_way):
+                fresh[Acl(*row)] = None
             added = await slices.collect((a for a in fresh if a not in self._index), give_way)
             removed = await slices.collect((a for a in self._index if a not in fresh), give_way)
+            await slices.emptied(fresh, give_way)
             await self._apply(added, removed)
             self._version = found.version
 
@@ -176,15 +212,32 @@ class AclService:
         """The version of the table that is in force here."""
         return self._version
 
-    def _kept(self) -> None:
-        self._decisions += 1
+    def _may_cache(self) -> bool:
+        """Count a decision; return whether it may be cached. With too many, all are dropped."""
         if self._decisions >= DECISIONS_MAX:
-            self._forget()
+            if self._dropping is None or self._dropping.done():
+                self._dropping = self._env.spawn(self._drop(), "drop cached access decisions")
+            return False
+        self._decisions += 1
+        return True
 
-    def _forget(self) -> None:
+    async def _drop(self) -> None:
+        await self._empty(Rights.drop)
+
+    async def _forget(self) -> None:
+        """Drop all decisions, because rules have changed: of one client after another, as if each
+        of their next requests came before the change or after it."""
+        await self._empty(Rights.forget)
+
+    async def _empty(self, drop: Callable[[Rights], Iterable[Cache]]) -> None:
+        give_way = self._env.slices.give_way
         self._decisions = 0
-        for rights in list(self._rights.values()):
-            rights.forget()
+        for reference in self._rights.valuerefs():
+            rights = reference()
+            if rights is not None:
+                for cache in drop(rights):
+                    await slices.emptied(cache, give_way)
+            await give_way()
 
 
 def fault_of(acl: Acl) -> str | None:

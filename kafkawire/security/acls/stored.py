@@ -12,9 +12,9 @@ from kafkawire.security.acls.model import Acl
 
 
 class StoredAcls(NamedTuple):
-    """All rules, and the version of the table."""
+    """All rules, as portions of rows, and the version of the table."""
 
-    rows: list[Row]
+    rows: list[list[Row]]
     version: int
 
 
@@ -24,18 +24,21 @@ def digest(acl: Acl) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def load(session: Session) -> StoredAcls:
-    """Return all rules as rows."""
+def load(session: Session, known: int) -> StoredAcls | None:
+    """Return all rules; None if their version is `known`."""
     version = versions.version_of(session, versions.ACLS)
-    rows = session.rows(
+    if version == known:
+        return None
+    rows = session.portions(
         "SELECT resource_type, resource_name, pattern_type, principal, host, operation, permission"
         " FROM acls"
     )
     return StoredAcls(rows, version)
 
 
-def change(session: Session, added: Sequence[Row], removed: Sequence[bytes]) -> int:
-    """Insert rows (a digest, then the rule) and delete rules by digest; return the version."""
+def change(session: Session, added: Sequence[Row], removed: Sequence[Row]) -> int:
+    """Insert rows (a digest, then the rule) and delete rules by digest, the only value of each;
+    return the version."""
     version = versions.changed(session, versions.ACLS)
     insert(
         session,
@@ -44,5 +47,5 @@ def change(session: Session, added: Sequence[Row], removed: Sequence[bytes]) -> 
         added,
         "ON CONFLICT (digest) DO NOTHING",
     )
-    session.many("DELETE FROM acls WHERE digest = ?", [(each,) for each in removed])
+    session.many("DELETE FROM acls WHERE digest = ?", removed)
     return version

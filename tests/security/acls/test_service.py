@@ -5,6 +5,7 @@ Covers: kafkawire.security.acls.stored, kafkawire.security.acls.security.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.codec.configs.settings import BrokerConfig, ConfigError
 from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.slices import Slices
 from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore
-from kafkawire.security.acls import service
+from kafkawire.security import versions
+from kafkawire.security.acls import service, stored
 from kafkawire.security.acls.model import (
     Acl,
     AclFilter,
@@ -30,7 +34,7 @@ from kafkawire.security.acls.security import Security
 from kafkawire.security.acls.service import AclService, TooManyAcls, fault_of
 from kafkawire.security.principals import Principal
 from tests.kit.postgres import new_database
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 ALICE = Principal("User", "alice")
 TOPIC, READ = ResourceKind.TOPIC, Operation.READ
@@ -106,6 +110,73 @@ async def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TooManyAcls):
             await acls.delete([AclFilter()])
         assert len(acls) == 3
+
+
+async def test_rules_of_many_filters_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MATCHES_MAX", 3)
+    async with opened(tmp_path) as acls:
+        await acls.create([rule("a"), rule("b")])
+        with pytest.raises(TooManyAcls, match="match more than 3"):
+            await acls.delete([AclFilter(), AclFilter()])
+        assert len(acls) == 2
+
+
+@pytest.mark.parametrize("at_once", [0, 1_000])
+async def test_decisions_see_rules_before_a_change_or_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Where everything without a rule is allowed, removing rules before adding others would allow
+    for a moment what neither the old nor the new ones do. Changes that arrive during a refresh wait
+    for it."""
+    monkeypatch.setattr(service, "APPLIED_AT_ONCE", at_once)
+    async with opened(tmp_path, allow_everyone_if_no_acl_found="true") as acls:
+        names = [f"t{number}" for number in range(30)]
+        bob = Principal("User", "bob")
+        clients = [acls.rights(ALICE, "h"), acls.rights(bob, "h")]
+        seen: set[tuple[bool, ...]] = set()
+
+        async def watched() -> None:
+            for each in clients:
+                for name in names:
+                    each.may(READ, TOPIC, name)
+            decided = acls.explain, READ, TOPIC
+            seen.add(tuple(
+                decided[0](who, "h", *decided[1:], name).allowed
+                for who in ("User:alice", "User:bob") for name in names
+            ))  # fmt: skip
+            await ticks(1)
+
+        await acls.create(rule(name) for name in names)
+        before = (True,) * 30 + (False,) * 30
+        monkeypatch.setattr(Slices, "give_way", lambda self: watched())
+        await replace_by_other_broker(acls, names)
+        refreshing = asyncio.ensure_future(acls.refresh())
+        await until(lambda: bool(seen))
+        changing = asyncio.ensure_future(acls.create([rule("late")]))
+        await refreshing
+        after = (False,) * 30 + (True,) * 30
+        assert seen == {before, after}
+        for each, allowed in zip(clients, (False, True), strict=True):
+            assert [each.may(READ, TOPIC, name) for name in names] == [allowed] * 30
+        await changing
+        assert {acl.resource_name for acl in await acls.find(AclFilter())} == {*names, "late"}
+
+
+async def replace_by_other_broker(acls: AclService, names: list[str]) -> None:
+    """Let bob read what alice could, and deny it to alice where the name is odd."""
+
+    def work(session: Session) -> None:
+        versions.changed(session, versions.ACLS)
+        session.run("DELETE FROM acls")
+        for number, name in enumerate(names):
+            made = [rule(name)._replace(principal="User:bob")]
+            if number % 2:
+                made.append(rule(name, Permission.DENY))
+            stored.change(session, [(stored.digest(acl), *acl) for acl in made], [])
+
+    await acls._store.transact(work)
 
 
 async def test_failed_write_changes_nothing(
