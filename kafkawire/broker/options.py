@@ -107,8 +107,8 @@ class ServeOptions:
     listeners: list[Listener]
     advertised: dict[str, tuple[str, int]]
     data: str
-    metadata_url: str
-    settings: dict[str, str] = field(default_factory=dict)
-    listener_settings: dict[str, str] = field(default_factory=dict)
+    metadata_url: str = field(repr=False)  # may have a password
+    settings: dict[str, str] = field(default_factory=dict, repr=False)  # may be secret
+    listener_settings: dict[str, str] = field(default_factory=dict, repr=False)
     log_level: str = "info"
     log_format: str = "text"

@@ -281,3 +281,34 @@ def test_settings_of_listeners_are_shown() -> None:
     name = "listener.name.plaintext.max.connections"
     result = run(app, ["serve", "--show-config", "--set", f"{name}=7"])
     assert [line for line in result.stdout.splitlines() if name in line and " 7 " in line]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:secret@issuer/keys", "http:user:secret@issuer", "https:/user:secret@x",
+            "user:secret@issuer/keys", " https://secret@issuer:8443/keys"],
+)  # fmt: skip
+@pytest.mark.parametrize("prefix", ["", "listener.name.plaintext.oauthbearer."])
+def test_credentials_in_a_url_are_refused(url: str, prefix: str) -> None:
+    name = f"{prefix}sasl.oauthbearer.jwks.endpoint.url"
+    for more in ([], ["--show-config"]):
+        result = run(app, ["serve", "--listen", "127.0.0.1:0", "--set", f"{name}={url}", *more])
+        assert result.exit_code == 2
+        assert f"{name}: there must be no user or password in the URL" in result.stderr
+        assert "secret" not in result.output
+
+
+@pytest.mark.parametrize("url", ["https://issuer/@/keys", "/etc/a@b", "file:///etc/a@b"])
+def test_paths_of_key_sets_may_have_any_characters(url: str) -> None:
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    assert collect({}, [(name, url)], {}, None).settings[name].text == url
+
+
+def test_options_are_printed_without_secrets() -> None:
+    environ = {
+        "KAFKAWIRE_SET_DELEGATION_TOKEN_SECRET_KEY": "secret-key",
+        "KAFKAWIRE_METADATA": "postgresql://u:secret-word@h/db",
+    }
+    found = collect({}, [("listener.name.plaintext.max.connections", "77")], environ, None)
+    options = serve_options(found)
+    assert options.settings["delegation.token.secret.key"] == "secret-key"
+    assert "secret-" not in f"{options} {options!r} {found!r}"

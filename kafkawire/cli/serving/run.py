@@ -186,10 +186,11 @@ def show(sources: Sources) -> None:
         text, source = (found.text, found.source) if found else (text_of(row.default), "default")
         if row.type is ConfigType.PASSWORD and text:
             text = "********"
-        rows.append({"name": name, "value": text, "source": source})
+        shown = None if text is None else without_password(text)
+        rows.append({"name": name, "value": shown, "source": source})
     for name in sorted(sources.listener_settings()):
         found = sources.settings[name]
-        rows.append({"name": name, "value": found.text, "source": found.source})
+        rows.append({"name": name, "value": without_password(found.text), "source": found.source})
     print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")
     print("Settings changed with `kafkawire configs set` override all of these.")
     print_table(rows, ("name", "value", "source"), "settings", wide=True)  # names are long

@@ -62,7 +62,7 @@ precedence."""
 class Sourced:
     """A value (one text; several for --listen and --advertise) and its source."""
 
-    values: tuple[str, ...]
+    values: tuple[str, ...] = field(repr=False)  # may be secret
     source: str
 
     @property

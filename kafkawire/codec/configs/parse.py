@@ -28,6 +28,7 @@ _LIMITS = {
     ConfigType.LONG: (-INT64_MAX - 1, INT64_MAX),
 }
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")  # what Java's parseLong takes; int() takes more
+_USER = re.compile(r"(?!/|file:)([a-z][a-z0-9+.-]*:)?/*[^/]*@", re.IGNORECASE)  # not in a path
 _NUMBER = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
 
@@ -119,6 +120,12 @@ def parse(name: str, text: str) -> Value:
 
 def validate(row: Config, text: str) -> Value:
     """Parse `text` as a value of the type of `row`; ConfigError if it is not allowed."""
+    if row.url and _USER.match(text.strip()):
+        raise ConfigError(
+            row.name,
+            None,
+            "there must be no user or password in the URL, which is logged",
+        )
     value = _convert(row, text.strip())
     if value is None or not _permitted(row, value):
         raise ConfigError(row.name, text, f"it must be {allowed(row)}")

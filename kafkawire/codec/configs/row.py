@@ -72,6 +72,7 @@ class Config:
     # other broker names of the same setting: (name, milliseconds in one, default)
     effect: Effect = Effect.FULL
     of_topic: bool = False  # a broker setting that is only the default of a topic setting
+    url: bool = False  # a URL without a user or password
 
     @property
     def attribute(self) -> str:

@@ -52,7 +52,8 @@ SASL_ROWS = (
            "Whether connections of a user whose last SCRAM credential is deleted are closed at "
            "once. Otherwise they stay until they have to log in again, as in Kafka."),
     Config("sasl.oauthbearer.jwks.endpoint.url", S, "",
-           "The keys of the issuer of tokens: an https:// URL, or a file."),
+           "The keys of the issuer of tokens: an https:// URL without a password, or a file.",
+           url=True),
     Config("sasl.oauthbearer.jwks.endpoint.refresh.ms", L, HOUR_MS,
            "How long these keys are used before they are read again. A token with an unknown key "
            "has them read at once, at most every 10 s.", at_least=10_000),
