@@ -312,3 +312,22 @@ def test_options_are_printed_without_secrets() -> None:
     options = serve_options(found)
     assert options.settings["delegation.token.secret.key"] == "secret-key"
     assert "secret-" not in f"{options} {options!r} {found!r}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"metrics.listener": "0.0.0.0:1"}, True), ({"metrics.listener": "[::]:1"}, True),
+        ({"metrics.listener": "monitors.example:1"}, True), ({"metrics.listener": ":1"}, True),
+        ({"metrics.listener": "127.0.0.1:1"}, False), ({"metrics.listener": "[::1]:1"}, False),
+        ({"metrics.listener": "0.0.0.0:1", "metrics.tls": "true"}, False), ({}, False),
+        ({"metrics.listener": "0.0.0.0:1", "metrics.token.file": ""}, False),
+    ],
+)  # fmt: skip
+def test_warning_about_tokens_that_are_not_encrypted(
+    settings: dict[str, str], warned: bool
+) -> None:
+    found = collect({}, list({"metrics.token.file": "/token", **settings}.items()), {}, None)
+    sentences = notes(serve_options(found), found)
+    assert [each for each in sentences if "metrics.token.file" in each] == sentences
+    assert bool(sentences) is warned

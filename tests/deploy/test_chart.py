@@ -39,7 +39,11 @@ ALL_ON = {
         "host": "kafka.example.org",
         "nodePort": 31092,
     },
-    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "tls": {"existingSecret": "certificate"},
+        "token": {"existingSecret": "monitors"},
+    },
     "extraEnv": [{"name": "AWS_REGION", "value": "eu-central-1"}],
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "data"},
@@ -183,6 +187,40 @@ def test_secrets_are_referred_to() -> None:
     _, container = broker()
     assert "envFrom" not in container
     assert not [e for e in container["env"] if e["name"] == "KAFKAWIRE_METADATA"]
+
+
+@pytest.mark.slow
+def test_metrics_with_encryption_and_a_token() -> None:
+    pod, container = broker(ALL_ON)
+    environment = {e["name"]: e.get("value") for e in container["env"]}
+    mounts = {m["mountPath"]: m for m in container["volumeMounts"]}
+    volumes = {v["name"]: v.get("secret") for v in pod["volumes"]}
+    found = {}
+    for name in ("SSL_KEYSTORE_LOCATION", "SSL_KEY_LOCATION", "METRICS_TOKEN_FILE"):
+        folder, _, file = str(environment[f"KAFKAWIRE_SET_{name}"]).rpartition("/")
+        assert mounts[folder]["readOnly"]
+        secret = volumes[mounts[folder]["name"]]
+        assert secret["defaultMode"] == 0o440  # otherwise the broker refuses the token
+        found[name] = secret["secretName"], file
+    assert found == {
+        "SSL_KEYSTORE_LOCATION": ("certificate", "tls.crt"),
+        "SSL_KEY_LOCATION": ("certificate", "tls.key"),
+        "METRICS_TOKEN_FILE": ("monitors", "token"),
+    }
+    assert environment["KAFKAWIRE_SET_METRICS_TLS"] == "true"
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {
+            "path": "/health", "port": "metrics", "scheme": "HTTPS",
+        }  # fmt: skip
+    (endpoint,) = render(ALL_ON)["ServiceMonitor", "events-kafkawire"]["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "serverName": "events-kafkawire.data.svc.cluster.local",
+        "ca": {"secret": {"name": "certificate", "key": "ca.crt"}},
+    }
+    assert endpoint["authorization"] == {"credentials": {"name": "monitors", "key": "token"}}
+    _, plain = broker()
+    assert not [e for e in plain["env"] if "TLS" in e["name"] or "TOKEN" in e["name"]]
 
 
 @pytest.mark.slow

@@ -26,7 +26,13 @@ from kafkawire.cli.shared.options import (
 from kafkawire.cli.shared.output import fail, without_password
 from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_apart
 from kafkawire.codec.configs.listeners import check_listeners
-from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, ConfigType, text_of
+from kafkawire.codec.configs.settings import (
+    BROKER_CONFIGS,
+    BrokerConfig,
+    ConfigError,
+    ConfigType,
+    text_of,
+)
 
 
 def serve_options(sources: Sources) -> ServeOptions:
@@ -157,8 +163,9 @@ def read(given: Given, environ: Mapping[str, str]) -> Sources:
 
 
 def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
-    """Return warnings for the operator: listeners that advertise the host name of this machine."""
-    warnings = []
+    """Return warnings for the operator: listeners that advertise the host name of this machine,
+    and tokens that can be read on the network."""
+    warnings = _readable_tokens(chosen)
     for listener in chosen.listeners:
         host, _ = chosen.advertised[listener.name]
         given = any(
@@ -171,6 +178,21 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
                 f"host name {host}; if clients cannot resolve it, use --advertise."
             )
     return warnings
+
+
+def _readable_tokens(chosen: ServeOptions) -> list[str]:
+    """Return a warning if monitors send their tokens without encryption from other machines."""
+    if "metrics.token.file" not in chosen.settings:
+        return []
+    config = BrokerConfig(chosen.settings)
+    address = config.metrics_listener.strip()
+    host = address.rpartition(":")[0].strip("[]")
+    if not address or not config.metrics_token_file or config.metrics_tls or is_loopback(host):
+        return []
+    return [
+        f"metrics.listener={address} is not encrypted: the tokens of metrics.token.file can be "
+        "read on the network; set metrics.tls=true."
+    ]
 
 
 def show(sources: Sources) -> None:

@@ -32,8 +32,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
 
+{{- define "kafkawire.host" -}}
+{{ include "kafkawire.fullname" . }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
 {{- define "kafkawire.address" -}}
-{{ include "kafkawire.fullname" . }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.service.port }}
+{{ include "kafkawire.host" . }}:{{ .Values.service.port }}
 {{- end -}}
 
 {{- define "kafkawire.restricted" -}}
