@@ -25,7 +25,12 @@ from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
 )
 from tests.kit.failures import print_failures
 from tests.kit.jvm import shorten_spark
-from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
+from tests.kit.minio import (  # noqa: F401  (fixtures, by name)
+    encrypting_minio,
+    encrypting_tier,
+    minio,
+    tier_url,
+)
 from tests.kit.postgres import postgres_url  # noqa: F401  (likewise)
 from tests.kit.spark.session import spark  # noqa: F401  (likewise)
 

@@ -28,6 +28,8 @@ _LATER = {"RequestTimeout", "RequestTimeoutException", "InternalError", "Operati
           "XAmzContentChecksumMismatch", "NoSuchUpload", "InvalidPart",
           # The object is truncated, but the storage works.
           "InvalidRange", "416"}  # fmt: skip
+_OF_KMS = ("kms:", "KMS.")
+"""Begin of codes about an encryption key. MinIO answers 404 if there is no such key."""
 _REFUSED = (
     boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError,
     boto.ProfileNotFound, boto.ConfigParseError, boto.ConfigNotFound, boto.InvalidConfigError,
@@ -49,7 +51,7 @@ def kind_of(status: int, code: str) -> type[StoreError]:
     if code == "NoSuchBucket" or status == 501:
         return Refused
     if status == 404:
-        return NoSuchObject
+        return Refused if code.startswith(_OF_KMS) else NoSuchObject
     return Refused if 300 <= status < 500 else StoreError
 
 

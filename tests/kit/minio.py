@@ -5,7 +5,8 @@ built with the Go toolchain and is kept in $KAFKAWIRE_TEST_HOME (~/.cache/kafkaw
 -m tests.kit.minio` builds that one where there is no other, once, in some minutes; `make test`
 calls it. Where MinIO cannot be had, tests are skipped, and fail where CI is set.
 
-Fixtures: `minio` (session), `tier_url` (a bucket of the test's own).
+Fixtures: `minio` (session), `tier_url` (a bucket of the test's own), `encrypting_minio` (a server
+with a key for encrypting objects, for the tests of a module).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import sys
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -33,6 +36,9 @@ from tests.kit.ports import free_port
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 IMAGE = "minio/minio"
 USER, SECRET = "kafkawire-tests", "kafkawire-tests-secret"
+KMS_KEY = "kafkawire-key"
+KMS = {"MINIO_KMS_SECRET_KEY": f"{KMS_KEY}:{b64encode(bytes(range(32))).decode()}"}
+"""Settings of a server that encrypts objects."""
 READY_WITHIN_S = 60.0
 BUILT_WITHIN_S = 1800.0
 PORT = 9000
@@ -49,9 +55,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Minio:
-    """A running server."""
+    """A running server. `data`: its folder; None for a container."""
 
     endpoint: str
+    data: Path | None = None
 
     @property
     def environ(self) -> dict[str, str]:
@@ -151,25 +158,28 @@ def _install(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Minio]:
-    """Run a server with its data in a folder until the context ends. Skip, or fail where CI is set,
-    if there is none."""
+def running(folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Minio]:
+    """Run a server with its data in a folder until the context ends; `settings`: variables of its
+    environment. Skip, or fail where CI is set, if there is none."""
     found = source()
     if found is None:
         message = "there is no MinIO: `make test` builds one where there is Go or docker"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    with _container() if not found.program else _process(found.program, folder) as minio:
+    with (
+        _process(found.program, folder, settings) if found.program else _container(settings)
+    ) as minio:
         yield minio
 
 
 @contextlib.contextmanager
-def _container() -> Iterator[Minio]:
+def _container(settings: Mapping[str, str]) -> Iterator[Minio]:
     from testcontainers.core.container import DockerContainer
 
     container = (
         DockerContainer(IMAGE)
+        .with_envs(**settings)
         .with_env("MINIO_ROOT_USER", USER)
         .with_env("MINIO_ROOT_PASSWORD", SECRET)
         .with_command("server /data")
@@ -183,7 +193,7 @@ def _container() -> Iterator[Minio]:
 
 
 @contextlib.contextmanager
-def _process(program: str, folder: Path) -> Iterator[Minio]:
+def _process(program: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Minio]:
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(3):  # another process may take the port in between
         endpoint = f"127.0.0.1:{free_port()}"
@@ -195,11 +205,11 @@ def _process(program: str, folder: Path) -> Iterator[Minio]:
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
                 env={**os.environ, "MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": SECRET,
-                     "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"},
+                     "MINIO_BROWSER": "off", "MINIO_UPDATE": "off", **settings},
             )  # fmt: skip
         try:
             if _answers_in_time(f"http://{endpoint}", child):
-                yield Minio(f"http://{endpoint}")
+                yield Minio(f"http://{endpoint}", folder / "data")
                 return
         finally:
             child.kill()  # its data is not needed any more
@@ -232,10 +242,28 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def encrypting_minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    """A MinIO server with a key for encrypting objects."""
+    with running(tmp_path_factory.mktemp("minio-kms"), KMS) as server:
+        yield server
+
+
+@pytest.fixture
+def encrypting_tier(encrypting_minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As `tier_url`, on a server with a key."""
+    return new_tier(encrypting_minio, monkeypatch)
+
+
 @pytest.fixture
 def tier_url(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
     """A tier in a bucket that no other test uses and that does not exist yet; the environment has
     its credentials."""
+    return new_tier(minio, monkeypatch)
+
+
+def new_tier(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a new tier, whose credentials are put into the environment."""
     for name, value in minio.environ.items():
         monkeypatch.setenv(name, value)
     return f"s3://test-{uuid.uuid4().hex[:16]}/tier"

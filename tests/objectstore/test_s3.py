@@ -47,6 +47,7 @@ from tests.kit.tier.stores import PART_BYTES
         (403, "AccessDenied", Refused), (403, "InvalidAccessKeyId", Refused),
         (403, "SignatureDoesNotMatch", Refused), (401, "x", Refused), (400, "x", Refused),
         (404, "NoSuchBucket", Refused), (501, "NotImplemented", Refused),
+        (404, "kms:KeyNotFound", Refused),
         (301, "PermanentRedirect", Refused), (400, "ExpiredToken", Refused),
         (404, "NoSuchKey", NoSuchObject), (404, "404", NoSuchObject),
         (412, "PreconditionFailed", ConditionFailed), (412, "412", ConditionFailed),
