@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,7 +19,14 @@ from kafkawire.security.tls.contexts import (
     TlsSettings,
     load,
 )
-from tests.kit.tls import authority, certificates, expired_server, save, settings
+from tests.kit.tls import (
+    authority,
+    certificates,
+    client_context,
+    expired_server,
+    save,
+    settings,
+)
 
 
 def test_usable_files() -> None:
@@ -106,3 +116,29 @@ def test_a_certificate_of_a_client_only() -> None:
 def test_settings_that_are_missing(texts: dict[str, str], why: str) -> None:
     with pytest.raises(TlsError, match=why):
         TlsSettings.of(BrokerConfig(texts))
+
+
+def resumed(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None) -> Any:
+    """Return the two ends of a handshake in memory, in which the client asks to resume."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(incoming, outgoing, server_side=True)
+    theirs = client.wrap_bio(outgoing, incoming, server_hostname="localhost", session=session)
+    for _ in range(4):
+        for each in (theirs, ours):
+            with suppress(ssl.SSLWantReadError):
+                each.do_handshake()
+    return ours, theirs
+
+
+def test_resumed_session_has_the_certificate_and_ends_with_the_context() -> None:
+    client = client_context()
+    client.load_cert_chain(f"{certificates()}/client.pem", f"{certificates()}/client.key")
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    before, after = load(settings("required")), load(settings("required"))
+    first, theirs = resumed(before.asking, client, None)
+    again, _ = resumed(before.asking, client, theirs.session)
+    assert (first.session_reused, again.session_reused) == (False, True)
+    assert again.getpeercert(True) == first.getpeercert(True) is not None
+    for other in (after.asking, before.silent):
+        assert not resumed(other, client, theirs.session)[0].session_reused
+    assert before.asking.session_stats()["number"] == 0, "sessions kept in memory"
