@@ -134,17 +134,17 @@ def _row(name: str) -> Config:
 
 
 def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
-    row = _row(name)
+    row, default = _row(name), default_name(name)
     for texts, source in (
         (layers.of_broker, ConfigSource.DYNAMIC_BROKER),
         (layers.of_cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (layers.static, ConfigSource.STATIC_BROKER),
     ):
-        if name in texts:
-            yield Synonym(name, _shown(row, texts[name]), source)
+        for each in dict.fromkeys((name, default)):
+            if each in texts:
+                yield Synonym(each, _shown(row, texts[each]), source)
     if row.default is not None:
-        default = _shown(row, text_of(row.default))
-        yield Synonym(default_name(name), default, ConfigSource.DEFAULT)
+        yield Synonym(default, _shown(row, text_of(row.default)), ConfigSource.DEFAULT)
 
 
 def _entry(

@@ -24,9 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkawire.broker.options import Listener, ServeOptions, parse_listener
+from kafkawire.codec.configs.listeners import (
+    check_listeners,
+    find_listener_row,
+    split_listeners,
+)
 from kafkawire.codec.configs.settings import (
     ConfigError,
     check_broker,
+    validate,
 )
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
@@ -142,12 +148,16 @@ def _options(
     for name, text in zip(names[1:], listeners, strict=True):
         if names.count(name) > 1:
             raise BrokerFailed(f"listeners={text}: each listener must have another name")
+    texts, own = split_listeners(texts)
     try:
         check_broker(texts)
+        check_listeners(own, names)
+        for name, text in own.items():
+            validate(find_listener_row(name), text)
     except ConfigError as error:
         raise BrokerFailed(str(error)) from None
     advertised = {each.name: (each.host, each.port) for each in addresses}
-    return lambda folder: ServeOptions(addresses, advertised, folder, "", texts)
+    return lambda folder: ServeOptions(addresses, advertised, folder, "", texts, own)
 
 
 def _folder(data: str | os.PathLike[str] | None) -> str:

@@ -52,15 +52,17 @@ async def test_describe_shows_settings_of_listeners_as_kafka_does() -> None:
     broker = FakeBroker()
     name = "listener.name.out.plain.connections.max.reauth.ms"
     broker.static |= {name: "7", "listener.name.out.ssl.keystore.location": "/x"}
+    broker.static["connections.max.reauth.ms"] = "8"
     rows = by_name((await describe(broker, BROKER, "1", include_synonyms=True)).configs)
     row = rows[name]
     assert (row.value, row.config_source, row.read_only, row.is_sensitive) == ("7", 4, True, False)
     assert [(s.name, s.value, s.source) for s in row.synonyms] == [
         (name, "7", 4),
+        ("connections.max.reauth.ms", "8", 4),
         ("connections.max.reauth.ms", "0", 5),
     ]
     assert rows["listener.name.out.ssl.keystore.location"].value == "/x"
-    assert rows["connections.max.reauth.ms"].value == "0"
+    assert rows["connections.max.reauth.ms"].value == "8"
 
 
 async def test_describe_returns_only_named_settings() -> None:

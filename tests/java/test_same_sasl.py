@@ -24,6 +24,7 @@ from kafkawire.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
 )
+from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -47,6 +48,15 @@ MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 CLOSED = "closed"
 SCRAM = (Hash.SHA256, Hash.SHA512)
+PREFIX = "listener.name.sasl_plaintext."
+OF_LISTENER = {
+    "connections.max.reauth.ms": "70000",
+    f"{PREFIX}connections.max.reauth.ms": "60000",
+    f"{PREFIX}scram-sha-256.connections.max.reauth.ms": "50000",
+    f"{PREFIX}sasl.enabled.mechanisms": MECHANISMS,
+    f"{PREFIX}max.connections": "900",
+}
+"""Settings of both brokers, most of them for the listener of log-ins."""
 
 
 class Conversation:
@@ -119,11 +129,7 @@ def sasl_twins(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     kafka, ours = (f"127.0.0.1:{free_port()}" for _ in range(2))
     plain = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    more = {
-        "sasl.enabled.mechanisms": MECHANISMS,
-        plain: f'{module} user_bob="pw";',
-        "connections.max.reauth.ms": "60000",
-    }
+    more = {**OF_LISTENER, "sasl.enabled.mechanisms": "PLAIN", plain: f'{module} user_bob="pw";'}
     for kind in SCRAM:
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         more[f"listener.name.sasl_plaintext.{kind.mechanism.lower()}.sasl.jaas.config"] = login
@@ -131,8 +137,7 @@ def sasl_twins(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     users.write_text("bob:pw\n")
     users.chmod(0o600)
     settings = {
-        "sasl.enabled.mechanisms": MECHANISMS, "sasl.plain.users.file": users,
-        "connections.max.reauth.ms": 60000,
+        **OF_LISTENER, "sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": users,
     }  # fmt: skip
     (folder / "kafka").mkdir()
     pid, address = start(folder / "kafka", f"{jars}/*", more, f"SASL_PLAINTEXT://{kafka}")
@@ -410,3 +415,26 @@ def test_tokens_without_secret_key_match(sasl_twins: SaslTwins) -> None:
     assert "error_code=67" in found[2]
     found = sasl_twins.same(lambda each: talk(each, False), plain=True)
     assert ["error_code=64" in row for row in found] == [True] * len(asked)
+
+
+def test_settings_of_a_listener_match(sasl_twins: SaslTwins) -> None:
+    """Which counts, and how they are shown. Defaults of the two differ."""
+    found = sasl_twins.same(lambda each: scram(each, "alice", "secret"))
+    assert found == (0, "", 50_000)
+
+    def plain(each: Conversation) -> Any:
+        handshake(each, "PLAIN")
+        return token(each, b"\0bob\0pw")
+
+    assert sasl_twins.same(plain)[3] == 60_000
+
+    def described(each: Conversation) -> list[Any]:
+        asked = [DescribeConfigsResource(4, "1", list(OF_LISTENER))]
+        answer = each.ask(32, 4, DescribeConfigsRequest(asked, include_synonyms=True))
+        return sorted(
+            (row.name, row.value, row.config_source, row.is_sensitive, row.config_type,
+             row.read_only, [(s.name, s.source) for s in row.synonyms])
+            for row in answer.results[0].configs
+        )  # fmt: skip
+
+    assert len(sasl_twins.same(described, plain=True)) == len(OF_LISTENER)

@@ -149,6 +149,8 @@ def test_wrong_settings_are_named() -> None:
         for settings, sentence in (
             ({"num.partitions": "none"}, "num.partitions=none: it must be a whole number from"),
             ({"num.partition": 1}, "num.partition: unknown setting, did you mean num.partitions?"),
+            ({"listener.name.x.max.connections": 1}, "no such listener"),
+            ({"listener.name.plaintext.max.connections": 0}, "it must be a whole number from 1"),
         ):
             with (
                 pytest.raises(BrokerFailed, match=sentence),

@@ -38,20 +38,21 @@ from kafkawire.codec.configs.settings import (
 def serve_options(sources: Sources) -> ServeOptions:
     """Return the options of the server from the collected sources. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
-    check_listeners(sources.listener_settings(), [each.name for each in listeners])
+    check_listeners(sources.texts()[1], [each.name for each in listeners])
     _check_reachable(sources, listeners)
     _check_tier(sources)
     _check_backups(sources)
     _check_monitors(sources)
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
+    settings, own = sources.texts()  # the checks have normalized some
     return ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
         data=os.path.abspath(sources.options["data"].text),
         metadata_url=sources.options["metadata"].text,
-        settings=sources.broker_settings(),
-        listener_settings=sources.listener_settings(),
+        settings=settings,
+        listener_settings=own,
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
@@ -210,7 +211,7 @@ def show(sources: Sources) -> None:
             text = "********"
         shown = None if text is None else without_password(text)
         rows.append({"name": name, "value": shown, "source": source})
-    for name in sorted(sources.listener_settings()):
+    for name in sorted(sources.texts()[1]):
         found = sources.settings[name]
         rows.append({"name": name, "value": without_password(found.text), "source": found.source})
     print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")

@@ -24,6 +24,7 @@ from kafkawire.codec.configs.listeners import (
     MECHANISM_SETTINGS,
     find_listener_row,
     is_prefixed,
+    split_listeners,
 )
 from kafkawire.codec.configs.listeners import (
     PREFIX as LISTENER_PREFIX,
@@ -85,13 +86,9 @@ class Sources:
             if name in ALIASES and value.text:
                 self.offer_setting(ALIASES[name], value.text, value.source)
 
-    def broker_settings(self) -> dict[str, str]:
-        """Return the settings of the whole broker as texts."""
-        return {name: each.text for name, each in self.settings.items() if not is_prefixed(name)}
-
-    def listener_settings(self) -> dict[str, str]:
-        """Return the settings of single listeners as texts, by their whole names."""
-        return {name: each.text for name, each in self.settings.items() if is_prefixed(name)}
+    def texts(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the settings of the whole broker, and those of single listeners."""
+        return split_listeners({name: each.text for name, each in self.settings.items()})
 
     def offer_setting(self, name: str, text: str, source: str) -> None:
         """Take a broker setting unless a source with higher precedence has set it."""
@@ -127,7 +124,7 @@ def collect(
         _from_file(found, path)
     for name, values in DEFAULTS.items():
         found.offer_option(name, Sourced(values, "default"))
-    check_broker(found.broker_settings())
+    check_broker(found.texts()[0])
     return found
 
 

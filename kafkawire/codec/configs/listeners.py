@@ -72,6 +72,12 @@ def find_listener_row(name: str) -> Config:
     raise ConfigError(name, None, "unknown setting of a listener (docs/security.md lists them)")
 
 
+def split_listeners(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of the whole broker, and those of single listeners."""
+    own = {name: text for name, text in texts.items() if is_prefixed(name)}
+    return {name: text for name, text in texts.items() if name not in own}, own
+
+
 def check_listeners(texts: Mapping[str, str], listeners: Iterable[str]) -> None:
     """Raise ConfigError for the first setting of a listener, by its whole name, whose listener does
     not exist."""

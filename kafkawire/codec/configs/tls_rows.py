@@ -30,7 +30,8 @@ TLS_BROKER_ROWS = (
            choices=("PEM",)),
     Config("ssl.client.auth", S, "none",
            "Whether clients of TLS listeners show a certificate. requested: one without a "
-           "certificate is User:ANONYMOUS. Clients of SASL_TLS listeners are not asked.",
+           "certificate is User:ANONYMOUS. Clients of SASL_TLS listeners are asked only if it is "
+           "set for the listener (listener.name.NAME.ssl.client.auth).",
            choices=("none", "requested", "required")),
     Config("ssl.enabled.protocols", LIST, ["TLSv1.2", "TLSv1.3"],
            "The versions of TLS that clients may use.", choices=PROTOCOLS),
