@@ -111,6 +111,7 @@ class Broker:
                 config.controller_quota_window_num,
                 config.controller_quota_window_size_seconds * 1000,
             ),
+            env.slices.give_way,
         )
         self._users: Credentials | None = None
         self._loading_users = asyncio.Lock()

@@ -19,6 +19,7 @@ from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas
 from kafkawire.server.connection import Connection
 from kafkawire.server.memory import Memory
+from tests.kit.waiting import no_wait
 
 ECHO, SLOW, COLD = 0, 1, 3  # keys: a hot one that answers at once, one that waits, a cold one
 
@@ -102,7 +103,7 @@ class FakeHost:
         self.now = lambda: self.now_s
         self.counts = Counts()
         window = SampleWindow(11, 1000)
-        self.quotas = Quotas(cast(Any, None), self.now, window, window)
+        self.quotas = Quotas(cast(Any, None), self.now, window, window, no_wait)
         self.timers: list[FakeTimer] = []
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 

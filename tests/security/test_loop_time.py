@@ -1,10 +1,12 @@
 """The tables of security are loaded and changed without holding the event loop for over 5 ms of
-CPU time: with 100,000 users, 100,000 access rules and 10,000 clients, in SQLite and in PostgreSQL.
+CPU time: with 100,000 users and access rules, and 10,000 clients, quotas and delegation tokens, in
+SQLite and in PostgreSQL.
 
 Each case is measured as in tests/broker/test_event_loop_time.py. Frees the loaded state in slices,
 too: a case replaces what the one before it has loaded.
 
 Covers: kafkawire.metadata.session, kafkawire.security.acls.service,
+kafkawire.security.delegation.stored, kafkawire.security.quotas.store,
 kafkawire.security.sasl.credentials.
 """
 
@@ -40,7 +42,14 @@ from kafkawire.security.acls.service import (
     AclService,
 )
 from kafkawire.security.acls.stored import digest
+from kafkawire.security.delegation import stored as stored_tokens
+from kafkawire.security.delegation.model import DelegationToken
+from kafkawire.security.delegation.service import DelegationTokens
 from kafkawire.security.principals import Principal
+from kafkawire.security.quotas.alterations import Alteration
+from kafkawire.security.quotas.arithmetic import SampleWindow
+from kafkawire.security.quotas.entities import Entity, entity_text
+from kafkawire.security.quotas.service import Quotas
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
 from kafkawire.security.sasl.scram import Hash, ScramCredential
 from tests.kit.loop_time import MeasuredRun, measured_run
@@ -50,7 +59,7 @@ from tests.kit.slowness import least_cpu_time
 USERS = 100_000
 CHANGES = 20_000
 RULES = 100_000
-CLIENTS = 10_000
+CLIENTS = QUOTAS = TOKENS = 10_000
 TOPIC, READ = ResourceKind.TOPIC, Operation.READ
 
 pytestmark = pytest.mark.slow
@@ -175,3 +184,62 @@ def test_too_many_decisions_are_dropped_in_slices(stored: Stored) -> None:
 
     stored.check(decide)
     assert len(rights._decided) <= DECISIONS_MAX
+
+
+def entity(number: int, user: str) -> Entity:
+    """A client id of a user."""
+    return ("client-id", f"client-{number}"), ("user", user)
+
+
+def test_quotas_are_loaded_and_changed_in_slices(stored: Stored) -> None:
+    def fill(session: Session) -> None:
+        versions.changed(session, versions.CLIENT_QUOTAS)
+        rows = [(entity_text(entity(n, "a")), "producer_byte_rate", 1.0) for n in range(QUOTAS)]
+        insert(session, "INSERT INTO client_quotas (entity, key, value)", rows)
+
+    stored.change(fill)
+    give_way, window = stored.env.slices.give_way, SampleWindow(11, 1000)
+    quotas = Quotas(stored.store, lambda: 0.0, window, window, give_way)
+    stored.check(quotas.start)
+    stored.check(quotas.refresh)  # frees those that were there
+    assert len(quotas.rules.entities) == QUOTAS
+
+    def alter(value: float | None) -> Awaitable[object]:
+        ops = [("producer_byte_rate", value)]
+        made = (Alteration(entity(number, "b"), ops) for number in range(CHANGES))
+        return quotas.alter(made, give_way, validate_only=False, sender="a test")
+
+    stored.check(lambda: alter(5.0))
+    assert quotas.rules.count == QUOTAS + CHANGES
+    stored.check(lambda: alter(None))
+    assert quotas.rules.count == QUOTAS
+
+
+def test_delegation_tokens_are_loaded_in_slices(stored: Stored) -> None:
+    config = BrokerConfig({"delegation.token.secret.key": "k" * 40})
+    tokens = DelegationTokens(stored.env, stored.store, config)
+    owner = Principal("User", "alice")
+    credentials = {kind: ScramCredential(b"s" * 26, b"s" * 32, b"k" * 32, 4096) for kind in Hash}
+
+    def fill(session: Session) -> None:
+        versions.changed(session, versions.DELEGATION_TOKENS)
+        made = [
+            DelegationToken(f"token-{n}", owner, owner, (owner,), 1, 2**50, 2**50, credentials)
+            for n in range(TOKENS)
+        ]
+        rows = [stored_tokens.row_of(token, tokens._key_id) for token in made]
+        marks = ", ".join("?" * len(rows[0]))
+        session.many(f"INSERT INTO delegation_tokens VALUES ({marks})", rows)
+
+    def touch() -> Awaitable[object]:
+        stored.change(lambda session: void(versions.changed(session, versions.DELEGATION_TOKENS)))
+        return tokens.refresh()
+
+    stored.change(fill)
+    stored.check(tokens.refresh)
+    assert len(tokens.tokens) == TOKENS
+    stored.check(touch)  # frees those that were there
+
+
+def void(_: object) -> None:
+    """Discard a result."""

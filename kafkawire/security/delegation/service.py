@@ -126,11 +126,9 @@ class DelegationTokens:
         version, rows = await self._store.transact(stored.load)
         fresh = _Loaded(version, {}, {})
         give_way = self._env.slices.give_way
-        while rows:
-            row = rows.pop()
+        async for row in slices.drained(rows, give_way):
             if bytes(row[stored.KEY_ID]) == self._key_id:
                 self._put(fresh, stored.token_of(row))
-            await give_way()
         before, self._loaded = self._loaded, fresh
         await slices.emptied(before.by_id, give_way)
         await slices.emptied(before.by_secret, give_way)

@@ -55,10 +55,10 @@ def token_of(row: Row) -> DelegationToken:
     )
 
 
-def load(session: Session) -> tuple[int, list[Row]]:
-    """Return the version of the table and all rows."""
+def load(session: Session) -> tuple[int, list[list[Row]]]:
+    """Return the version of the table and all rows, in portions."""
     version = versions.version_of(session, versions.DELEGATION_TOKENS)
-    return version, session.rows(f"SELECT {_COLUMNS} FROM delegation_tokens")
+    return version, session.portions(f"SELECT {_COLUMNS} FROM delegation_tokens")
 
 
 def insert(session: Session, row: Row) -> int:

@@ -49,13 +49,20 @@ class Rules:
             key: {} for key in (*CLIENT_KEYS, CONNECTIONS)
         }
 
-    def replace(self, quotas: Iterable[QuotaChange]) -> None:
-        """Replace all quotas."""
-        self.entities.clear()
-        self.count = 0
-        for limits in self._limits.values():
-            limits.clear()
-        self.apply(quotas)
+    def swap(self, other: Rules) -> None:
+        """Exchange the quotas of two Rules, in one step."""
+        self.entities, other.entities = other.entities, self.entities
+        self._limits, other._limits = other._limits, self._limits
+        self.count, other.count = other.count, self.count
+        self.generation += 1
+
+    def popitem(self) -> None:
+        """Remove the quotas of one entity; there must be one. To free all in slices; the Rules
+        cannot be used after that."""
+        entity, values = self.entities.popitem()
+        matched = _matched(entity)
+        for key in values:
+            self._limits.get(key, {}).pop(matched, None)
 
     def apply(self, changes: Iterable[QuotaChange]) -> None:
         """Apply stored changes."""

@@ -33,9 +33,11 @@ class Quotas:
         now: Callable[[], float],
         window: SampleWindow,
         of_mutations: SampleWindow,
+        give_way: Callable[[], Awaitable[None]],
     ) -> None:
-        """`now`: the monotonic clock in seconds."""
+        """`now`: the monotonic clock in seconds; `give_way` is awaited between quotas."""
         self._metadata = metadata
+        self._give_way = give_way
         self._changing = asyncio.Lock()
         self._version = 0
         self.rules = Rules()
@@ -57,9 +59,15 @@ class Quotas:
             await self.refresh()
 
     async def _load(self) -> None:
-        self._version, rows = await self._metadata.transact(store.load)
-        self.rules.replace(rows)
+        """Read all quotas and replace those in memory in one step."""
+        version, rows = await self._metadata.transact(store.load)
+        other = await store.rules_of(rows, self._give_way)
+        self._version = version
+        self.rules.swap(other)
         self._note()
+        while other.entities:  # free the old ones in slices
+            other.popitem()
+            await self._give_way()
 
     async def alter(
         self,
@@ -78,16 +86,23 @@ class Quotas:
                 await give_way()
             changes = planner.changes
             if changes and not validate_only:
-                version = await self._metadata.transact(
-                    lambda session: store.apply(session, changes)
-                )
-                if version == self._version + 1:
-                    self._version = version
-                    self.put(changes)
-                else:  # another broker has changed some meanwhile
-                    await self._load()
+                await self._store(changes)
                 _log(changes, sender)
         return planner.outcomes
+
+    async def _store(self, changes: Sequence[QuotaChange]) -> None:
+        rows = store.Statements()
+        for change in changes:
+            rows.add(change)
+            await self._give_way()
+        version = await self._metadata.transact(lambda session: store.apply(session, rows))
+        if version == self._version + 1:
+            self._version = version
+            for change in changes:  # each is independent of the others
+                self.put([change])
+                await self._give_way()
+        else:  # another broker has changed some meanwhile
+            await self._load()
 
     def put(self, changes: Iterable[QuotaChange]) -> None:
         """Apply changes that are stored."""

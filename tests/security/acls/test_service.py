@@ -136,6 +136,7 @@ async def test_decisions_see_rules_before_a_change_or_after_it(
         bob = Principal("User", "bob")
         clients = [acls.rights(ALICE, "h"), acls.rights(bob, "h")]
         seen: set[tuple[bool, ...]] = set()
+        changing: list[asyncio.Task[list[Acl]]] = []
 
         async def watched() -> None:
             for each in clients:
@@ -146,21 +147,20 @@ async def test_decisions_see_rules_before_a_change_or_after_it(
                 decided[0](who, "h", *decided[1:], name).allowed
                 for who in ("User:alice", "User:bob") for name in names
             ))  # fmt: skip
+            if not changing:
+                changing.append(asyncio.ensure_future(acls.create([rule("late")])))
             await ticks(1)
 
         await acls.create(rule(name) for name in names)
         before = (True,) * 30 + (False,) * 30
         monkeypatch.setattr(Slices, "give_way", lambda self: watched())
         await replace_by_other_broker(acls, names)
-        refreshing = asyncio.ensure_future(acls.refresh())
-        await until(lambda: bool(seen))
-        changing = asyncio.ensure_future(acls.create([rule("late")]))
-        await refreshing
+        await acls.refresh()
         after = (False,) * 30 + (True,) * 30
         assert seen == {before, after}
         for each, allowed in zip(clients, (False, True), strict=True):
             assert [each.may(READ, TOPIC, name) for name in names] == [allowed] * 30
-        await changing
+        await changing[0]
         assert {acl.resource_name for acl in await acls.find(AclFilter())} == {*names, "late"}
 
 

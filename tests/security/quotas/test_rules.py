@@ -42,7 +42,7 @@ def test_the_most_specific_quota_wins() -> None:
     rules = Rules()
     order = list(enumerate(PRECEDENCE))
     random.Random(1).shuffle(order)
-    rules.replace(QuotaChange(entity, KEY, 1.0 + at) for at, entity in order)
+    rules.apply(QuotaChange(entity, KEY, 1.0 + at) for at, entity in order)
     for at, entity in enumerate(PRECEDENCE):
         assert rules.limit_of(KEY, "u", "c") == Limit(1.0 + at, *SHARED[at])
         rules.apply([QuotaChange(entity, KEY, None)])
@@ -54,7 +54,7 @@ def test_the_most_specific_quota_wins() -> None:
 
 def test_each_kind_of_quota_has_its_own_precedence() -> None:
     rules = Rules()
-    rules.replace(
+    rules.apply(
         [
             QuotaChange((("user", "u"),), KEY, 1.0),
             QuotaChange((("client-id", "c"),), "consumer_byte_rate", 2.0),
@@ -67,7 +67,7 @@ def test_each_kind_of_quota_has_its_own_precedence() -> None:
 
 def test_an_address_has_one_form() -> None:
     rules = Rules()
-    rules.replace(
+    rules.apply(
         [
             QuotaChange((("ip", "0:0:0:0:0:0:0:1"),), "connection_creation_rate", 1.0),
             QuotaChange((("ip", "::ffff:10.0.0.1"),), "connection_creation_rate", 2.0),
@@ -106,7 +106,7 @@ def test_filters(
     components: list[tuple[str, bool, str | None]], strict: bool, expected: set[int]
 ) -> None:
     rules = Rules()
-    rules.replace(QuotaChange(entity, KEY, 1.0) for entity in PRECEDENCE)
+    rules.apply(QuotaChange(entity, KEY, 1.0) for entity in PRECEDENCE)
     wanted = [Component(*each) for each in components]
     found = [each[0] for each in rules.matches(wanted, strict=strict) if each is not None]
     assert {PRECEDENCE.index(entity) for entity in found} == expected
@@ -114,7 +114,7 @@ def test_filters(
 
 def test_quotas_of_another_version_are_shown_and_have_no_effect() -> None:
     rules = Rules()
-    rules.replace([QuotaChange((("user", "u"),), "new_quota", 1.0)])
+    rules.apply([QuotaChange((("user", "u"),), "new_quota", 1.0)])
     assert rules.entities == {(("user", "u"),): {"new_quota": 1.0}}
     rules.apply([QuotaChange((("user", "u"),), "new_quota", None)])
     assert not rules.entities

@@ -23,7 +23,7 @@ class Bench:
     def __init__(self, *quotas: tuple[Entity, str, float]) -> None:
         self.now_ms = 1_000_000
         self.rules = Rules()
-        self.rules.replace(QuotaChange(*quota) for quota in quotas)
+        self.rules.apply(QuotaChange(*quota) for quota in quotas)
         window = SampleWindow(11, 1000)
         self.sensors = Sensors(self.rules, window, window, lambda: self.now_ms)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.alterations import Alteration
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import Entity
+from kafkawire.security.quotas.sensors import ClientQuotas
 from kafkawire.security.quotas.service import Quotas
 from tests.kit.postgres import new_database
-from tests.kit.waiting import no_wait, until
+from tests.kit.waiting import no_wait, ticks, until
 
 USER: Entity = (("user", "a"),)
 ADDRESS: Entity = (("ip", None),)
@@ -24,7 +27,7 @@ ADDRESS: Entity = (("ip", None),)
 
 async def quotas_of(store: SqlStore) -> Quotas:
     window = SampleWindow(11, 1000)
-    quotas = Quotas(store, lambda: 0.0, window, window)
+    quotas = Quotas(store, lambda: 0.0, window, window, no_wait)
     await quotas.start()
     return quotas
 
@@ -71,6 +74,46 @@ async def test_quotas_are_stored_and_shared(tmp_path: Path) -> None:
 @pytest.mark.real
 async def test_quotas_are_stored_and_shared_in_postgres(postgres_url: str) -> None:
     await check(await new_database(postgres_url), "")
+
+
+async def test_refresh_in_slices_shows_old_or_new_quotas(tmp_path: Path) -> None:
+    """Also with a change that arrives meanwhile, which is applied after it."""
+    seen: list[set[float | None]] = []
+    changing: list[asyncio.Task[None]] = []
+    client: ClientQuotas | None = None
+    users = [f"user-{number}" for number in range(20)]
+
+    async def watched() -> None:
+        found = (one.rules.limit_of("producer_byte_rate", user, "c") for user in users)
+        seen.append({None if limit is None else limit.value for limit in found})
+        if client is not None and len(seen) == 5:
+            changing.append(asyncio.ensure_future(alter(one, USER, "request_percentage", None)))
+            assert one.of_client(client, users[0], "c") is client
+        await ticks(1)
+
+    store = open_metadata("", str(tmp_path))
+    await store.open()
+    window = SampleWindow(11, 1000)
+    one = Quotas(store, lambda: 0.0, window, window, watched)
+    other = await quotas_of(store)
+    for user in users:
+        await alter(other, (("user", user),), "producer_byte_rate", 1.0)
+    await one.start()
+    seen.clear()
+    client = one.of_client(None, users[0], "c")
+    for user in users:
+        await alter(other, (("user", user),), "producer_byte_rate", 2.0)
+    await alter(other, USER, "request_percentage", 3.0)
+    await one.refresh()
+    assert [limits for limits, _ in groupby(seen)] == [{1.0}, {2.0}]
+    renewed = one.of_client(client, users[0], "c")
+    assert renewed.produce is not None
+    assert renewed.produce.limit == 2.0
+    await changing[0]
+    await other.refresh()
+    assert one.rules.entities == other.rules.entities
+    assert (one.rules.count, one.of_requests) == (20, False)
+    await store.close()
 
 
 async def test_validation_changes_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials, new_salt
 from kafkawire.security.sasl.scram import Hash, ScramCredential, UserCredential
 from tests.kit.postgres import new_database
-from tests.kit.waiting import no_wait, ticks, until
+from tests.kit.waiting import no_wait, ticks
 
 
 def credential(iterations: int = 8192, salt: bytes = b"0123456789") -> ScramCredential:
@@ -65,9 +65,13 @@ async def test_changes_are_stored_in_postgres(postgres_url: str) -> None:
 async def test_refresh_in_slices_shows_old_or_new_users(tmp_path: Path) -> None:
     """Also with a change that arrives meanwhile, which is applied after it."""
     seen: list[dict[str, int]] = []
+    altering: list[asyncio.Task[None]] = []
+    late: list[CredentialChange] = []
 
     async def watched() -> None:
         seen.append({name: len(kinds) for name, kinds in users.users.items()})
+        if late and len(seen) == 5:
+            altering.append(asyncio.ensure_future(users.alter(late)))
         await ticks(1)
 
     store = open_metadata("", str(tmp_path))
@@ -85,19 +89,15 @@ async def test_refresh_in_slices_shows_old_or_new_users(tmp_path: Path) -> None:
     await other.alter(CredentialChange(name, kind, None) for name in names[:10] for kind in kinds)
     await other.alter([CredentialChange("new", Hash.SHA256, credential())])
     seen.clear()
-    refreshing = asyncio.ensure_future(users.refresh())
-    await until(lambda: len(seen) > 5)
-    late = [CredentialChange("late", Hash.SHA256, credential()),
-            CredentialChange("user-19", Hash.SHA256, None)]  # fmt: skip
-    altering = asyncio.ensure_future(users.alter(late))
-    assert not refreshing.done()
-    await refreshing
+    late.append(CredentialChange("late", Hash.SHA256, credential()))
+    late.append(CredentialChange("user-19", Hash.SHA256, None))
+    await users.refresh()
     before, after = dict.fromkeys(names, 2), {**dict.fromkeys(names[10:], 2), "new": 1}
     assert before in seen
     assert after in seen
     assert all(each in (before, after) for each in seen)
     assert deleted == [set(names[:10])]
-    await altering
+    await altering[0]
     assert users.users.keys() == {*names[10:], "new", "late"}
     assert list(users.users["user-19"]) == [Hash.SHA512]
     assert (await users.names()).keys() == users.users.keys()
