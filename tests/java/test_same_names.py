@@ -15,8 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from kafkawire.cli.certs import issue
 from kafkawire.security.tls.mapping import PrincipalMapping, RuleError
-from kafkawire.security.tls.names import subject_of
+from kafkawire.security.tls.names import SubjectError, subject_of
 from tests.java.tools import ToolServer
+from tests.kit.tls import empty_subjects
 
 TEXTS = (
     "a,b", "a=b+c", '<>#;"\\', "#a", "a#", " a ", "  ", "\ra\r", "\ta\t", " a\n", "a\0b", "\0",
@@ -86,7 +87,7 @@ def subjects() -> list[bytes]:
 def ours(mapping: PrincipalMapping, data: bytes) -> str | None:
     try:
         return mapping.name_of(subject_of(data))
-    except RuleError:
+    except (RuleError, SubjectError):
         return None
 
 
@@ -103,6 +104,15 @@ def test_names_match(tool_server: ToolServer) -> None:
     pairs = zip(theirs(tool_server, "DEFAULT", data), data, strict=True)
     wrong = [(java, ours(default, each)) for java, each in pairs if java != ours(default, each)]
     assert not wrong, f"(Java, ours): {wrong}"
+
+
+def test_empty_subjects_match(tool_server: ToolServer) -> None:
+    """Java reads a certificate without a subject only with critical alternative names."""
+    data = list(empty_subjects().values())
+    assert theirs(tool_server, "DEFAULT", data) == ["", None, None, None]
+    for rules in ("DEFAULT", "RULE:^CN=(.*)$/$1/", "RULE:^$/nobody/,DEFAULT"):
+        mapping = PrincipalMapping(rules)
+        assert [ours(mapping, each) for each in data] == theirs(tool_server, rules, data)
 
 
 @pytest.mark.parametrize("rules", RULES)

@@ -14,6 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from kafkawire.cli.certs import Issued, issue, write
@@ -261,3 +264,30 @@ class TlsClient:
                 self.ended = True
                 return bytes(found)
             found += piece
+
+
+def empty_subjects() -> dict[str, bytes]:
+    """DER certificates without a subject, by their alternative names."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    named = x509.SubjectAlternativeName([x509.DNSName("client")])
+    kinds: dict[str, list[tuple[x509.ExtensionType, bool]]] = {
+        "critical": [(named, True)],
+        "not critical": [(named, False)],
+        "critical but empty": [(x509.SubjectAlternativeName([]), True)],
+        "none": [],
+    }
+    made = {}
+    for kind, extensions in kinds.items():
+        builder = x509.CertificateBuilder(
+            issuer_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")]),
+            subject_name=x509.Name([]),
+            public_key=key.public_key(),
+            serial_number=1,
+            not_valid_before=at,
+            not_valid_after=at.replace(year=2126),
+        ).add_extension(x509.BasicConstraints(False, None), critical=True)
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        made[kind] = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    return made

@@ -244,9 +244,9 @@ class DelegationTokens:
             except MetadataError as failure:
                 logger.warning("cannot read whether a delegation token exists: %s", failure)
         token = self._loaded.by_id.get(token_id)
+        key = self._sign("unknown", token_id)[: 32 if kind is Hash.SHA256 else 64]
+        salt = self._salt_of(token_id)  # for known tokens too: it takes the same time
         if token is None or token.has_expired(self._env.clock.now_ms()):
-            key = self._sign("unknown", token_id)[: 32 if kind is Hash.SHA256 else 64]
-            salt = self._salt_of(token_id)
             return UserCredential(ScramCredential(salt, key, key, MIN_ITERATIONS), False)
         return UserCredential(token.credentials[kind], True, token.owner.name, token.expires_ms)
 

@@ -105,11 +105,12 @@ class LoginService:
 
     async def _has_password(self, user: str, password: str) -> bool:
         await self._check_file()
-        stored = self._file.users.get(user) if self._file is not None else None
-        if stored is not None:
-            return hmac.compare_digest(stored.encode(), password.encode())
+        stored = self._file.users.get(user, "") if self._file is not None else ""
+        if hmac.compare_digest(stored.encode(), password.encode()):
+            return True  # no password is empty
         if not self._credentials.users:
             return False  # the file has all users: there is no derivation for any of them
+        # For a user of the file, too: otherwise its answer would come earlier than a stranger's.
         if self._deriving >= MAX_DERIVING:
             raise Overloaded
         self._deriving += 1
@@ -120,7 +121,7 @@ class LoginService:
             )
         finally:
             self._deriving -= 1
-        return same and found.known
+        return same and found.known and not stored
 
     async def _check_file(self) -> None:
         """Read the users file again if it has changed."""

@@ -23,6 +23,9 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 """Not allowed in UTF-8; Java reads it as one replacement character, Python as three."""
 _SPECIAL = frozenset(',=+<>#;"\\')
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_BOOLEAN, _EXTENSIONS = 0x01, 0xA3
+_ALTERNATIVE_NAMES = bytes.fromhex("551d11")
+"""The number of the extension subjectAltName, 2.5.29.17."""
 
 MAX_SUBJECT_BYTES = 8 << 10
 """Maximum subject; real ones have a few hundred bytes."""
@@ -33,7 +36,8 @@ class SubjectError(ValueError):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a DER certificate. Raises SubjectError."""
+    """Return the subject of a DER certificate: empty if it has only alternative names, which then
+    must be critical (RFC 5280), as Java demands. Raises SubjectError."""
     _, whole, _ = _element(certificate, 0, _SEQUENCE)
     _, signed, _ = _element(whole, 0, _SEQUENCE)
     at = 0
@@ -42,7 +46,9 @@ def subject_of(certificate: bytes) -> str:
         at = stop
     for _ in ("serial number", "signature algorithm", "issuer", "validity"):
         _, _, at = _element(signed, at)
-    _, subject, _ = _element(signed, at, _SEQUENCE)
+    _, subject, at = _element(signed, at, _SEQUENCE)
+    if not subject:
+        _check_alternative(signed[at:])
     if len(subject) > MAX_SUBJECT_BYTES:
         raise SubjectError(f"a subject of {len(subject)} bytes")
     parts = [
@@ -50,6 +56,22 @@ def subject_of(certificate: bytes) -> str:
         for _, part in _elements(subject)
     ]
     return ",".join(reversed(parts))
+
+
+def _check_alternative(rest: bytes) -> None:
+    """Raise SubjectError unless what follows an empty subject has alternative names that are
+    critical."""
+    for tag, content in _elements(rest):
+        if tag == _EXTENSIONS:
+            _, extensions, _ = _element(content, 0, _SEQUENCE)
+            for _, extension in _elements(extensions):
+                _, oid, at = _element(extension, 0, _OID)
+                tag, critical, at = _element(extension, at)
+                if oid == _ALTERNATIVE_NAMES and tag == _BOOLEAN and any(critical):
+                    _, value, _ = _element(extension, at)
+                    if _element(value, 0, _SEQUENCE)[1]:
+                        return
+    raise SubjectError("its subject is empty, and it has no critical alternative names")
 
 
 def _element(data: bytes, at: int, wanted: int | None = None) -> tuple[int, bytes, int]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kafkawire.cli.certs import issue
 from kafkawire.security.tls.names import SubjectError, subject_of
+from tests.kit.tls import empty_subjects
 
 
 def subject(*parts: x509.RelativeDistinguishedName | x509.NameAttribute[Any]) -> str:
@@ -88,15 +89,22 @@ def test_kinds_of_text(kind: _ASN1Type, text: str) -> None:
     assert subject(attribute(NameOID.COMMON_NAME, "abc", kind)) == f"CN={text}"
 
 
-def test_an_empty_subject() -> None:
-    assert subject_of(der(x509.Name([]))) == ""
+def test_empty_subject_needs_critical_alternative_names() -> None:
+    """tests/java/test_same_names.py compares with Java."""
+    found = empty_subjects()
+    assert subject_of(found.pop("critical")) == ""
+    for data in (*found.values(), der(x509.Name([]))):
+        with pytest.raises(SubjectError, match="no critical alternative names"):
+            subject_of(data)
 
 
-WHOLE = der(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")]))
+WHOLE = (der(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")])),
+         empty_subjects()["critical"])  # fmt: skip
 
 
-@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.booleans())
-def test_damaged_certificates_raise_one_error(at: int, byte: int, cut: bool) -> None:
-    data = WHOLE[:at] if cut else WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :]
+@given(st.sampled_from(WHOLE), st.integers(0, 1000), st.integers(0, 255), st.booleans())
+def test_damaged_certificates_raise_one_error(whole: bytes, at: int, byte: int, cut: bool) -> None:
+    at %= len(whole)
+    data = whole[:at] if cut else whole[:at] + bytes([byte]) + whole[at + 1 :]
     with contextlib.suppress(SubjectError):
         subject_of(data)
