@@ -22,7 +22,7 @@ async def init_producer_id(
     in Kafka; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE. Not done: two-phase commit over the wire
     (v6, KIP-939), which Kafka does not advertise either.
     """
-    refusal = _refusal(ctx, req.transactional_id)
+    refusal = await _refusal(ctx, req.transactional_id)
     if refusal is not None:
         return init_producer_response(Answer(refusal), ctx.version)
     # An id without an epoch, or the reverse, is invalid (KafkaApis).
@@ -35,13 +35,16 @@ async def init_producer_id(
     return init_producer_response(answer, ctx.version)
 
 
-def _refusal(ctx: RequestContext, transactional_id: str | None) -> ErrorCode | None:
+async def _refusal(ctx: RequestContext, transactional_id: str | None) -> ErrorCode | None:
     """Return the error of a client that may not write; without a transactional id it needs any
     topic to write to, or IDEMPOTENT_WRITE (KIP-679)."""
     if transactional_id is not None:
         kind = ResourceKind.TRANSACTIONAL_ID
         return None if ctx.may(Operation.WRITE, kind, transactional_id) else UNAUTHORIZED[kind]
-    if ctx.rights is None or ctx.rights.may_any(Operation.WRITE, ResourceKind.TOPIC):
+    acls, rights = ctx.broker.security.acls, ctx.rights
+    if acls is None or rights is None:
+        return None
+    if await acls.may_any(rights, Operation.WRITE, ResourceKind.TOPIC):
         return None
     if ctx.may_cluster(Operation.IDEMPOTENT_WRITE):
         return None

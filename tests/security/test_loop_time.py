@@ -60,7 +60,11 @@ USERS = 100_000
 CHANGES = 20_000
 RULES = 100_000
 CLIENTS = QUOTAS = TOKENS = 10_000
-TOPIC, READ = ResourceKind.TOPIC, Operation.READ
+TOPIC, READ, LITERAL = ResourceKind.TOPIC, Operation.READ, PatternType.LITERAL
+INSERT_RULES = (
+    "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
+    " operation, permission)"
+)
 
 pytestmark = pytest.mark.slow
 
@@ -126,21 +130,17 @@ def test_users_are_loaded_and_changed_in_slices(stored: Stored) -> None:
 
 def a_rule(number: int, owner: str) -> Acl:
     """One of the rules of `owner`."""
-    kind = PatternType.LITERAL if number % 10 else PatternType.PREFIXED
+    kind = LITERAL if number % 10 else PatternType.PREFIXED
     permission = Permission.ALLOW if number % 100 else Permission.DENY
     return Acl(TOPIC, f"topic-{number}", kind, f"User:{owner}", "*", READ, permission)
 
 
 def test_rules_are_loaded_and_changed_in_slices(stored: Stored) -> None:
     rules = [a_rule(number, f"user-{number % 1000}") for number in range(RULES)]
-    head = (
-        "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
-        " operation, permission)"
-    )
 
     def fill(session: Session) -> None:
         versions.changed(session, versions.ACLS)
-        insert(session, head, [(digest(acl), *acl) for acl in rules])
+        insert(session, INSERT_RULES, [(digest(acl), *acl) for acl in rules])
 
     def remove(session: Session) -> None:
         versions.changed(session, versions.ACLS)
@@ -184,6 +184,28 @@ def test_too_many_decisions_are_dropped_in_slices(stored: Stored) -> None:
 
     stored.check(decide)
     assert len(rights._decided) <= DECISIONS_MAX
+
+
+def test_denied_rules_are_compared_in_slices(stored: Stored) -> None:
+    """30,000 topics that alice may write, each of them denied: for a producer without a
+    transactional id."""
+    names = [f"topic-{number}" for number in range(30_000)]
+
+    def fill(session: Session) -> None:
+        versions.changed(session, versions.ACLS)
+        for permission in (Permission.ALLOW, Permission.DENY):
+            rules = (Acl(TOPIC, n, LITERAL, "User:alice", "*", READ, permission) for n in names)
+            insert(session, INSERT_RULES, [(digest(acl), *acl) for acl in rules])
+
+    stored.change(fill)
+    acls = AclService(stored.env, stored.store, BrokerConfig({"authorizer": "acl"}))
+    stored.loop.run(acls.refresh())
+
+    async def decide() -> None:
+        rights = acls.rights(Principal("User", "alice"), "h")
+        assert not await acls.may_any(rights, READ, TOPIC)
+
+    stored.check(decide)
 
 
 def entity(number: int, user: str) -> Entity:

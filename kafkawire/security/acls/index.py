@@ -7,7 +7,7 @@ principal or of all principals, so its cost does not depend on the number of rul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -30,10 +30,6 @@ DEFAULT_ALLOW = "no rule is about the resource, and allow.everyone.if.no.acl.fou
 DEFAULT_DENY = "no rule allows it"
 ANY_RESOURCE = "hardcode"
 """The name by which Kafka finds out whether a principal may do something with every resource."""
-
-MAX_STEPS = 50
-"""Names and prefixes, one after another, that are compared with those denied: 0.3 ms. After them
-the comparison of all 10,000 costs less, 1 ms."""
 
 
 class AclDecision(NamedTuple):
@@ -201,9 +197,10 @@ class AclIndex:
 
     def decide_for_any(
         self, principal: str, host: str, operation: int, resource_type: int
-    ) -> AclDecision:
+    ) -> Generator[None, None, AclDecision]:
         """Decide whether there can be a resource of this type for which it is allowed
-        (Authorizer.authorizeByResourceType)."""
+        (Authorizer.authorizeByResourceType). A generator for Slices.run, meanwhile no rule may
+        change: of rules that allow it each one may be compared with those that deny it."""
         every = self.decide(principal, host, operation, resource_type, ANY_RESOURCE)
         if every.allowed or every.rule == NAME_REFUSED:
             return every
@@ -216,10 +213,10 @@ class AclIndex:
             return AclDecision(True, rule)
         under = self._groups(*asked, Permission.DENY, prefixed=True)
         for group in allowed:
-            if (name := _not_denied(group, denied, under)) is not None:
+            if (name := (yield from _not_denied(group, denied, under))) is not None:
                 return AclDecision(True, group.rules[name])
         for group in self._groups(*asked, Permission.ALLOW, prefixed=True):
-            if (name := _not_denied(group, (), under)) is not None:
+            if (name := (yield from _not_denied(group, (), under))) is not None:
                 return AclDecision(True, group.rules[name])
         return AclDecision(False, DEFAULT_DENY)
 
@@ -250,13 +247,13 @@ def _rule_of(groups: Sequence[_Group], name: str) -> Acl | None:
     return next((group.rules[name] for group in groups if name in group.rules), None)
 
 
-def _not_denied(group: _Group, literal: Sequence[_Group], prefixes: Sequence[_Group]) -> str | None:
+def _not_denied(
+    group: _Group, literal: Sequence[_Group], prefixes: Sequence[_Group]
+) -> Generator[None, None, str | None]:
     """Return a name that is neither among `literal` nor under one of `prefixes`. All names under a
-    prefix are passed over at once; where that does not soon find one, all are compared."""
+    prefix are passed over at once. Yields after each comparison."""
     name = group.names.first()
-    for _ in range(MAX_STEPS):
-        if name is None:
-            return None
+    while name is not None:
         prefix = next(
             (found for each in prefixes if (found := each.names.prefix_of(name)) is not None), None
         )
@@ -265,15 +262,9 @@ def _not_denied(group: _Group, literal: Sequence[_Group], prefixes: Sequence[_Gr
         elif _rule_of(literal, name) is not None:
             name = group.names.after(name)
         else:
-            return name
-    left = set(group.rules)
-    for each in literal:
-        left -= each.rules.keys()
-    for each in prefixes:
-        rules = each.rules
-        for length in {len(prefix) for prefix in rules}:
-            left = {name for name in left if name[:length] not in rules}
-    return next(iter(left), None)
+            break
+        yield
+    return name
 
 
 def _drop(groups: dict[K, dict[Acl, None]], key: K, acl: Acl) -> None:

@@ -8,7 +8,7 @@ empties the caches of all Rights (`AclService`), so a lookup needs no comparison
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -64,14 +64,14 @@ class Rights:
                 self._decided[key] = known
         return known
 
-    def may_any(self, operation: int, resource_type: int) -> bool:
-        """Return whether an operation may be allowed on some resource of a type."""
+    def may_any(self, operation: int, resource_type: int) -> Generator[None, None, bool]:
+        """Return whether an operation may be allowed on some resource of a type; see
+        `AclService.may_any`."""
         key = operation, resource_type
         known = self._decided_any.get(key)
         if known is None:
-            known = self._decided_any[key] = self._index.decide_for_any(
-                self.principal, self.host, operation, resource_type
-            ).allowed
+            decision = yield from self._index.decide_for_any(self.principal, self.host, *key)
+            known = self._decided_any[key] = decision.allowed
         return known
 
     def remember(self, known: set[str | bytes], topic: str | bytes) -> None:

@@ -92,6 +92,12 @@ class AclService:
             found = self._rights[key] = Rights(*key, self._index, self._may_cache)
         return found
 
+    async def may_any(self, rights: Rights, operation: int, resource_type: int) -> bool:
+        """Return whether an operation may be allowed on some resource of a type, in slices: with
+        100,000 rules, each allowed one denied by another, that takes half a second."""
+        async with self._reading:
+            return await self._env.slices.run(rights.may_any(operation, resource_type))
+
     def explain(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> AclDecision:

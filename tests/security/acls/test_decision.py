@@ -6,6 +6,7 @@ Covers: kafkawire.security.acls.index, kafkawire.security.acls.model.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from kafkawire.security.acls.index import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
-    MAX_STEPS,
     NAME_REFUSED,
     SUPER_USER,
+    AclDecision,
     AclIndex,
 )
 from kafkawire.security.acls.model import (
@@ -53,6 +54,16 @@ def implied(operation: int, by: int) -> bool:
     if operation == DESCRIBE:
         return by in (READ, WRITE, Operation.DELETE, Operation.ALTER)
     return operation == Operation.DESCRIBE_CONFIGS and by == Operation.ALTER_CONFIGS
+
+
+def for_any(index: AclIndex, *asked: Any) -> AclDecision:
+    """`AclIndex.decide_for_any` in one step."""
+    steps = index.decide_for_any(*asked)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(AclDecision, end.value)
 
 
 def matching(rules: Iterable[Acl], kind: int, name: str) -> list[Acl]:
@@ -146,7 +157,7 @@ def test_decisions_are_those_of_a_plain_reading(
     for kind in (TOPIC, GROUP):
         made = index.decide(who, host, operation, kind, name)
         assert made.allowed is plain(left, who, host, operation, kind, name, default), made.rule
-        any_made = index.decide_for_any(who, host, operation, kind)
+        any_made = for_any(index, who, host, operation, kind)
         assert any_made.allowed is plain_any(left, who, host, operation, kind, default)
 
 
@@ -169,7 +180,7 @@ def test_the_deciding_rule_is_named() -> None:
     assert index.decide("User:b", "2.2.2.2", READ, TOPIC, "t") == (False, DEFAULT_DENY)
     assert index.decide("User:root", "1.1.1.1", READ, TOPIC, "t") == (True, SUPER_USER)
     assert index.decide("User:*", "2.2.2.2", READ, TOPIC, "t") == (False, NAME_REFUSED)
-    assert index.decide_for_any("User:*", "2.2.2.2", READ, TOPIC).rule == NAME_REFUSED
+    assert for_any(index, "User:*", "2.2.2.2", READ, TOPIC).rule == NAME_REFUSED
 
 
 def test_deny_implies_nothing_and_allow_implies_describe() -> None:
@@ -222,9 +233,9 @@ def test_cost_of_a_decision_does_not_grow_with_the_rules() -> None:
 
 
 def test_many_rules_under_denied_prefixes_are_not_enough() -> None:
-    """More than are compared one after another, denied in each way; then one that is not."""
+    """Denied in each way; then one that is not."""
     index = AclIndex()
-    count = MAX_STEPS * 3
+    count = 150
     for number in range(count):
         for name in (f"literal-{number}", f"own-{number}-x", f"all-{number}"):
             index.add(Acl(TOPIC, name, LITERAL, "User:a", "*", WRITE, ALLOW))
@@ -232,13 +243,13 @@ def test_many_rules_under_denied_prefixes_are_not_enough() -> None:
         index.add(Acl(TOPIC, f"own-{number}-", PREFIXED, "User:*", "*", Operation.ALL, DENY))
     index.add(Acl(TOPIC, "all-", PREFIXED, "User:a", "1.2.3.4", WRITE, DENY))
     asked = ("User:a", "1.2.3.4", WRITE, TOPIC)
-    assert not index.decide_for_any(*asked).allowed
+    assert not for_any(index, *asked).allowed
     allowing = Acl(TOPIC, "own-1-", LITERAL, "User:a", "*", WRITE, ALLOW)
     index.add(allowing)
-    assert not index.decide_for_any(*asked).allowed
+    assert not for_any(index, *asked).allowed
     allowing = allowing._replace(resource_name="own-1")
     index.add(allowing)
-    assert index.decide_for_any(*asked) == (True, allowing)
+    assert for_any(index, *asked) == (True, allowing)
     index.remove(allowing)
-    assert not index.decide_for_any(*asked).allowed
-    assert index.decide_for_any("User:a", "1.2.3.5", WRITE, TOPIC).allowed
+    assert not for_any(index, *asked).allowed
+    assert for_any(index, "User:a", "1.2.3.5", WRITE, TOPIC).allowed
