@@ -49,7 +49,7 @@ async def alter_client_quotas(
         if error is None and not req.validate_only:
             entity_text = ", ".join(f"{kind}={name or 'default'}" for kind, name in entity)
             ctx.broker.security.audit.changed(ctx.caller, "quota changed", entity=entity_text)
-        await ctx.give_way()
+        await ctx.broker.env.slices.give_way()  # also for a client that is gone
     return response
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.alter_user_scram_credentials import (
@@ -33,10 +35,11 @@ async def alter_user_scram_credentials(
     more than 255 characters) are UNACCEPTABLE_CREDENTIAL, and so is an empty salted password, for
     which Kafka has UNKNOWN_SERVER_ERROR.
     """
-    items: list[Item] = [*req.deletions, *req.upsertions]
+    items: list[Item] = await ctx.collect(chain(req.deletions, req.upsertions))
     if not ctx.may_cluster(Operation.ALTER):
         no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        names = sorted(await ctx.counted(each.name for each in items))
+        distinct = await ctx.counted(each.name for each in items)
+        names = await ctx.in_order(list(distinct))
         refused_all = (AlterUserScramCredentialsResult(name, no, no.sentence) for name in names)
         return AlterUserScramCredentialsResponse(results=await ctx.collect(refused_all))
     users = await ctx.broker.load_users()
@@ -61,7 +64,7 @@ async def alter_user_scram_credentials(
         ctx.broker.security.audit.changed(
             ctx.caller, what, user=change.user, mechanism=change.kind.name
         )
-        await ctx.give_way()
+        await ctx.broker.env.slices.give_way()  # also for a client that is gone
     results = []
     for name in (*changes, *refusals):
         code, why = refusals.get(name, (0, None))

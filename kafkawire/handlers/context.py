@@ -181,3 +181,7 @@ class RequestContext:
     async def collect(self, items: Iterable[T]) -> list[T]:
         """Return the items as a list, created in slices. Raises like `give_way`."""
         return await slices.collect(items, self.give_way)
+
+    async def in_order(self, items: list[str]) -> list[str]:
+        """Return the items in order, sorted in slices. Raises like `give_way`."""
+        return await slices.in_order(items, self.give_way)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from heapq import merge
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import missing_topic_error
@@ -22,8 +21,6 @@ from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.metadata.catalog import PartitionInfo, TopicInfo
-
-SORTED_AT_ONCE = 1000
 
 
 async def describe_topic_partitions(
@@ -68,7 +65,7 @@ async def describe_topic_partitions(
         elif not page.add(topic, start_index if name == start_name else 0):
             break
     if not every:
-        page.response.topics += await ctx.collect(map(_hidden, sorted(denied)))
+        page.response.topics += await ctx.collect(map(_hidden, await ctx.in_order(list(denied))))
     return page.response
 
 
@@ -93,11 +90,7 @@ async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) ->
     distinct = await ctx.counted(topic.name for topic in req.topics)
     names = list(distinct)
     await ctx.emptied(distinct)
-    parts = []
-    for start in range(0, len(names), SORTED_AT_ONCE):
-        parts.append(sorted(names[start : start + SORTED_AT_ONCE]))
-        await ctx.give_way()
-    return await ctx.collect(merge(*parts))
+    return await ctx.in_order(names)
 
 
 async def _refused(

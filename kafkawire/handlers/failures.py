@@ -8,15 +8,20 @@ handler fails.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kafkawire.codec.schema import fields_in
+from kafkawire.handlers.slices import released
 
 MAX_ITEMS = 100_000
 """Maximum number of repeated items: some 30 MB of memory, and half a second of CPU time in slices.
 Beyond that the connection is closed."""
+MAX_TEXT = 1 << 20
+"""Characters of error messages, which are repeated in each item; items after that have the code
+alone. So a response is not much larger than its request."""
 
 _ASKED = {
     "responses": ("topics", "topic_names", "resources"),
@@ -39,19 +44,22 @@ def failed_response(
 ) -> Generator[None, None, Any]:
     """Return a response with `code` if this version has a field for it; None otherwise, or with too
     many items, because a response without it would mean success. A generator for Slices.run."""
-    response = response_type()
-    found = yield from _Failed(version, code, message).fill(response, request)
-    return response if found else None
+    made = [response_type()]
+    if (yield from _Failed(version, code, message).fill(made[0], request)):
+        return made[0]
+    yield from released(made)
+    return None
 
 
 class _Failed:
-    """One failure, and the remaining number of items."""
+    """One failure, and the remaining number of items and characters of messages."""
 
     def __init__(self, version: int, code: int, message: str | None) -> None:
         self._version = version
         self._code = code
         self._message = message
         self._left = MAX_ITEMS
+        self._text_left = MAX_TEXT
 
     def fill(self, answer: Any, asked: object) -> Generator[None, None, bool]:
         """Set the error in `answer`, or in each item of one of its lists; return whether there was
@@ -62,13 +70,14 @@ class _Failed:
         if field is not None:
             setattr(answer, field, self._code)
             if self._message is not None and "error_message" in known:
-                answer.error_message = self._message
+                self._text_left -= len(self._message)
+                answer.error_message = self._message if self._text_left >= 0 else None
             return True
         for name, item_type in _lists_of(answer.__class__):
-            items = _items_of(asked, name) if name in known else ()
-            if not items:
+            count, items = _items_of(asked, name) if name in known else (0, ())
+            if not count:
                 continue
-            self._left -= len(items)
+            self._left -= count
             if self._left < 0:
                 return False
             made: list[Any] = []
@@ -81,14 +90,17 @@ class _Failed:
         return False
 
 
-def _items_of(asked: object, name: str) -> Sequence[object]:
+def _items_of(asked: object, name: str) -> tuple[int, Iterable[object]]:
+    """Return the number of items, and the items."""
     if hasattr(asked, "upsertions"):  # AlterUserScramCredentials has two lists
-        return [each.name for each in (*getattr(asked, "deletions", ()), *asked.upsertions)]
+        deletions, upsertions = getattr(asked, "deletions", ()), asked.upsertions
+        names = (each.name for each in chain(deletions, upsertions))
+        return len(deletions) + len(upsertions), names
     for wanted in (name, *_ASKED.get(name, ())):
         items: Sequence[object] | None = getattr(asked, wanted, None)
         if items:
-            return items
-    return ()
+            return len(items), items
+    return 0, ()
 
 
 def _repeat(item_type: type, item: object) -> Any:

@@ -236,19 +236,8 @@ class Host:
             connection.abort(f"{api.name}: {str(wrong) or large}")
             return
         except Exception as failure:  # the outermost handler: no exception may escape
-            if not isinstance(failure, KafkaError):
-                logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
-            self.counts.failed(api.name, int(code_of(failure)))
-            try:
-                parts = await self._failed(api, exchange.version, asked, failure)
-                parts = parts and throttle(connection, ctx, api, parts)
-            except Exception:
-                logger.exception("cannot encode the error response for %s", api.name)
-                parts = None
-        if connection.closed:
-            return
-        if parts is None:
-            connection.abort(f"{api.name} failed and has no way to say so")
+            parts = await self._refusal(connection, exchange, ctx, api, asked, failure)
+        if connection.closed or parts is None:
             return
         exchange.answer_parts(parts)
         connection.served(exchange)
@@ -260,6 +249,33 @@ class Host:
         if api.handler is None:
             await self.broker.env.offload.submit("files", api.load)
         return api.load()
+
+    async def _refusal(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        ctx: RequestContext,
+        api: Api,
+        asked: list[Any],
+        failure: Exception,
+    ) -> list[Buffer] | None:
+        """Return the response of a request that failed; None after closing its connection, if there
+        is none."""
+        if not isinstance(failure, KafkaError):
+            logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
+        self.counts.failed(api.name, int(code_of(failure)))
+        why = "has no way to say so"
+        try:
+            parts = await self._failed(api, exchange.version, asked, failure)
+            if parts is not None:
+                answer: list[Buffer] = throttle(connection, ctx, api, parts)
+                return answer
+        except AnswerTooLarge:
+            why = f"its error response is over {MAX_ANSWER_BYTES} bytes"
+        except Exception:
+            logger.exception("cannot encode the error response for %s", api.name)
+        connection.abort(f"{api.name} failed and {why}")
+        return None
 
     async def _failed(
         self, api: Api, version: int, asked: list[Any], failure: Exception

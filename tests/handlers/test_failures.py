@@ -9,8 +9,13 @@ import pytest
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers import failures
-from kafkawire.handlers.failures import MAX_ITEMS
+from kafkawire.handlers.failures import MAX_ITEMS, MAX_TEXT
 from kafkawire.handlers.table import ROWS
+from kafkawire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kafkawire.messages.registry import request_class, response_class
 
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -93,3 +98,20 @@ def test_error_response_of_thousands_of_items_has_all() -> None:
     request = request_class(15)(groups=["g"] * 5_000)
     answer = failed_response(request, response_class(15), 5, CODE, None)
     assert codes(answer) == [CODE] * 5_000
+
+
+def test_messages_of_error_response_are_bounded() -> None:
+    """Repeated in each item, they made a response of a gigabyte, which was not sent."""
+    text = "x" * 1_000
+    request = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion("a")],
+        upsertions=[ScramCredentialUpsertion(f"user-{n}") for n in range(MAX_ITEMS - 1)],
+    )
+    answer = failed_response(request, response_class(51), 0, CODE, text)
+    assert [each.user for each in answer.results[:2]] == ["a", "user-0"]
+    assert codes(answer) == [CODE] * MAX_ITEMS
+    texts = [each.error_message for each in answer.results]
+    count = MAX_TEXT // len(text)
+    assert texts == [text] * count + [None] * (MAX_ITEMS - count)
+    request.upsertions.append(ScramCredentialUpsertion("one more"))
+    assert failed_response(request, response_class(51), 0, CODE, text) is None

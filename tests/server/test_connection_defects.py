@@ -3,8 +3,10 @@ continue."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
+from pathlib import Path
 from struct import pack
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,10 +15,15 @@ import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Counts
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.produce.pending import PendingProduces, Waiting
+from kafkawire.handlers.slices import AnswerTooLarge
+from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.server.host import CLOSED_BURST, Host
+from tests.kit import client as clients
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
+from tests.kit.server import port_of, running
 
 
 @pytest.mark.parametrize("tags", [b"\x80", b"\xff\xff\xff\xff\xff", b"\x01", b"\x01\x05\x80"])
@@ -147,3 +154,26 @@ def test_unencodable_response_closes_one_connection(acks: int) -> None:
         fn(None)
     assert [bytes(client.wire.sent) for client in clients] == [b"told", b"", b"told"]
     assert [len(client.wire.closed) for client in clients] == [0, 1, 0]
+
+
+async def test_error_response_that_is_too_large_closes_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one line that says so: it is no defect of the broker."""
+
+    async def failing(ctx: Any, request: Any) -> bytes:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    async def too_large(*_: object) -> list[bytes]:
+        raise AnswerTooLarge
+
+    monkeypatch.setattr("kafkawire.handlers.list_groups.list_groups", failing)
+    monkeypatch.setattr("kafkawire.server.host.encoded", too_large)
+    caplog.set_level(logging.INFO)
+    async with running(tmp_path) as server:
+        client = await clients.Client.connect(port_of(server))
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await client.call(ListGroupsRequest(), 4)
+        await client.close()
+    assert "ListGroups failed and its error response is over 100000000 bytes" in caplog.text
+    assert "Traceback" not in caplog.text
