@@ -112,7 +112,8 @@ def parse_tier(url: str, base: str = "", what: str = "tier") -> TierUrl:
 
 
 def _bucket(url: str, parts: SplitResult) -> TierUrl:
-    if "@" in parts.netloc:
+    endpoint = dict(parse_qsl(parts.query)).get("endpoint", "")
+    if "@" in parts.netloc or "@" in endpoint:
         raise ValueError(
             f"{_harmless(url)!r} holds credentials: leave them to the environment or the profile "
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE)"
@@ -185,4 +186,4 @@ def _flag(url: str, options: dict[str, str], name: str) -> bool | None:
 
 def _harmless(url: str) -> str:
     """Return the URL without possible secrets."""
-    return re.sub(r"//[^/?#]*@", "//...@", url)
+    return re.sub(r"(//|%2F%2F)[^/?#]*(@|%40)", r"\1...\2", url, flags=re.IGNORECASE)

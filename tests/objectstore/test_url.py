@@ -90,7 +90,12 @@ def test_invalid_urls_are_refused(url: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3://AKIA:hush@bucket/p", "https://AKIA:hush@bucket"])
+@pytest.mark.parametrize(
+    "url",
+    ["s3://AKIA:hush@bucket/p", "https://AKIA:hush@bucket",
+     "s3://bucket/p?endpoint=http://AKIA:hush@host:9000",
+     "s3://bucket/p?endpoint=http%3a%2F%2FAKIA%3Ahush%40host"],
+)  # fmt: skip
 def test_credentials_are_not_in_error_messages(url: str) -> None:
     with pytest.raises(ValueError, match=r"credentials|no tier") as caught:
         parse_tier(url)
