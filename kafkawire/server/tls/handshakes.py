@@ -4,7 +4,7 @@ A step of a handshake computes for 0.2 ms (P-256) to 1.5 ms (RSA). Steps wait in
 an event-loop iteration takes a few. A started handshake has 45 KB of OpenSSL's memory, which a
 client obtains for 500 bytes; so their number is limited. While it is reached, the one that has
 waited longest for its client gives way, unless it began just now: a client answers within a round
-trip, and clients that never do delay others by a second at most.
+trip, and clients that never do delay others by a second for each MAX_STARTED of them.
 """
 
 from __future__ import annotations
@@ -70,22 +70,26 @@ class Handshakes:
 
     def _run(self) -> None:
         until = self._now() + STEP_BUDGET_S
+        full = False
         for _ in range(MAX_STEPS):
             if self._ready:
                 self._ready.popleft().step()
-            elif self._new and self._make_room():
+            elif not self._new:
+                break
+            elif self._make_room():
                 one = self._new.popleft()
                 self._started[one] = self._now()
                 one.step()
             else:
+                full = True
                 break
             if self._now() >= until:
                 break
         self._scheduled = bool(self._ready or self._new)
-        if self._ready or (self._new and len(self._started) < MAX_STARTED):
-            self._call_soon(self._run)
-        elif self._new:
+        if full:
             self._call_later(RETRY_S, self._run)
+        elif self._scheduled:
+            self._call_soon(self._run)
 
     def _make_room(self) -> bool:
         """Return whether one more may start, after closing the oldest if it may be closed."""

@@ -70,6 +70,23 @@ def test_stalled_handshakes_are_bounded_and_give_way() -> None:
     assert [peer.closed for peer in stalled].count(True) == 1
 
 
+def test_stalled_handshakes_are_replaced_without_waiting_for_each_budget() -> None:
+    loop = Loop()
+    first, second = ([Peer(loop.spend) for _ in range(MAX_STARTED)] for _ in range(2))
+    for peer in [*first, *second]:
+        loop.queue.enqueue(peer)
+    while loop.soon:
+        loop.once()
+    assert not any(peer.steps for peer in second)
+    loop.now_s += 1.5
+    loop.later.pop()()
+    while loop.soon:
+        loop.once()
+    assert all(peer.closed for peer in first)
+    assert all(peer.steps == 1 for peer in second)
+    assert not loop.later
+
+
 def test_finished_ones_make_room() -> None:
     loop = Loop()
     started = [Peer() for _ in range(MAX_STARTED)]
