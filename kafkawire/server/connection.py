@@ -210,6 +210,7 @@ class Connection(Receiver[ConnectionHost]):
                     body += length
                     if self.client_id is None and body <= stop:
                         self.client_id = str(view[body - length : body], "utf-8", "replace")
+                        self.quotas = None  # those found before were of no client id
                 if version >= api.flexible_from and body < stop:
                     body = body + 1 if view[body] == 0 else skip_tags(view, body, stop)
                 if body > stop:
@@ -371,6 +372,16 @@ class Connection(Receiver[ConnectionHost]):
             self._read(True)
         self._go_on()
 
+    def _go_on(self) -> None:
+        """Start kept requests; as with received ones, their time counts for a quota."""
+        if self.receiving or not self.host.quotas.of_requests:
+            super()._go_on()
+            return
+        begun = self.host.now()
+        super()._go_on()
+        if not self.closed:
+            self.client_quotas().spent(self.host.now() - begun)
+
     def _go_on_soon(self) -> None:
         if self.kept is not None or not self.reading:
             self.host.call_soon(self._go_on)
@@ -504,16 +515,21 @@ class Connection(Receiver[ConnectionHost]):
 
 
 class MeasuredReads:
-    """Passes received bytes to a connection and measures the time it takes for them; tasks that it
-    starts are measured separately. The latency of hot requests is sampled with the same clock
-    readings. `last_request` describes the request that was too slow."""
+    """Passes received bytes on with `receive`, and measures the time the connection takes for them;
+    tasks that it starts are measured separately. The latency of hot requests is sampled with the
+    same clock readings. `last_request` describes the request that was too slow."""
 
-    __slots__ = ("_connection", "_last_request", "_watchdog")
+    __slots__ = ("_connection", "_last_request", "_receive", "_watchdog")
 
     def __init__(
-        self, connection: Connection, watchdog: Watchdog, last_request: Callable[[], str]
+        self,
+        connection: Connection,
+        receive: Callable[[int], None],
+        watchdog: Watchdog,
+        last_request: Callable[[], str],
     ) -> None:
         self._connection = connection
+        self._receive = receive
         self._watchdog = watchdog
         self._last_request = last_request
 
@@ -521,7 +537,7 @@ class MeasuredReads:
         """`count` bytes were received into the result of `get_buffer`. Hot."""
         connection, watchdog = self._connection, self._watchdog
         begun = watchdog.begin()
-        connection.received(count)
+        self._receive(count)
         now = watchdog.end(begun, self._last_request)
         if connection.host.quotas.of_requests and not connection.closed:
             connection.client_quotas().spent(now - begun)

@@ -85,10 +85,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def _bind(self) -> None:
         """Make the Connection's methods the callbacks; once, because they run for each read."""
-        received = self.connection.received
-        if self.host.watchdog is not None:
-            watchdog = self.host.watchdog
-            received = MeasuredReads(self.connection, watchdog, self._last_request).received
+        received = self._measured(self.connection.received)
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
             ("buffer_updated", received),
@@ -96,6 +93,13 @@ class ClientProtocol(asyncio.BufferedProtocol):
             ("resume_writing", self.connection.resume_writing),
         ):
             setattr(self, name, method)
+
+    def _measured(self, receive: Callable[[int], None]) -> Callable[[int], None]:
+        """Return `receive` with its time measured, for the watchdog and for quotas."""
+        watchdog = self.host.watchdog
+        if watchdog is None:
+            return receive
+        return MeasuredReads(self.connection, receive, watchdog, self._last_request).received
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it if there are too many."""

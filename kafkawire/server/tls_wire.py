@@ -66,6 +66,7 @@ class TlsProtocol(ClientProtocol):
         self._kept: Block | None = None  # received bytes [_kept_at, _kept_end) of a paused one
         self._kept_at = self._kept_end = 0
         self._sending: TlsSender | None = None  # from the first step of the handshake on
+        self._receive = self._measured(self._take_received)
 
     def _bind(self) -> None:
         """Keep the callbacks of this class; the Connection's have no encryption."""
@@ -110,18 +111,20 @@ class TlsProtocol(ClientProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """Decrypt what was received, and start requests."""
-        watchdog = self.host.watchdog
-        if not self._established:
-            self._shake(self._tls.buffer[:count])
-        elif watchdog is None:
-            self._take(self._tls.buffer, 0, count)
+        if self._established:
+            self._receive(count)
         else:
-            connection = self.connection
-            begun = watchdog.begin()
+            self._shake(self._tls.buffer[:count])
+
+    def _take_received(self, count: int) -> None:
+        """Decrypt what was kept, or received just now."""
+        kept = self._kept
+        if kept is None:
             self._take(self._tls.buffer, 0, count)
-            now = watchdog.end(begun, self._last_request)
-            if connection.sampled_tick != connection.tick:
-                connection.sample(begun, now)
+            return
+        self._kept_at = self._take(kept.view, self._kept_at, self._kept_end)
+        if self._kept_at == self._kept_end:
+            self._release_kept()
 
     def _shake(self, data: memoryview) -> None:
         """Collect bytes of the handshake; a whole record is processed when others have been."""
@@ -196,7 +199,7 @@ class TlsProtocol(ClientProtocol):
         if self._sending is not None:
             self.write = self._sending.write
         super().resume_reading()
-        self._take(self._tls.buffer, 0, 0)  # requests that arrived with the handshake
+        self._receive(0)  # requests that arrived with the handshake
 
     def _take(self, data: memoryview, at: int, end: int) -> int:
         """Decrypt [at, end), and keep what the connection does not read now. Hot."""
@@ -274,15 +277,9 @@ class TlsProtocol(ClientProtocol):
 
     def _continue(self) -> None:
         """Decrypt what was received before the connection stopped reading."""
-        kept = self._kept
         if self._paused or self.connection.closed:
             return
-        if kept is None:
-            self._take(self._tls.buffer, 0, 0)
-        else:
-            self._kept_at = self._take(kept.view, self._kept_at, self._kept_end)
-            if self._kept_at == self._kept_end:
-                self._release_kept()
+        self._receive(0)
         if not self._paused:
             super().resume_reading()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.kit.connections import Client as FakeClient
 from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.quotas import USER, set_quotas
 from tests.kit.server import port_of, running
+from tests.kit.tls import certificates, client_context
 from tests.kit.waiting import until
 
 
@@ -104,6 +106,24 @@ class TestMute:
         client.host.run()
         assert len(client.host.echo.seen) == 1
         assert not client.connection.waits & THROTTLED
+
+    def test_time_of_requests_that_had_to_wait_counts(self) -> None:
+        """They start when the connection is resumed, not when bytes are received."""
+        client = FakeClient()
+        limit(client, "request_percentage", 1)
+        client.host.echo.ready = False
+        client.feed(frame(ECHO, 1, b"x"))
+        client.host.echo.ready = True
+        start = client.host.echo.start
+
+        def slow(*given: Any) -> bool:
+            client.host.pass_time(1)
+            return start(*given)
+
+        client.host.apis[ECHO].hot = SimpleNamespace(start=slow)
+        client.connection.resume()
+        client.host.run()
+        assert client.connection.client_quotas().throttled() == 1_000
 
     def test_without_quotas_nothing_is_measured(self) -> None:
         client = FakeClient()
@@ -184,6 +204,42 @@ async def test_repeated_produces_are_counted(server: Server, admin: Client) -> N
         delays.append((await client.call(one, 9)).throttle_time_ms)
     assert connection.waits & THROTTLED
     await client.close()
+
+
+async def test_a_first_request_in_two_reads_is_counted(server: Server, admin: Client) -> None:
+    """The time of the first read is measured before the client id is known."""
+    await make(admin, "t")
+    quotas: dict[str, float | None] = {"producer_byte_rate": 1_000, "request_percentage": 100}
+    await set_quotas(admin, (("client-id", "fast"),), quotas)
+    client = await Client.connect(port_of(server), "fast")
+    write: Any = client.writer.write
+    frames: list[bytes] = []
+    client.writer.write = frames.append  # type: ignore[assignment]
+    client.send(produce("t", batch(bytes(100_000))), 9)
+    client.writer.write = write  # type: ignore[method-assign]
+    before = server.broker.counts.received_bytes
+    write(frames[0][:6])
+    await until(lambda: server.broker.counts.received_bytes > before)
+    write(frames[0][6:])
+    assert (await client.receive()).throttle_time_ms > 0
+    await client.close()
+
+
+async def test_time_of_requests_is_measured_over_tls(tmp_path: Path) -> None:
+    files = {
+        "ssl_keystore_location": str(certificates() / "server.pem"),
+        "ssl_key_location": str(certificates() / "server.key"),
+    }
+    async with running(tmp_path, ("PLAINTEXT", "TLS"), **files) as server:
+        admin = await Client.connect(port_of(server))
+        await make(admin, "t")
+        await set_quotas(admin, (("client-id", "busy"),), {"request_percentage": 0.0001})
+        client = await Client.connect(port_of(server, "TLS"), "busy", context=client_context())
+        one = produce("t", batch(b"x"))
+        await client.call(one, 9)
+        assert (await client.call(one, 9)).throttle_time_ms > 0
+        for each in (client, admin):
+            await each.close()
 
 
 async def test_acks_0_is_muted_without_a_response(server: Server, admin: Client) -> None:
