@@ -107,11 +107,11 @@ class Connection(Receiver[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
-        "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
-        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more",
-        "muted", "muted_until", "pins", "principal", "quotas", "repeat", "repeat_candidate",
-        "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick", "sending_since",
-        "serving", "throttle_ms", "unsent",
+        "_raw_client_id", "answers", "applying_bytes", "client_host", "client_id", "exchanges",
+        "fetching", "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener",
+        "more", "muted", "muted_until", "pins", "principal", "quotas", "repeat",
+        "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick",
+        "sending_since", "serving", "throttle_ms", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -125,6 +125,7 @@ class Connection(Receiver[ConnectionHost]):
         self.muted: Timer | None = None  # the end of THROTTLED
         self.muted_until = 0.0
         self.client_id: str | None = None
+        self._raw_client_id = b""
         self.exchanges: deque[Exchange] = deque()
         self.answers = host.answers
         self.held_bytes = 0
@@ -208,9 +209,8 @@ class Connection(Receiver[ConnectionHost]):
                 body = pos + _HEAD_BYTES
                 if length > 0:
                     body += length
-                    if self.client_id is None and body <= stop:
-                        self.client_id = str(view[body - length : body], "utf-8", "replace")
-                        self.quotas = None  # those found before were of no client id
+                if (limited or self.client_id is None) and body <= stop:
+                    self._identify(view[pos + _HEAD_BYTES : body])
                 if version >= api.flexible_from and body < stop:
                     body = body + 1 if view[body] == 0 else skip_tags(view, body, stop)
                 if body > stop:
@@ -238,6 +238,14 @@ class Connection(Receiver[ConnectionHost]):
                 self.host.log_defect(self, "a request cannot be started")
             self.abort(f"a request cannot be read: {wrong!r}")
         return pos
+
+    def _identify(self, raw: Buffer) -> None:
+        """Set the client id of a request: that of the first one, and while some client has a quota
+        of each, as in Kafka."""
+        if raw != self._raw_client_id:
+            self._raw_client_id = bytes(raw)
+            self.client_id = str(raw, "utf-8", "replace")
+            self.quotas = None  # those of another client id, or of none
 
     def _start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
         flexible = version >= api.flexible_from and api.flexible_answer

@@ -112,9 +112,13 @@ class Host:
         """Send the ready responses of every connection."""
         dirty = self._dirty
         self._dirty = []
+        timed = self.quotas.of_requests
         for connection in dirty:
+            begun = self.now() if timed else 0.0
             try:
                 connection.flush()
+                if timed and not connection.closed:
+                    connection.client_quotas().spent(self.now() - begun)
             except Exception:  # one broken socket must not affect the others
                 self.log_defect(connection, "answers cannot be sent")
                 connection.abort("its answers cannot be sent")

@@ -206,6 +206,21 @@ async def test_repeated_produces_are_counted(server: Server, admin: Client) -> N
     await client.close()
 
 
+async def test_each_request_counts_for_its_own_client_id(server: Server, admin: Client) -> None:
+    await make(admin, "t")
+    await set_quotas(admin, (("client-id", "fast"),), {"producer_byte_rate": 1_000})
+    client = await Client.connect(port_of(server), "slow")
+    one = produce("t", batch(bytes(50_000)))
+    for _ in range(3):
+        assert (await client.call(one, 9)).throttle_time_ms == 0
+    client.client_id = "fast"
+    assert (await client.call(one, 9)).throttle_time_ms > 0
+    unmute(server, "fast")
+    client.client_id = ""
+    assert (await client.call(one, 9)).throttle_time_ms == 0
+    await client.close()
+
+
 async def test_a_first_request_in_two_reads_is_counted(server: Server, admin: Client) -> None:
     """The time of the first read is measured before the client id is known."""
     await make(admin, "t")
