@@ -14,6 +14,7 @@ from types import TracebackType
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, METADATA, API_VERSIONS = 19, 20, 37, 3, 18
 LIST_OFFSETS = 2
+ALTER_CLIENT_QUOTAS = 49
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 TOPIC_ALREADY_EXISTS = 36
@@ -151,6 +152,18 @@ class Admin:
         code = reader.one("h")
         if code not in (0, UNKNOWN_TOPIC):
             raise AdminError(f"DeleteTopics {name}: error {code}")
+
+    def set_quotas(self, client_id: str, quotas: dict[str, float]) -> None:
+        """Set quotas of a client id (AlterClientQuotas v0)."""
+        body = struct.pack(">ii", 1, 1) + text("client-id") + text(client_id)
+        body += struct.pack(">i", len(quotas))
+        for key, value in quotas.items():
+            body += text(key) + struct.pack(">d?", value, False)
+        reader = self.call(ALTER_CLIENT_QUOTAS, 0, body + b"\0")
+        reader.fields("ii")
+        code, message = reader.one("h"), reader.text()
+        if code:
+            raise AdminError(f"AlterClientQuotas of {client_id}: error {code} {message or ''}")
 
     def end_offset(self, name: str, partition: int = 0) -> int:
         """The offset of the next record of a partition (ListOffsets v1)."""

@@ -260,8 +260,8 @@ static void open_connections(Run *run, Job *job) {
         job->mode->open(job, c);
         want(c, EPOLLIN);
         if (i % 64 == 63) { /* the broker's accept queue is short: wait until it has taken them */
-            uint8_t request[64], *answer = NULL;
-            Writer w = w_begin(request, API_VERSIONS, 0, 7);
+            uint8_t request[128], *answer = NULL;
+            Writer w = w_begin_as(request, API_VERSIONS, 0, 7, o->client);
             net_call(c->fd, request, w_end(&w), 7, &answer);
             free(answer);
         }

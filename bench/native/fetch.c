@@ -38,8 +38,8 @@ static void open_slots(Job *job, Conn *c) {
     reading->first = (int32_t)((long)c->number * o->per_request % o->partitions);
     reading->next = alloc(n * sizeof *reading->next);
     Slot *s = c->slots;
-    s->bytes = alloc(128 + strlen(o->topic) + ENTRY * n);
-    Writer w = w_begin(s->bytes, FETCH, FETCH_V, 0);
+    s->bytes = alloc(192 + strlen(o->topic) + ENTRY * n);
+    Writer w = w_begin_as(s->bytes, FETCH, FETCH_V, 0, o->client);
     w32(&w, -1), w32(&w, (int32_t)o->max_wait_ms), w32(&w, 1), w32(&w, (int32_t)o->max_bytes);
     *w.p++ = 0;              /* read uncommitted */
     w32(&w, 0), w32(&w, -1); /* no fetch session */

@@ -29,7 +29,7 @@ typedef struct Histogram {
 } Histogram;
 
 typedef struct Options { /* of one job; main.c has the table of names and defaults */
-    char *topic, *payload;
+    char *topic, *payload, *client;
     long connections, inflight, acks, record_bytes, records, variants, codec, partitions, per_request,
         rate, stamp, max_bytes, partition_max_bytes, max_wait_ms, crc, members, group_size, bytes,
         session_ms;

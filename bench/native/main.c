@@ -18,6 +18,7 @@ typedef struct Option {
 #define O(field) offsetof(Options, field)
 static const Option job_options[] = {
     {"topic", O(topic), TEXT, NULL, "it must exist, with the partitions below"},
+    {"client", O(client), TEXT, "bench", "client id of produce, fetch and tail, at most 64 bytes"},
     {"connections", O(connections), LONG, "16", ""},
     {"inflight", O(inflight), LONG, "1", "requests under way per connection (closed loop)"},
     {"acks", O(acks), LONG, "1", "0, 1, -1"},
@@ -105,6 +106,7 @@ static void check(const Job *job) {
     if (o->connections < 1 || o->inflight < 1 || o->records < 1 || o->record_bytes < 0 ||
         o->variants < 1 || o->partitions < 1 || o->per_request < 1)
         die("%s: a count below one", job->mode->name);
+    if (strlen(o->client) > 64) die("%s: a client id over 64 bytes", job->mode->name);
     if (o->payload && (o->codec < 1 || o->codec > 4)) die("a payload needs a codec");
     if (o->acks == 0 && job->mode != &produce_mode) die("acks=0 is for produce");
 }

@@ -38,7 +38,7 @@ static void prepare(Job *job) {
 
 static size_t put_request(Job *job, uint8_t *at, const Batch *b, bool whole) {
     Produce *p = job->state;
-    Writer w = w_begin(at, PRODUCE, PRODUCE_V, 0);
+    Writer w = w_begin_as(at, PRODUCE, PRODUCE_V, 0, job->o.client);
     w16(&w, -1); /* transactional id */
     w16(&w, (int16_t)job->o.acks), w32(&w, 30000);
     w32(&w, 1), wstr(&w, job->o.topic), w32(&w, (int32_t)job->o.per_request);
@@ -57,7 +57,7 @@ static void open_slots(Job *job, Conn *c) {
         const Batch *b = &p->batches.items[p->next_batch++ % p->batches.count];
         size_t entries = (size_t)job->o.per_request * (b->len + 8);
         bool whole = job->o.per_request > 1 || entries <= COPY_MAX;
-        s->bytes = alloc(128 + strlen(job->o.topic) + (whole ? entries : 8));
+        s->bytes = alloc(192 + strlen(job->o.topic) + (whole ? entries : 8));
         s->len = put_request(job, s->bytes, b, whole);
         s->payload = (size_t)job->o.per_request * b->len;
         if (whole) continue;

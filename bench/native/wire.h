@@ -51,10 +51,14 @@ static inline void wstr(Writer *w, const char *s) {
     wraw(w, s, n);
 }
 /* Request header v1: size (filled in by w_end), API key, version, correlation id, client id. */
-static inline Writer w_begin(uint8_t *buf, int16_t key, int16_t version, uint32_t id) {
+static inline Writer w_begin_as(uint8_t *buf, int16_t key, int16_t version, uint32_t id,
+                                const char *client) {
     Writer w = {buf, buf + 4};
-    w16(&w, key), w16(&w, version), w32(&w, (int32_t)id), wstr(&w, "bench");
+    w16(&w, key), w16(&w, version), w32(&w, (int32_t)id), wstr(&w, client);
     return w;
+}
+static inline Writer w_begin(uint8_t *buf, int16_t key, int16_t version, uint32_t id) {
+    return w_begin_as(buf, key, version, id, "bench");
 }
 static inline size_t w_end(Writer *w) {
     size_t n = (size_t)(w->p - w->base);
