@@ -1,5 +1,5 @@
-"""`python -m bench.tenants`: what a tenant who floods the broker costs another, with and without
-quotas.
+"""`python -m bench.tenants`: the latency of a tenant next to one who floods the broker, with and
+without quotas.
 
 The neighbour sends 1,000 small Produces a second, evenly. Alternating in each round: it is alone;
 the flooding tenant sends as much as is accepted, without quotas; the same with quotas. There are
@@ -41,7 +41,7 @@ WARMUP_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What runs in one window: `flood` names one of FLOODS, empty: the neighbour is alone."""
+    """The load of one window. `flood`: one of FLOODS, empty if the neighbour is alone."""
 
     flood: str
     limited: bool
