@@ -42,6 +42,7 @@ COMPILED = [
     "kafkawire/server/memory.py",
     "kafkawire/server/receiving.py",
     "kafkawire/server/sasl_connection.py",
+    "kafkawire/server/throttled.py",
 ]
 """What every small Produce and Fetch passes. A class of these modules can have no base and no
 subclass in a module that is not compiled, and its attributes cannot be replaced."""

@@ -28,29 +28,16 @@ from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate,
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.principals import ANONYMOUS, Principal
 from kafkawire.server.memory import Block
-from kafkawire.server.ports import ReceivingHost, Wire
+from kafkawire.server.ports import Wire
 from kafkawire.server.quotas.metering import MeteredRepeat, metered
-from kafkawire.server.receiving import Receiver
+from kafkawire.server.receiving import BUSY, CLOSED, DRAINING, FULL, HELD, STOPPING
+from kafkawire.server.throttled import Throttled, ThrottledHost
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.table import Api
-    from kafkawire.log.io.ports import Timer
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.security.acls.rights import Rights
-    from kafkawire.security.quotas.sensors import ClientQuotas
-    from kafkawire.security.quotas.service import Quotas
-
-HELD: Final = 1
-DRAINING: Final = 2
-BUSY: Final = 4
-FULL: Final = 8
-CLOSED: Final = 16
-STOPPING: Final = 32
-THROTTLED: Final = 64
-"""Reasons why no request may start, as bits of `Connection.waits`: a request could not start; the
-client has not read its responses; a cold request is being served; too many bytes in flight; the
-socket is closed; the broker is stopping; the client is over a quota."""
 
 WAITING_MAX: Final = 256
 """Maximum number of unanswered requests of one connection; Kafka's clients pipeline 5 by
@@ -76,18 +63,15 @@ _HEAD: Final = Struct(">ihhih")  # frame size, API key, version, correlation id,
 _HEAD_BYTES: Final = 14
 
 
-class ConnectionHost(ReceivingHost, Protocol):
+class ConnectionHost(ThrottledHost, Protocol):
     """State and limits that all connections of a server share.
 
     `frame_bytes_max`: maximum request size; `applying_bytes_max`: maximum bytes of one connection's
-    Produces that are not written yet, and of its responses that are not sent yet. `now`: the
-    monotonic clock in seconds.
+    Produces that are not written yet, and of its responses that are not sent yet.
     """
 
     answers: AnswerMemory
     apis: dict[int, Api]
-    quotas: Quotas
-    now: Callable[[], float]
     frame_bytes_max: int
     applying_bytes_max: int
 
@@ -100,32 +84,23 @@ class ConnectionHost(ReceivingHost, Protocol):
     def flush_soon(self, connection: Connection) -> None: ...
     def flush_all(self) -> None: ...
     def call_soon(self, fn: Callable[[], None], /) -> object: ...
-    def call_later(self, delay_s: float, fn: Callable[[], None], /) -> Timer: ...
 
 
-class Connection(Receiver[ConnectionHost]):
+class Connection(Throttled[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
-        "_raw_client_id", "answers", "applying_bytes", "client_host", "client_id", "exchanges",
-        "fetching", "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener",
-        "more", "muted", "muted_until", "pins", "principal", "quotas", "repeat",
+        "answers", "applying_bytes", "client_host", "exchanges", "fetching", "file_spans",
+        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins", "repeat",
         "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick",
-        "sending_since", "serving", "throttle_ms", "unsent",
+        "sending_since", "serving", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
         super().__init__(host, wire)
         self.client_host = client_host
         self.listener = listener
-        self.principal = ANONYMOUS
         self.rights = host.rights_of(ANONYMOUS, client_host)
-        self.quotas: ClientQuotas | None = None  # see `client_quotas`
-        self.throttle_ms = 0
-        self.muted: Timer | None = None  # the end of THROTTLED
-        self.muted_until = 0.0
-        self.client_id: str | None = None
-        self._raw_client_id = b""
         self.exchanges: deque[Exchange] = deque()
         self.answers = host.answers
         self.held_bytes = 0
@@ -210,7 +185,7 @@ class Connection(Receiver[ConnectionHost]):
                 if length > 0:
                     body += length
                 if (limited or self.client_id is None) and body <= stop:
-                    self._identify(view[pos + _HEAD_BYTES : body])
+                    self.identify(view[pos + _HEAD_BYTES : body])
                 if version >= api.flexible_from and body < stop:
                     body = body + 1 if view[body] == 0 else skip_tags(view, body, stop)
                 if body > stop:
@@ -238,14 +213,6 @@ class Connection(Receiver[ConnectionHost]):
                 self.host.log_defect(self, "a request cannot be started")
             self.abort(f"a request cannot be read: {wrong!r}")
         return pos
-
-    def _identify(self, raw: Buffer) -> None:
-        """Set the client id of a request: that of the first one, and while some client has a quota
-        of each, as in Kafka."""
-        if raw != self._raw_client_id:
-            self._raw_client_id = bytes(raw)
-            self.client_id = str(raw, "utf-8", "replace")
-            self.quotas = None  # those of another client id, or of none
 
     def _start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
         flexible = version >= api.flexible_from and api.flexible_answer
@@ -350,45 +317,6 @@ class Connection(Receiver[ConnectionHost]):
         """Start the next request if it was delayed."""
         self.waits &= ~HELD
         self._go_on_soon()
-
-    def client_quotas(self) -> ClientQuotas:
-        """Return the quotas of this client. Called only while some client has one."""
-        found = self.host.quotas.of_client(self.quotas, self.principal.name, self.client_id or "")
-        self.quotas = found
-        return found
-
-    def start_throttled(self, delay_ms: int) -> None:
-        """Set the delay for the exchange of the request that is being started; 0: none is."""
-        self.throttle_ms = delay_ms
-
-    def throttle(self, delay_ms: int) -> None:
-        """Start no request and read nothing for so long; at least until a delay before is over."""
-        until = self.host.now() + delay_ms / 1000
-        if self.closed or (self.muted is not None and until <= self.muted_until):
-            return
-        if self.muted is not None:
-            self.muted.cancel()
-        self.waits |= THROTTLED
-        self._read(False)
-        self.muted_until = until
-        self.muted = self.host.call_later(delay_ms / 1000, self._unmute)
-
-    def _unmute(self) -> None:
-        self.muted = None
-        self.waits &= ~THROTTLED
-        if not self.wants_memory:
-            self._read(True)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Start kept requests; as with received ones, their time counts for a quota."""
-        if self.receiving or not self.host.quotas.of_requests:
-            super()._go_on()
-            return
-        begun = self.host.now()
-        super()._go_on()
-        if not self.closed:
-            self.client_quotas().spent(self.host.now() - begun)
 
     def _go_on_soon(self) -> None:
         if self.kept is not None or not self.reading:

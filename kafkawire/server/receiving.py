@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 KEPT_BYTES_MAX = 1 << 16
 """Maximum bytes kept of a client that must wait; beyond it its socket is not read."""
 
+HELD: Final = 1
+DRAINING: Final = 2
+BUSY: Final = 4
+FULL: Final = 8
+CLOSED: Final = 16
+STOPPING: Final = 32
+THROTTLED: Final = 64
+"""Reasons why no request may start, as bits of `waits`: a request could not start; the
+client has not read its responses; a cold request is being served; too many bytes in flight; the
+socket is closed; the broker is stopping; the client is over a quota."""
+
 _LENGTH: Final = Struct(">i")
 
 HostT = TypeVar("HostT", bound=ReceivingHost)

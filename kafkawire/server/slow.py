@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kafkawire.server.connection import DRAINING
+from kafkawire.server.receiving import DRAINING
 
 if TYPE_CHECKING:
     from kafkawire.codec.counts import Counts

@@ -13,8 +13,8 @@ from kafkawire.codec.configs.settings import BrokerConfig, check_broker
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.security.quotas.alterations import QuotaChange
 from kafkawire.security.quotas.entities import Entity
-from kafkawire.server.connection import THROTTLED
 from kafkawire.server.quotas.arrivals import Arrivals
+from kafkawire.server.receiving import THROTTLED
 from tests.kit.client import Client
 from tests.kit.connections import ECHO, FakeHost, frame
 from tests.kit.connections import Client as FakeClient

@@ -13,7 +13,7 @@ import pytest
 from kafkawire.handlers.exchange import Exchange
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.server import connection
-from kafkawire.server.connection import DRAINING
+from kafkawire.server.receiving import DRAINING
 from kafkawire.server.slow import Sweeper
 from tests.kit.connections import ECHO, SLOW, Client, FakeHost, frame
 from tests.kit.file_answers import FromFile

@@ -34,9 +34,10 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkawire.server.connection import DRAINING, Connection
+from kafkawire.server.connection import Connection
 from kafkawire.server.file_sender import FileSender
 from kafkawire.server.listener import ClientProtocol
+from kafkawire.server.receiving import DRAINING
 from kafkawire.server.run import Server
 from kafkawire.server.tls_wire import TlsProtocol
 from tests.kit.client import Client, batch

@@ -11,7 +11,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.metadata.store import MetadataError
-from kafkawire.server.connection import CLOSED, STOPPING
+from kafkawire.server.receiving import CLOSED, STOPPING
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

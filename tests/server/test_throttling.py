@@ -1,6 +1,6 @@
 """Clients over a quota: the throttle time in responses, and the muted connection.
 
-Covers: kafkawire.server.quotas.metering.
+Covers: kafkawire.server.quotas.metering, kafkawire.server.throttled.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.security.quotas.alterations import QuotaChange
-from kafkawire.server.connection import THROTTLED, Connection
+from kafkawire.server.connection import Connection
 from kafkawire.server.quotas.metering import Timed
+from kafkawire.server.receiving import THROTTLED
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.connections import ECHO, frame
