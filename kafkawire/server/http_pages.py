@@ -1,7 +1,8 @@
 """The monitoring pages: /metrics for Prometheus, /health for supervisors.
 
 A minimal HTTP/1.1: a GET without a body is answered, and the connection closed. Request heads and
-connections are bounded, and slow clients are disconnected. With `metrics.token.file` /metrics is
+connections are bounded, and slow clients are disconnected: the first ones when others connect, so
+that stalled connections do not keep a monitor from its page. With `metrics.token.file` /metrics is
 for those who have a token; /health has the status for all, because a probe of Kubernetes has no
 token, and the facts with one. `server.metrics` and `server.health` build the pages;
 `server.listener` has the sockets.
@@ -12,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kafkawire.log_lines import LineLimit
@@ -29,7 +31,7 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 8 << 10
 """Maximum request head; a monitor's has a few hundred bytes."""
 CONNECTIONS_MAX = 32
-"""Maximum number of connections; a monitor uses one at a time."""
+"""Maximum number of connections; a monitor uses one at a time. One more replaces another."""
 PATIENCE_S = 10.0
 """Time limit from the connection to the last byte of the response, like Prometheus's timeout."""
 
@@ -85,33 +87,47 @@ class PageProtocol(asyncio.Protocol):
     def __init__(
         self,
         server: MonitoredServer,
-        open_ones: set[PageProtocol],
+        open_ones: dict[PageProtocol, None],
         tokens: PageTokens | None = None,
     ) -> None:
-        """`tokens`: None if everyone who can connect may read all pages."""
+        """`open_ones`: the open connections in the order in which they were opened; `tokens`: None
+        if everyone who can connect may read all pages."""
         self._server = server
         self._open = open_ones
         self._tokens = tokens
         self._head = bytearray()
         self._answering = False
+        self.host = ""
+        self.rendering = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection, if the limit allows it."""
+        """Accept the connection; with too many, close another one."""
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if len(self._open) >= CONNECTIONS_MAX:
-            self.close()
-            return
-        self._open.add(self)
+            stalled = _most_stalled(self._open)
+            if stalled is None:
+                self.close()
+                return
+            del self._open[stalled]
+            stalled.close()
+        self._open[self] = None
         self._timer = self._server.broker.env.call_later(PATIENCE_S, self.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._open.discard(self)
+        self._open.pop(self, None)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the request is not complete yet."""
+        return not self._answering
 
     def close(self) -> None:
         """Close the connection."""
@@ -131,6 +147,7 @@ class PageProtocol(asyncio.Protocol):
 
     async def _answer(self, head: bytes) -> None:
         method, path = request_of(head)
+        self.rendering = True
         try:
             page = await self._page(method, path, token_of(head))
         except Exception:  # report an error instead of not responding
@@ -140,6 +157,7 @@ class PageProtocol(asyncio.Protocol):
                 TEXT_TYPE,
                 b"the page failed: see the log\n",
             )
+        self.rendering = False
         self._send(page, method != "HEAD")
 
     async def _page(self, method: str, path: str, token: bytes | None) -> Page:
@@ -160,13 +178,10 @@ class PageProtocol(asyncio.Protocol):
     def _refuse(self, token: bytes | None) -> Page:
         """Return the answer to a request without a right token, which is logged."""
         cause = "it has no token" if token is None else "its token is not in metrics.token.file"
-        transport, tokens = self._transport, self._tokens
-        if transport is not None and tokens is not None:
-            peer = transport.get_extra_info("peername")
-            host = str(peer[0]) if isinstance(peer, tuple) else "local"
-            tokens.refused(host, cause)
+        if self._transport is not None and self._tokens is not None:
+            self._tokens.refused(self.host, cause)
             audit = self._server.broker.security.audit
-            audit.authentication_failed(host, "metrics.listener", "bearer", cause)
+            audit.authentication_failed(self.host, "metrics.listener", "bearer", cause)
         challenge = 'WWW-Authenticate: Bearer realm="kafkawire"'
         if token is not None:
             challenge += ', error="invalid_token"'
@@ -191,6 +206,15 @@ class PageProtocol(asyncio.Protocol):
         )
         self._transport.write(head.encode() + (page.body if with_body else b""))
         self._transport.close()
+
+
+def _most_stalled(open_ones: Iterable[PageProtocol]) -> PageProtocol | None:
+    """Return the connection to close for a new one; None if all pages are being rendered. It is of
+    the address with the most connections, without a complete request if there is one, and the
+    oldest of these."""
+    counts = Counter(each.host for each in open_ones)
+    waiting = (each for each in open_ones if not each.rendering)
+    return max(waiting, key=lambda each: (counts[each.host], each.idle), default=None)
 
 
 def request_of(head: bytes) -> tuple[str, str]:

@@ -252,7 +252,7 @@ async def listen_for_monitors(
         tokens = await open_tokens(server.broker.env, server.broker.config)
     except ValueError as wrong:
         raise AddressError(f"metrics.token.file: {wrong}") from None
-    open_ones: set[PageProtocol] = set()
+    open_ones: dict[PageProtocol, None] = {}
 
     def protocol() -> asyncio.Protocol:
         page = PageProtocol(server, open_ones, tokens)

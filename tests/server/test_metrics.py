@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -184,16 +184,68 @@ async def test_invalid_http_requests_are_refused(tmp_path: Path, head: bytes, st
         assert (await ask(port, b"HEAD /health HTTP/1.1\r\n\r\n"))[1] == b""
 
 
-async def test_number_of_monitor_connections_is_bounded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX: "])
+async def test_monitor_is_answered_though_others_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """The oldest are closed, one for each new connection."""
+    monkeypatch.setattr(page, "PATIENCE_S", 3600.0)
     async with watched(tmp_path / "data") as (_, port):
-        stay = [
-            await asyncio.open_connection("127.0.0.1", port) for _ in range(page.CONNECTIONS_MAX)
-        ]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with pytest.raises((ConnectionError, AssertionError)):
-            assert await asyncio.wait_for(reader.read(), 60) != b""
-        for _, other in [*stay, (reader, writer)]:
+        stalled = []
+        for _ in range(page.CONNECTIONS_MAX + 8):
+            stalled.append(await asyncio.open_connection("127.0.0.1", port))
+            stalled[-1][1].write(sent)
+        for path in (b"/health", b"/metrics"):
+            status, _ = await ask(port, b"GET " + path + b" HTTP/1.1\r\n\r\n")
+            assert status == "HTTP/1.1 200 OK"
+        for reader, _ in stalled[:8]:
+            assert not await closed_by_broker(reader)
+        assert not stalled[-1][0].at_eof()
+        for _, other in stalled:
             other.close()
+
+
+async def closed_by_broker(reader: asyncio.StreamReader) -> bytes:
+    """Return the bytes that a connection receives until its end."""
+    try:
+        return await asyncio.wait_for(reader.read(), 60)
+    except ConnectionResetError:
+        return b""
+
+
+async def test_monitor_at_another_address_is_not_replaced(tmp_path: Path) -> None:
+    """Though it is slow to ask for its page, and oldest."""
+    async with watched(tmp_path / "data") as (_, port):
+        slow = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        many = [
+            await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3 * page.CONNECTIONS_MAX)
+        ]
+        for _, writer in many[-page.CONNECTIONS_MAX :]:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        slow[1].write(b"GET /health HTTP/1.1\r\n\r\n")
+        assert (await asyncio.wait_for(slow[0].read(), 60)).startswith(b"HTTP/1.1 200 OK")
+        for _, writer in [slow, *many]:
+            writer.close()
+
+
+def test_connection_that_is_replaced() -> None:
+    """Of the address with the most; one without a request before one that does not take its page;
+    none whose page is being rendered."""
+
+    def found(*open_ones: tuple[str, bool, bool]) -> int | None:
+        made = [
+            SimpleNamespace(host=host, idle=idle, rendering=rendering)
+            for host, idle, rendering in open_ones
+        ]
+        chosen = page._most_stalled(cast(Any, made))
+        return None if chosen is None else made.index(cast(Any, chosen))
+
+    assert found(("a", True, False), ("a", True, False)) == 0
+    assert found(("a", False, False), ("a", True, False)) == 1
+    assert found(("b", True, False), ("a", False, False), ("a", False, False)) == 1
+    assert found(("a", False, True), ("b", False, False)) == 1
+    assert found(("a", False, True)) is None
 
 
 async def test_failing_page_returns_500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
