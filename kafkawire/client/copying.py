@@ -13,7 +13,7 @@ from struct import Struct
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.fetching import Fetched, delivered, fetch, sound_records
+from kafkawire.client.fetching import Fetched, delivered, fetch, fetch_next, sound_records
 from kafkawire.client.offsets import READ_COMMITTED, Partition
 from kafkawire.client.producer import Producer
 from kafkawire.codec.batches import (
@@ -73,7 +73,7 @@ class Copier:
 
     def step(self, part: PartitionCopy) -> None:
         """Copy what one Fetch returns. ClientError."""
-        got = self._fetch(part)
+        got, after = self._fetch(part)
         for position, head in delivered(got):
             if head.base_offset >= part.end:
                 break
@@ -89,13 +89,13 @@ class Copier:
                         self._producer.send(part.target, record, record.offset, codec=head.codec)
                         part.copied += 1
                         part.last_offset = record.offset
-        part.position = _after(got, part)
+        part.position = min(after, part.end)
 
     def skip(self, part: PartitionCopy, count: int) -> Record | None:
         """Move the position of a partition after `count` records; return the last of them. None if
         the source has fewer."""
         while not part.done:
-            got = self._fetch(part)
+            got, after = self._fetch(part)
             for position, head in delivered(got):
                 whole = head.base_offset >= part.position and head.last_offset < part.end
                 if whole and part.skipped + head.count < count:
@@ -109,11 +109,11 @@ class Copier:
                         part.position = record.offset + 1
                         part.last_offset = record.offset
                         return record
-            part.position = _after(got, part)
+            part.position = min(after, part.end)
         return None
 
-    def _fetch(self, part: PartitionCopy) -> Fetched:
-        return fetch(
+    def _fetch(self, part: PartitionCopy) -> tuple[Fetched, int]:
+        return fetch_next(
             self._cluster, part.node, part.source, part.position, isolation=self._isolation
         )
 
@@ -144,15 +144,6 @@ def _records(got: Fetched, position: int, head: BatchHead) -> Iterator[Record]:
         yield from records(got.records, position)
     except KafkaError as error:
         raise ClientError(f"the batch at offset {head.base_offset}: {error}") from None
-
-
-def _after(got: Fetched, part: PartitionCopy) -> int:
-    """Return the offset after the fetched batches. ClientError if there is none."""
-    after = max((head.last_offset + 1 for _, head in got.batches()), default=part.position)
-    if after <= part.position:
-        topic, index = part.source
-        raise ClientError(f"{topic}:{index} has no batch at offset {part.position}")
-    return min(after, part.end)
 
 
 def record_at(cluster: Cluster, node: int, partition: Partition, offset: int) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -28,6 +29,13 @@ NAMES_UNTIL = 12
 """The last version of Fetch that identifies topics by name; later ones use ids."""
 PART_BYTES = 4 << 20
 """Maximum bytes per Fetch."""
+SLOW_S = 60.0
+"""How long records below the end of a partition may take to come. A broker that reads them from a
+remote tier answers without records meanwhile (remote.fetch.max.wait.ms)."""
+THROTTLED_S = 600.0
+"""How long a quota may keep a client from any records."""
+PAUSE_S = 0.05
+"""Between Fetches that return nothing at once."""
 
 
 @dataclass(slots=True)
@@ -87,6 +95,30 @@ def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
             raise ClientError(f"the batch at offset {head.base_offset}: {error}") from None
 
 
+def fetch_next(
+    cluster: Cluster,
+    node: int,
+    partition: Partition,
+    offset: int,
+    *,
+    max_bytes: int = PART_BYTES,
+    isolation: int = READ_UNCOMMITTED,
+) -> tuple[Fetched, int]:
+    """Fetch batches at an offset below the end of the partition; return the offset after them, too.
+
+    ClientError if there are none, also not within SLOW_S.
+    """
+    until = time.monotonic() + SLOW_S
+    while True:
+        got = fetch(cluster, node, partition, offset, max_bytes=max_bytes, isolation=isolation)
+        after = max((head.last_offset + 1 for _, head in got.batches()), default=offset)
+        if after > offset:
+            return got, after
+        if time.monotonic() >= until:
+            raise ClientError(f"{partition[0]}:{partition[1]} has no batch at offset {offset}")
+        time.sleep(PAUSE_S)
+
+
 def fetch(
     cluster: Cluster,
     node: int,
@@ -97,7 +129,8 @@ def fetch(
     max_bytes: int = PART_BYTES,
     isolation: int = READ_UNCOMMITTED,
 ) -> Fetched:
-    """Fetch batches from the one with `offset` on; wait up to `wait_ms` for one. ClientError.
+    """Fetch batches from the one with `offset` on; wait up to `wait_ms` for one, and longer while a
+    quota throttles this client. ClientError.
 
     Returns at most `max_bytes`, of which the last batch may be truncated, or one whole larger batch
     (KIP-74).
@@ -113,8 +146,15 @@ def fetch(
         isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[row])],
     )
-    answer = cluster.node(node).request(FETCH, asked, at_most=NAMES_UNTIL)
-    check(f"Fetch of {topic}-{index}", answer.error_code)
+    until = time.monotonic() + THROTTLED_S
+    while True:
+        answer = cluster.node(node).request(FETCH, asked, at_most=NAMES_UNTIL)
+        check(f"Fetch of {topic}-{index}", answer.error_code)
+        if answer.responses:
+            break
+        if time.monotonic() >= until:
+            raise ClientError(f"{topic}:{index} is not read: a quota throttles this client")
+        time.sleep(max(PAUSE_S, min(answer.throttle_time_ms / 1000, until - time.monotonic())))
     got = answer.responses[0].partitions[0]
     check(f"{topic}-{index} at offset {offset}", got.error_code)
     aborted = [(each.producer_id, each.first_offset) for each in got.aborted_transactions or ()]

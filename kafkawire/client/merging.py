@@ -15,7 +15,7 @@ from typing import Protocol
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.fetching import PART_BYTES, fetch, sound_records
+from kafkawire.client.fetching import PART_BYTES, fetch, fetch_next, sound_records
 from kafkawire.client.offsets import READ_UNCOMMITTED, Partition, leaders
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode
@@ -154,7 +154,7 @@ class MergedReader:
         at, end = span.position, span.end
         assert end is not None, "follow() reads without end"
         while at < end:
-            got = fetch(
+            got, after = fetch_next(
                 self._cluster,
                 span.node,
                 partition,
@@ -162,9 +162,6 @@ class MergedReader:
                 max_bytes=self._share,
                 isolation=self._isolation,
             )
-            after = max((head.last_offset + 1 for _, head in got.batches()), default=at)
-            if after <= at:
-                raise ClientError(f"{partition[0]}:{partition[1]} has no batch at offset {at}")
             for record in sound_records(got, at):
                 if record.offset >= end:
                     return

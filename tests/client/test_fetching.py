@@ -5,10 +5,19 @@ Covers: kafkawire.client.fetching.
 
 from __future__ import annotations
 
-from kafkawire.client.fetching import Fetched, sound_records
+from typing import Any
+
+import pytest
+
+from kafkawire.client import fetching
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.fetching import Fetched, fetch_next, sound_records
 from kafkawire.codec.batches import TRANSACTIONAL, build
 from kafkawire.codec.control import ABORT, COMMIT, pack_marker
 from kafkawire.codec.types import Buffer
+from kafkawire.messages.fetch import FetchResponse
+from tests.kit.fake_kafka import FETCH, NODE, Log, serving
 
 
 def data(offset: int, producer_id: int = -1) -> bytearray:
@@ -49,3 +58,39 @@ def test_a_producer_may_abort_twice() -> None:
         marker(5, 7, ABORT), data(6, 7),
     ]  # fmt: skip
     assert read([(7, 4), (7, 0)], *batches) == [2, 6]
+
+
+@pytest.mark.parametrize("throttle_ms", [None, 0, 30])
+def test_records_that_come_late_are_waited_for(throttle_ms: int | None) -> None:
+    """Empty answers of a broker that reads from a slow storage, or throttles the client."""
+    with serving({("t", 0): Log([bytes(data(0))], 0, 1)}) as fake, Cluster(fake.address) as cluster:
+        late = 3
+
+        def trouble(key: int, request: Any) -> Any:
+            nonlocal late
+            if key != FETCH or not late:
+                return None
+            late -= 1
+            if throttle_ms is None:
+                empty = Log([], 0, 1)
+                held, fake.logs[("t", 0)] = fake.logs[("t", 0)], empty
+                response = fake._fetch(request, 0)
+                fake.logs[("t", 0)] = held
+                return response
+            return FetchResponse(throttle_time_ms=throttle_ms)
+
+        fake.trouble = trouble
+        got, after = fetch_next(cluster, NODE, ("t", 0), 0)
+        assert (after, late) == (1, 0)
+        assert len(got.records)
+
+
+def test_records_that_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "SLOW_S", 0)
+    monkeypatch.setattr(fetching, "THROTTLED_S", 0)
+    with serving({("t", 0): Log([], 0, 5)}) as fake, Cluster(fake.address) as cluster:
+        with pytest.raises(ClientError, match="t:0 has no batch at offset 3"):
+            fetch_next(cluster, NODE, ("t", 0), 3)
+        fake.trouble = lambda key, request: FetchResponse() if key == FETCH else None
+        with pytest.raises(ClientError, match="a quota throttles this client"):
+            fetch_next(cluster, NODE, ("t", 0), 3)

@@ -32,7 +32,7 @@ from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.fetching import fetch
+from kafkawire.client.fetching import fetch_next
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.coordination import snapshot
 from kafkawire.groups.snapshot import group_snapshot
@@ -138,17 +138,14 @@ def _live_records(cluster: Cluster, node: int, index: int) -> snapshot.Contents:
     end = list_offsets(cluster, {place: LATEST}, {place: node})[place]
     live = LiveRecords()
     while offset < end:
-        got = fetch(cluster, node, place, offset)
-        before = offset
+        got, after = fetch_next(cluster, node, place, offset)
         for position, head in got.batches():
             if not got.sound(position, head):
                 raise ClientError(
                     f"{GROUPS_TOPIC}-{index}: CRC mismatch at offset {head.base_offset}"
                 )
-            live.add(got.records, position, head, before, end)
-            offset = max(offset, head.last_offset + 1)
-        if offset == before:
-            raise ClientError(f"{GROUPS_TOPIC}-{index} has no batch at offset {offset}")
+            live.add(got.records, position, head, offset, end)
+        offset = after
     return live.contents(end)
 
 

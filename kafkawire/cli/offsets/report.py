@@ -20,7 +20,7 @@ from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.units import size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
-from kafkawire.client.fetching import fetch
+from kafkawire.client.fetching import fetch_next
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition, committed, list_offsets
 from kafkawire.codec.batches import CONTROL
 from kafkawire.offsets.stats import total_lag
@@ -199,7 +199,7 @@ def _walk(
         return walk
     while walk.next_offset < end:
         try:
-            got = fetch(cluster, led_by[place], place, walk.next_offset)
+            got, _ = fetch_next(cluster, led_by[place], place, walk.next_offset)
         except ClientError as error:
             walk.problem(str(error))
             return walk

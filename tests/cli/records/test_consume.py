@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from kafkawire.cli.records import tail
-from kafkawire.client import merging
+from kafkawire.client import fetching, merging
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import PART_BYTES
 from kafkawire.client.merging import MergedReader, OffsetSpan
@@ -162,7 +162,8 @@ def test_follow_yields_what_arrives(kafka: FakeKafka, monkeypatch: pytest.Monkey
         assert (spans[("t", 0)].position, spans[("t", 1)].position) == (5, 4)
 
 
-def test_missing_batch_is_an_error(kafka: FakeKafka) -> None:
+def test_missing_batch_is_an_error(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "SLOW_S", 0)
     kafka.logs[("t", 1)].end = 9
     failed = Typed(kafka.address, "consume", "t")
     assert (failed.code, failed.err) == (1, "kafkawire: t:1 has no batch at offset 3\n")
