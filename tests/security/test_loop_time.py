@@ -161,7 +161,12 @@ def test_rules_are_loaded_and_changed_in_slices(stored: Stored) -> None:
     assert len(acls) == RULES * 9 // 10
     assert not any(each._decided for each in rights)
     stored.change(touch)
-    stored.check(acls.refresh)
+
+    def again() -> Awaitable[object]:
+        acls._version = -1  # a repeated measurement compares all rules, too
+        return acls.refresh()
+
+    stored.check(again)
     stored.check(lambda: acls.find(AclFilter()))
     new = [a_rule(number, "new") for number in range(CHANGES_MAX)]
     stored.check(lambda: acls.create(new))

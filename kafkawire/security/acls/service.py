@@ -207,8 +207,16 @@ class AclService:
             fresh: dict[Acl, None] = {}
             async for row in slices.drained(found.rows, give_way):
                 fresh[Acl(*row)] = None
-            added = await slices.collect((a for a in fresh if a not in self._index), give_way)
-            removed = await slices.collect((a for a in self._index if a not in fresh), give_way)
+            added: list[Acl] = []
+            for acl in fresh:
+                if acl not in self._index:
+                    added.append(acl)
+                await give_way()
+            removed: list[Acl] = []
+            for acl in self._index:
+                if acl not in fresh:
+                    removed.append(acl)
+                await give_way()
             await slices.emptied(fresh, give_way)
             await self._apply(added, removed)
             self._version = found.version
