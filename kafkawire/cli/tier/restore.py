@@ -20,7 +20,7 @@ from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.output import fail, print_json, without_password
 from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.cli.shared.progress import bars
@@ -257,7 +257,7 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
         words += ["--metadata", metadata_url]
     if restored.node_id != BrokerConfig({}).node_id:
         words += ["--set", f"node.id={restored.node_id}"]
-    command = " ".join(words)
+    command = without_password(" ".join(words))
     if as_json:
         print_json({**_document(restored, data), "next": command})
     else:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from kafkawire.cli.app import app
+from kafkawire.cli.shared.output import without_password
+from kafkawire.cli.tier import restore
 from kafkawire.codec.batches import HEAD_BYTES
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
@@ -286,6 +289,12 @@ def test_new_numbers_are_above_all_restored_ones(tmp_path: Path) -> None:
     assert (number, producer) == (50 + NUMBER_MARGIN, 2000 + NUMBER_MARGIN)
 
 
+def test_the_command_that_follows_has_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    restored: Any = SimpleNamespace(node_id=1, doubts=[])
+    restore._conclude(restored, "data", "postgresql://u:hidden@h/db", "s3://b", False)
+    assert "--metadata postgresql://u:***@h/db" in capsys.readouterr().out
+
+
 @pytest.mark.real
 @pytest.mark.usefixtures("quick")
 def test_restore_with_metadata_in_postgres(tmp_path: Path) -> None:
@@ -293,7 +302,7 @@ def test_restore_with_metadata_in_postgres(tmp_path: Path) -> None:
     with postgres() as server:
         url = f"{server}/postgres".replace("postgresql://", "postgresql+asyncpg://")
         output = run(tier, data, "--yes", "--metadata", url).output
-        assert f"--metadata {url}" in output
+        assert f"--metadata {without_password(url)}" in output
         assert not (data / "metadata.db").exists()
         again = run(tier, tmp_path / "again", "--yes", "--metadata", url, code=1).output
         assert "the metadata holds topics" in again
