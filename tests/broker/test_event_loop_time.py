@@ -110,6 +110,13 @@ def test_request_of_null_partitions_only(broker: MeasuredBroker) -> None:
     assert excess(broker, Case("null partitions", "Produce", 9, frame(0, 9, body))) is None
 
 
+def test_request_of_topics_without_partitions(broker: MeasuredBroker) -> None:
+    count = 90_000
+    topic = uvarint(61) + b"t" * 60 + b"\1\0"
+    body = b"\0\xff\xff\0\0\0\0" + uvarint(count + 1) + topic * count + b"\0"
+    assert excess(broker, Case("topics only", "Produce", 9, frame(0, 9, body))) is None
+
+
 @pytest.mark.slow
 def test_record_with_millions_of_headers(broker: MeasuredBroker) -> None:
     count = 1_000_000

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.partitions import NotLoaded
@@ -35,6 +35,7 @@ from kafkawire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -108,21 +109,24 @@ class LongProduce:
 
     async def _append_all(self, request: ProduceRequest, by_id: bool) -> None:
         self._acks = request.acks
+        give_way = self._produce.env.slices.give_way
+        topics = await _filled(request, give_way)
         refusal = self._produce.refusal(request.acks)
         await self._produce.table.load(
-            (item.topic, item.partition) for item in _items(request, by_id)
+            (item.topic, item.partition) for item in _items(topics, by_id)
         )
         if refusal is None:
-            refusal = await self._verify(request, by_id)
-        await self._go_on(_items(request, by_id), refusal)
+            refusal = await self._verify(request, _items(topics, by_id))
+        await self._go_on(_items(topics, by_id), refusal)
+        await emptied(topics, give_way)
         if self._batches is not None:
-            await self._batches.release(self._produce.env.slices.give_way)
+            await self._batches.release(give_way)
 
-    async def _verify(self, request: ProduceRequest, by_id: bool) -> KafkaError | None:
+    async def _verify(self, request: ProduceRequest, items: Iterator[Item]) -> KafkaError | None:
         """Verify the transaction of the batches. Return the error of the whole request."""
         give_way, peer = self._produce.env.slices.give_way, self._exchange.peer
         batches = None
-        for topic, index, batch in _items(request, by_id):
+        for topic, index, batch in items:
             if batch is not None and is_transactional(batch, 0, len(batch)):
                 if batches is None:
                     refusal = self._produce.transaction_refusal(peer, request.transactional_id)
@@ -262,8 +266,21 @@ class LongProduce:
         exchange.answer_parts(await encoded(slices, answer, exchange.version))
 
 
-def _items(request: ProduceRequest, by_id: bool) -> Iterator[Item]:
+async def _filled(
+    request: ProduceRequest, give_way: Callable[[], Awaitable[None]]
+) -> list[TopicProduceData]:
+    """Return the topics that have partitions. A request may have millions that have none, between
+    which nothing gives way."""
+    found: list[TopicProduceData] = []
     for topic in request.topic_data:
+        if topic.partition_data:
+            found.append(topic)
+        await give_way()
+    return found
+
+
+def _items(topics: list[TopicProduceData], by_id: bool) -> Iterator[Item]:
+    for topic in topics:
         name: Topic = topic.topic_id if by_id else topic.name
         for partition in topic.partition_data:
             records = partition.records
