@@ -41,8 +41,6 @@ from tests.real.conftest import OTHER_BROKER
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",  # until there is the first rule
-    # The records of the tests are old, and a slow machine may need longer than five minutes.
-    "log.retention.check.interval.ms": "86400000",
 }
 ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
 OURS = 1

@@ -31,7 +31,7 @@ from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.java.apache import start, stop
 from tests.java.twins import KEYS, Twins, create, wait_for_leaders
-from tests.real.conftest import OTHER_BROKER
+from tests.real.conftest import OTHER_BROKER, START_MS
 
 RATE = 1_000_000
 PARTITIONS = 14
@@ -108,7 +108,7 @@ def topic(twins: Twins) -> str:
 
 def produce(topic: str, partitions: int = PARTITIONS) -> ProduceRequest:
     rows = [
-        PartitionProduceData(index=index, records=build([(b"k", VALUE)], timestamp_ms=1))
+        PartitionProduceData(index=index, records=build([(b"k", VALUE)], timestamp_ms=START_MS))
         for index in range(partitions)
     ]
     data = TopicProduceData(name=topic, partition_data=rows)
