@@ -14,7 +14,11 @@ from kafkawire.server.run import Server
 
 PLAINTEXT = ("PLAINTEXT",)
 METADATA = "metadata.db"
-QUICK = {"group.initial.rebalance.delay.ms": "0", "journal.bytes": str(1 << 20)}
+QUICK = {
+    "group.initial.rebalance.delay.ms": "0",
+    "journal.bytes": str(1 << 20),
+    "log.retention.ms": "-1",  # the records of many tests are old
+}
 
 
 def options(data: Path, protocols: Sequence[str] = PLAINTEXT, **settings: str) -> ServeOptions:
