@@ -167,6 +167,8 @@ def test_runs_cover_range_exactly_once(one: int, other: int, limit: int) -> None
         return
     assert runs[0][0] <= start < runs[0][0] + runs[0][1]
     assert runs[-1][0] < stop <= runs[-1][0] + runs[-1][1]
+    position, length, *_ = index.block(index.find(stop - 1))
+    assert runs[-1][0] + runs[-1][1] == position + length  # no block after the last needed one
     for (a, n), (b, _) in pairwise(runs):
         assert a + n == b
 

@@ -115,15 +115,17 @@ class SparseIndex:
 
     def runs(self, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield (position, length) of runs of whole blocks that together hold the bytes [start,
-        stop).
+        stop), and of no other blocks.
 
         Each has at most `max_bytes` unless its first block alone is larger.
         """
         at = max(0, self.find(start))
         stop = min(stop, self._start + self._length)
         position = self._start
+        upto = self._start + self._end(self.find(stop - 1)) if start < stop else 0
         while position < stop and at < len(self._positions) and start < stop:
             position, length = self._run(at, max_bytes)
+            length = min(length, upto - position)
             yield position, length
             position += length
             at = bisect_left(self._positions, position - self._start)
