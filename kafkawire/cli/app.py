@@ -134,6 +134,7 @@ class Commands(LazyGroup):
 
     places: ClassVar[Mapping[str, str]] = {
         "consume": "records.consume:consume",
+        "find": "records.find:find",
         "produce": "records.produce:produce",
         "export": "records.export:export",
         "import": "records.import_file:import_file",

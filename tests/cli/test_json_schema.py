@@ -34,6 +34,7 @@ CASES: dict[str, str] = {
     "users list": "",
     "quotas list": "",
     "consume": "t --group g",
+    "find": "t --from @0",
     "groups list": "",
     "groups describe": "g",
     "groups lag": "--partitions",
@@ -76,7 +77,7 @@ PIPELINE = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay
 ELSEWHERE = {"tier restore", "security restore", "acls list", "acls explain"}
 """Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
 rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py."""
-STREAMS = {"consume", "dump"}
+STREAMS = {"consume", "find", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""
 

@@ -29,13 +29,13 @@ def connected(server: str) -> Iterator[Cluster]:
     except ClientError as error:
         fail(error, 2)
     try:
-        with Cluster(server, security=_security()) as cluster:
+        with Cluster(server, security=client_security()) as cluster:
             yield cluster
     except ClientError as error:
         fail(error)
 
 
-def _security() -> ClientSecurity:
+def client_security() -> ClientSecurity:
     """Return encryption and log-in as --command-config has them. An invalid file ends the command
     with exit code 2."""
     path = COMMAND_CONFIG.get()

@@ -15,7 +15,12 @@ def print_json(value: Any) -> None:
 
 def print_json_line(value: Any) -> None:
     """Print one JSON document on a line of its own, for streams."""
-    print(json.dumps(value, ensure_ascii=False))
+    print(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """Return one JSON document as a line, without its end."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def without_password(text: str) -> str:

@@ -2,7 +2,7 @@
 
 A time is ISO 8601 (UTC without a zone), `-1h` (before now), `now`, or `@1700000000000`
 (milliseconds since 1970). A position is a time, `earliest` (the log start offset) or `latest` (the
-log end offset).
+log end offset). The end of a range is a time, or `+5m` after its beginning.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kafkawire.cli.shared.units import parse_duration
 
 TIMES = "a time: ISO 8601 such as 2026-01-31T12:00, -1h, now or @1700000000000"
 POSITIONS = "earliest, latest or " + TIMES
+ENDS = TIMES + ", or +5m after --from"
 EARLIEST, LATEST = -2, -1
 """Timestamps of a ListOffsets request for the two ends of a log."""
 MAX_TIME_MS = 253_402_300_799_999
@@ -27,6 +28,24 @@ def parse_time(option: str, text: str, now_ms: int) -> int:
     found = _time_ms(text.strip(), now_ms)
     if found is None or not 0 <= found <= MAX_TIME_MS:
         raise OptionError(option, text, TIMES)
+    return found
+
+
+def parse_end(option: str, text: str, since_ms: int | None, now_ms: int) -> int:
+    """Parse the end of a time range: a time, or `+5m` after its beginning. OptionError."""
+    if not text.strip().startswith("+"):
+        try:
+            return parse_time(option, text, now_ms)
+        except OptionError:
+            raise OptionError(option, text, ENDS) from None
+    if since_ms is None:
+        raise OptionError(option, text, "a time, or used together with --from")
+    try:
+        found = since_ms + parse_duration("", text.strip()[1:])
+    except OptionError:
+        raise OptionError(option, text, ENDS) from None
+    if found > MAX_TIME_MS:
+        raise OptionError(option, text, ENDS)
     return found
 
 

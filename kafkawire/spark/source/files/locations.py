@@ -23,6 +23,7 @@ from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
 from kafkawire.objectstore.staging import UNFINISHED, SharedStaging
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.source.files import traffic
 
 if TYPE_CHECKING:
     from kafkawire.objectstore.s3 import Access
@@ -56,19 +57,18 @@ class Place(ABC):
 
     def get(self, key: str) -> bytes:
         """Return a whole file. FileNotFoundError."""
-        with self._translated(key, "read"):
-            return self._objects().get(self._checked(key), 0, None, Call())[0]
+        return self._read(key, 0, None)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return so many bytes from `start` on; fewer where the file ends before.
         FileNotFoundError."""
         if length <= 0:
             return b""
-        with self._translated(key, "read"):
-            return self._objects().get(self._checked(key), start, length, Call())[0]
+        return self._read(key, start, length)
 
     def size(self, key: str) -> int:
         """Return the size of a file in bytes. FileNotFoundError."""
+        traffic.count(self.url, 0)
         with self._translated(key, "look at"):
             return self._objects().head(self._checked(key), Call()).size_bytes
 
@@ -82,6 +82,7 @@ class Place(ABC):
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Yield all keys that begin with `prefix`, in the order of their bytes."""
+        traffic.count(self.url, 0)
         with self._translated(prefix, "list"):
             for found in self._objects().scan(prefix, Call()):
                 yield found.key
@@ -106,6 +107,15 @@ class Place(ABC):
     @abstractmethod
     def _objects(self) -> Objects:
         """Return the store of this process."""
+
+    def _read(self, key: str, start: int, length: int | None) -> bytes:
+        data = b""
+        try:
+            with self._translated(key, "read"):
+                data = self._objects().get(self._checked(key), start, length, Call())[0]
+        finally:
+            traffic.count(self.url, len(data))
+        return data
 
     def _checked(self, key: str) -> str:
         """Return the key. Raises PlaceError for one outside of the place."""

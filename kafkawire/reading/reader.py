@@ -1,0 +1,207 @@
+"""Read and search the records of a source: by offset, by time, by key."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+
+from kafkawire.codec.murmur2 import murmur2
+from kafkawire.progress import Progress, silent
+from kafkawire.reading.model import PartitionBounds, RecordConditions, TopicRecord, UnknownName
+from kafkawire.reading.port import Backend, OnDamage
+from kafkawire.spark.model.source import PartitionRange
+from kafkawire.spark.source.files.traffic import ReadCost
+
+Moment = int | datetime
+"""Milliseconds since 1970, or a datetime (UTC if it has no zone)."""
+WIDER = 4
+"""Each step of a search from the end covers this many times the offsets of the one before, so a
+whole partition takes few steps and a recent record little more than one request."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TopicReader:
+    """An open source of records; a context manager. Made by `open_bucket`, `open_folder` and
+    `open_broker`. Not thread-safe.
+
+    `on_damage`: called with offsets that cannot be read, after which reading continues; without it
+    DamagedData is raised. `progress`: called while records are searched. All methods raise
+    SourceError; UnknownName, one of these, for a topic or partition that the source does not have.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        on_damage: OnDamage | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self._backend = backend
+        self._on_damage = on_damage
+        self._progress = progress
+
+    def topics(self) -> dict[str, int]:
+        """Return all topics, internal ones too, with their number of partitions."""
+        return dict(sorted(self._backend.topics().items()))
+
+    def partitions(self, topic: str) -> list[PartitionBounds]:
+        """Return the offsets of each partition of a topic."""
+        return self._backend.bounds(topic)
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Iterator[TopicRecord]:
+        """Yield the records of a topic, one partition after another, by offset.
+
+        `start`, `end`: only offsets in [start, end); `since`, `until`: only timestamps in [since,
+        until), where reading ends at the first record from `until` on, as in Kafka's consumers.
+        """
+        wanted = RecordConditions(None, _ms(since), _ms(until))
+        return self._scan(topic, partitions, wanted, start, end)
+
+    def find(
+        self,
+        topic: str,
+        keys: bytes | Collection[bytes | None],
+        *,
+        partitions: Sequence[int] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Iterator[TopicRecord]:
+        """Yield the records with one of these keys (None: records without a key), each as soon as
+        it is found; the other arguments and the order are those of `read`."""
+        chosen = frozenset([keys] if isinstance(keys, bytes) else keys)
+        wanted = RecordConditions(chosen, _ms(since), _ms(until))
+        return self._scan(topic, partitions, wanted, start, end)
+
+    def latest(
+        self, topic: str, key: bytes, *, partitions: Sequence[int] | None = None
+    ) -> TopicRecord | None:
+        """Return the last record with a key, found from the ends of partitions backwards: its value
+        now in a compacted topic, deleted if that is None. None: there is no such record.
+
+        Without `partitions` all are searched, because a producer may choose any. Of records in
+        several partitions the one with the latest timestamp is returned.
+        """
+        wanted = RecordConditions(frozenset([key]))
+        bounds = self._chosen(topic, partitions)
+        likely = _partition_of(key, len(self._backend.bounds(topic)))
+        best: TopicRecord | None = None
+        for each in sorted(bounds, key=lambda one: (one.partition != likely, one.partition)):
+            found = self._last(PartitionRange(topic, *each), wanted)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+        return best
+
+    def unread(self, topic: str) -> list[PartitionBounds]:
+        """Return the offsets of a topic that only the journals of a data folder have, which its
+        broker reads when it is started; none for buckets and brokers."""
+        return self._backend.unread(topic)
+
+    def traffic(self) -> list[ReadCost]:
+        """Return requests for records and metadata files, and the bytes of the answers, since the
+        source was opened."""
+        return self._backend.traffic()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._backend.close()
+
+    def __enter__(self) -> TopicReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _scan(
+        self,
+        topic: str,
+        partitions: Sequence[int] | None,
+        wanted: RecordConditions,
+        start: int | None,
+        end: int | None,
+    ) -> Iterator[TopicRecord]:
+        bounds = self._chosen(topic, partitions)
+        bounds = [
+            each._replace(
+                start=each.start if start is None else max(each.start, start),
+                end=each.end if end is None else min(each.end, end),
+            )
+            for each in bounds
+        ]
+        ranges = [PartitionRange(topic, *each) for each in self._in_time(topic, bounds, wanted)]
+        some = [each for each in ranges if each.base < each.end]
+        return self._backend.scan(some, wanted, self._on_damage, self._progress)
+
+    def _chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionBounds]:
+        bounds = self._backend.bounds(topic)
+        if partitions is None:
+            return bounds
+        known = {each.partition: each for each in bounds}
+        for index in partitions:
+            if index not in known:
+                raise UnknownName(f"topic {topic!r} has no partition {index}: it has {len(known)}")
+        return [known[index] for index in partitions]
+
+    def _in_time(
+        self, topic: str, bounds: list[PartitionBounds], wanted: RecordConditions
+    ) -> list[PartitionBounds]:
+        """Return the bounds without the offsets before `since` and from `until` on."""
+        indexes = [each.partition for each in bounds if each.start < each.end]
+        if wanted.since_ms is not None and indexes:
+            first = self._backend.offsets_for_time(topic, indexes, wanted.since_ms)
+            bounds = [
+                each._replace(start=max(each.start, _or(first.get(each.partition), each.end)))
+                for each in bounds
+            ]
+        if wanted.until_ms is not None and indexes:
+            first = self._backend.offsets_for_time(topic, indexes, wanted.until_ms)
+            bounds = [
+                each._replace(end=min(each.end, _or(first.get(each.partition), each.end)))
+                for each in bounds
+            ]
+        return bounds
+
+    def _last(self, place: PartitionRange, wanted: RecordConditions) -> TopicRecord | None:
+        """Return the last matching record of a range, by growing steps from its end."""
+        count, end = max(1, self._backend.tail_offsets(place)), place.end
+        while end > place.base:
+            step = place._replace(base=max(place.base, end - count), end=end)
+            found = deque(self._backend.scan([step], wanted, self._on_damage, silent), maxlen=1)
+            if found:
+                return found.pop()
+            self._progress("offsets searched", place.end - step.base, place.end - place.base)
+            end, count = step.base, count * WIDER
+        return None
+
+
+def _ms(moment: Moment | None) -> int | None:
+    if isinstance(moment, datetime):
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // timedelta(milliseconds=1)
+    return moment
+
+
+def _or(offset: int | None, other: int) -> int:
+    return other if offset is None else offset
+
+
+def _partition_of(key: bytes, count: int) -> int:
+    """Return the partition that Kafka's default partitioner chooses."""
+    return (murmur2(key) & 0x7FFFFFFF) % max(1, count)

@@ -1,0 +1,177 @@
+"""`kafkawire find`: conditions, output, costs, errors, over a folder and a broker.
+
+Covers: kafkawire.cli.records.find.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from kafkawire.codec.batches import Record, pack
+from kafkawire.metadata.tables import metadata
+from kafkawire.spark.source.files.open import open_place
+from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
+from tests.kit.fake_kafka import Log, serving
+from tests.kit.spark.files import Files, Share
+
+T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+NOWHERE = "127.0.0.1:1"
+LARGE = b"K" * (1 << 20)
+RECORDS = [
+    Record(0, T0, b"4711", b"created", [("type", b"order")]),
+    Record(1, T0 + 1000, b"12", b"created", [("type", b"order")]),
+    Record(2, T0 + 2000, None, b"no key"),
+    Record(3, T0 + 60_000, LARGE, b"large"),
+    Record(4, T0 + 120_000, b"4711", b"paid", [("type", b"payment"), ("tag", None)]),
+    Record(5, T0 + 180_000, b"\xff", b"\xff\0"),
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(open_place(str(tmp_path / "data" / "brokers" / "1")))
+    [number] = made.topic("orders")
+    for each in (RECORDS[:3], RECORDS[3:]):
+        made.put(each[0].offset + 1, Share(number, [bytes(pack(each, codec=4))]))
+    made.publish()
+    return made
+
+
+def find(files: Files, *words: str) -> Typed:
+    return Typed(NOWHERE, "find", "orders", "--source", files.place.url, *words)
+
+
+def offsets(files: Files, *words: str) -> list[int]:
+    return [line["offset"] for line in find(files, *words, "--json").lines]
+
+
+def test_text_and_json(files: Files) -> None:
+    found = find(files, "--key", "4711")
+    assert (found.code, found.err) == (0, "")
+    assert found.out == (
+        "orders:0 0 2023-11-14T22:13:20.000Z created\norders:0 4 2023-11-14T22:15:20.000Z paid\n"
+    )
+    [line] = find(files, "--key", "4711", "--header", "tag", "--json").lines
+    assert line == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 4,
+        "timestamp": T0 + 120_000,
+        "key": "4711",
+        "value": "paid",
+        "headers": [["type", "payment"], ["tag", None]],
+    }
+
+
+def test_conditions(files: Files, tmp_path: Path) -> None:
+    assert offsets(files, "--header", "type=order") == [0, 1]
+    assert offsets(files, "--header", "type=order", "--limit", "1") == [0]
+    assert offsets(files, "--key", "4711", "--latest") == [4]
+    assert offsets(files, "--from", f"@{T0 + 1000}", "--to", "+2m") == [1, 2, 3, 4]
+    assert offsets(files, "--from", "2023-11-14T22:15", "--to", "2023-11-14T22:16") == [4]
+    assert offsets(files, "--key", "4711", "--to", f"@{T0 + 1}") == [0]
+    (tmp_path / "key").write_bytes(LARGE)
+    assert offsets(files, "--key-file", str(tmp_path / "key")) == [3]
+    (tmp_path / "key").write_bytes(b"\xff")
+    assert offsets(files, "--key-file", str(tmp_path / "key"), "--latest") == [5]
+
+
+def test_costs_are_explained(files: Files) -> None:
+    found = find(files, "--key", "4711", "--explain")
+    assert found.code == 0
+    assert found.err.splitlines()[-1].startswith(f"{files.place.url}: ")
+    assert " requests, " in found.err
+
+
+def test_nothing_found_fails(files: Files) -> None:
+    found = find(files, "--key", "absent")
+    assert (found.code, found.out) == (1, "")
+    assert found.err.endswith("kafkawire: no record of orders matches\n")
+
+
+def test_damage_is_named_and_fails(files: Files) -> None:
+    folder = Path(files.place.tier.folder)
+    path = min(folder.rglob("*.segment"), key=lambda each: each.name)
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    found = find(files, "--key", "4711")
+    assert found.code == 1
+    assert found.out == "orders:0 4 2023-11-14T22:15:20.000Z paid\n"
+    assert "damaged" in found.err
+    assert found.err.endswith("kafkawire: 1 range of offsets of orders could not be read\n")
+
+
+def test_records_in_journals_only_are_named(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "metadata.db"
+    engine = create_engine(f"sqlite:///{path}")
+    metadata.create_all(engine)
+    engine.dispose()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO partition_offset_checkpoints VALUES (1, 9, 0, x'01', x'01', 0)"
+        )
+    found = find(files, "--key", "4711")
+    assert found.code == 0
+    assert "orders:0 has offsets [6, 9) in journals only" in found.err
+
+
+def test_broker() -> None:
+    log = Log([bytes(pack(RECORDS))], 0, len(RECORDS))
+    with serving({("orders", 0): log}) as kafka:
+        by_server = Typed(kafka.address, "find", "orders:0", "--key", "4711", "--json").lines
+        assert [line["offset"] for line in by_server] == [0, 4]
+        found = Typed(
+            NOWHERE, "find", "orders", "--source", kafka.address, "--key", "4711", "--latest",
+            "--explain",
+        )  # fmt: skip
+        assert (found.code, found.out) == (0, "orders:0 4 2023-11-14T22:15:20.000Z paid\n")
+        assert f"{kafka.address}: 1 request, 1.0 MiB" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "--key=: it must be given, or one of --key-file, --header, --from and --to"),
+        (["--key", "a", "--key-file", "b"], "--key-file=b: it must be left out"),
+        (["--key-file", "/absent/file"], "--key-file=/absent/file: it must be a file that can"),
+        (["--key-file", "/"], "--key-file=/: it must be a file that can be read"),
+        (["--latest", "--header", "a"], "--latest=: it must be used together with --key"),
+        (["--latest", "--key", "a", "--from", "-1h"], "--from=-1h: it must be used without"),
+        (["--key", "a", "--to", "+5m"], "--to=+5m: it must be a time, or used together"),
+        (["--from", "-1h", "--to", "+5x"], "--to=+5x: it must be a time"),
+        (["--from", "@0", "--to", "+99999999999d"], "--to=+99999999999d: it must be a time"),
+        (["--from", "soon"], "--from=soon: it must be a time"),
+        (["--header", "=x"], "--header==x: it must be NAME or NAME=VALUE"),
+        (["--key", "a", "--isolation-level", "x"], "--isolation-level=x: it must be read_c"),
+    ],
+)
+def test_wrong_options(files: Files, words: list[str], sentence: str) -> None:
+    refused(find(files, *words), sentence)
+
+
+def refused(found: Typed, sentence: str) -> None:
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith(f"kafkawire: {sentence}")
+    assert found.err.count("\n") == 1
+
+
+def test_wrong_topics_and_sources(files: Files, tmp_path: Path) -> None:
+    def source(text: str, topic: str = "orders") -> Any:
+        return Typed(NOWHERE, "find", topic, "--key", "a", "--source", text)
+
+    url = files.place.url
+    refused(source(url, "other"), f"{url} has no topic 'other'")
+    refused(source(url, "orders:3"), "topic 'orders' has no partition 3: it has 1")
+    refused(source(url, "orders:x"), "TOPIC=orders:x: it must be TOPIC or TOPIC:0,1,4-6")
+    refused(source(str(tmp_path / "absent")), f"--source={tmp_path}/absent: it must be HOST:PORT")
+    (tmp_path / "empty").mkdir()
+    refused(source(str(tmp_path / "empty")), f"{tmp_path}/empty has no manifest")
+    unreachable = source(NOWHERE)
+    assert (unreachable.code, unreachable.err.count("\n")) == (1, 1)
