@@ -1,6 +1,6 @@
 """Records of a broker: keys, times, transactions, damage, errors.
 
-Covers: kafkawire.reading.matching, kafkawire.reading.reader.
+Covers: kafkawire.reading.broker, kafkawire.reading.matching, kafkawire.reading.reader.
 """
 
 from __future__ import annotations
