@@ -139,21 +139,9 @@ def find(
     except OptionError as error:
         fail(error, 2)
     damaged: list[DamagedData] = []
-    shown = 0
-    out = None if sys.stdout.isatty() else sys.stdout
     with _opened(source, server, isolation, damaged, explain) as reader:
         try:
-            for found in _found(reader, chosen):
-                # On a terminal the progress bar has replaced sys.stdout, and moves below the line.
-                _show(found, as_lines, out or sys.stdout)
-                shown += 1
-            for each in reader.unread(chosen.topic):
-                print(
-                    f"kafkawire: {chosen.topic}:{each.partition} has offsets [{each.start}, "
-                    f"{each.end}) in journals only: start the broker and name it by --source to "
-                    "search them",
-                    file=sys.stderr,
-                )
+            shown = _print_all(reader, chosen, as_lines)
         except BrokenPipeError:  # `| head` has closed the pipe
             sys.stderr.close()
             return
@@ -162,6 +150,24 @@ def find(
         fail(f"{what} of {topic} could not be read")
     if not shown:
         fail(f"no record of {topic} matches")
+
+
+def _print_all(reader: TopicReader, chosen: FindOptions, as_lines: bool) -> int:
+    """Print the records as they are found, and name those that the source does not have; return
+    how many were printed."""
+    # On a terminal the progress bar has replaced sys.stdout, and moves below the line.
+    out = None if sys.stdout.isatty() else sys.stdout
+    shown = 0
+    for found in _found(reader, chosen):
+        _show(found, as_lines, out or sys.stdout)
+        shown += 1
+    for each in reader.unread(chosen.topic):
+        print(
+            f"kafkawire: {chosen.topic}:{each.partition} has offsets [{each.start}, {each.end}) "
+            "in journals only: start the broker and name it by --source to search them",
+            file=sys.stderr,
+        )
+    return shown
 
 
 def _parse(
