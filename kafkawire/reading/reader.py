@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
@@ -11,7 +12,7 @@ from kafkawire.codec.murmur2 import murmur2
 from kafkawire.progress import Progress, silent
 from kafkawire.reading.model import PartitionBounds, RecordConditions, TopicRecord, UnknownName
 from kafkawire.reading.port import Backend, OnDamage
-from kafkawire.spark.model.source import PartitionRange
+from kafkawire.spark.model.source import DamagedData, PartitionRange
 from kafkawire.spark.source.files.traffic import ReadCost
 
 Moment = int | datetime
@@ -91,17 +92,25 @@ class TopicReader:
         """Return the last record with a key, found from the ends of partitions backwards: its value
         now in a compacted topic, deleted if that is None. None: there is no such record.
 
-        Without `partitions` all are searched, because a producer may choose any. Of records in
-        several partitions the one with the latest timestamp is returned.
+        Of records in several partitions the one with the latest timestamp is returned. The
+        partition that Kafka's default partitioner chooses is searched first, then, all together,
+        the others, which other producers may have chosen: only what may have a later timestamp.
+        `partitions` limits the search.
         """
+        every = self._backend.bounds(topic)
+        bounds = _chosen(topic, every, partitions)
+        likely = _partition_of(key, len(every))
         wanted = RecordConditions(frozenset([key]))
-        bounds = self._chosen(topic, partitions)
-        likely = _partition_of(key, len(self._backend.bounds(topic)))
-        best: TopicRecord | None = None
-        for each in sorted(bounds, key=lambda one: (one.partition != likely, one.partition)):
-            found = self._last(PartitionRange(topic, *each), wanted)
-            if found is not None and (best is None or found.timestamp > best.timestamp):
-                best = found
+        best = self._last(topic, [each for each in bounds if each.partition == likely], wanted)
+        others = [each for each in bounds if each.partition != likely]
+        if best is not None:
+            later = replace(wanted, since_ms=best.timestamp + 1)
+            # A damaged block leaves the offset of a time unknown, and is reported by the search.
+            with suppress(DamagedData):
+                others = self._in_time(topic, others, later)
+        found = self._last(topic, others, wanted)
+        if best is None or (found is not None and found.timestamp > best.timestamp):
+            return found
         return best
 
     def unread(self, topic: str) -> list[PartitionBounds]:
@@ -137,27 +146,16 @@ class TopicReader:
         start: int | None,
         end: int | None,
     ) -> Iterator[TopicRecord]:
-        bounds = self._chosen(topic, partitions)
         bounds = [
             each._replace(
                 start=each.start if start is None else max(each.start, start),
                 end=each.end if end is None else min(each.end, end),
             )
-            for each in bounds
+            for each in _chosen(topic, self._backend.bounds(topic), partitions)
         ]
         ranges = [PartitionRange(topic, *each) for each in self._in_time(topic, bounds, wanted)]
         some = [each for each in ranges if each.base < each.end]
         return self._backend.scan(some, wanted, self._on_damage, self._progress)
-
-    def _chosen(self, topic: str, partitions: Sequence[int] | None) -> list[PartitionBounds]:
-        bounds = self._backend.bounds(topic)
-        if partitions is None:
-            return bounds
-        known = {each.partition: each for each in bounds}
-        for index in partitions:
-            if index not in known:
-                raise UnknownName(f"topic {topic!r} has no partition {index}: it has {len(known)}")
-        return [known[index] for index in partitions]
 
     def _in_time(
         self, topic: str, bounds: list[PartitionBounds], wanted: RecordConditions
@@ -178,17 +176,53 @@ class TopicReader:
             ]
         return bounds
 
-    def _last(self, place: PartitionRange, wanted: RecordConditions) -> TopicRecord | None:
-        """Return the last matching record of a range, by growing steps from its end."""
-        count, end = max(1, self._backend.tail_offsets(place)), place.end
-        while end > place.base:
-            step = place._replace(base=max(place.base, end - count), end=end)
-            found = deque(self._backend.scan([step], wanted, self._on_damage, silent), maxlen=1)
-            if found:
-                return found.pop()
-            self._progress("offsets searched", place.end - step.base, place.end - place.base)
-            end, count = step.base, count * WIDER
-        return None
+    def _last(
+        self, topic: str, bounds: Sequence[PartitionBounds], wanted: RecordConditions
+    ) -> TopicRecord | None:
+        """Return the matching record with the latest timestamp among the last ones of partitions,
+        found by growing steps from their ends, all partitions together."""
+        ranges = dict.fromkeys(PartitionRange(topic, *each) for each in bounds)
+        counts = {each: max(1, self._backend.tail_offsets(each)) for each in ranges}
+        ends = {each: each.end for each in ranges}
+        total = sum(each.end - each.base for each in ranges)
+        found: dict[int, TopicRecord] = {}
+        while left := [
+            each for each in ranges if each.base < ends[each] and each.partition not in found
+        ]:
+            steps = []
+            done = sum(each.end - ends[each] for each in ranges)
+            for each in left:
+                base = max(each.base, ends[each] - counts[each])
+                steps.append(each._replace(base=base, end=ends[each]))
+                ends[each], counts[each] = base, counts[each] * WIDER
+            progress = _within(self._progress, steps, done, total)
+            for record in self._backend.scan(steps, wanted, self._on_damage, progress):
+                found[record.partition] = record
+        return max(found.values(), key=lambda each: each.timestamp, default=None)
+
+
+def _chosen(
+    topic: str, bounds: list[PartitionBounds], partitions: Sequence[int] | None
+) -> list[PartitionBounds]:
+    if partitions is None:
+        return bounds
+    known = {each.partition: each for each in bounds}
+    for index in partitions:
+        if index not in known:
+            raise UnknownName(f"topic {topic!r} has no partition {index}: it has {len(known)}")
+    return [known[index] for index in partitions]
+
+
+def _within(
+    progress: Progress, steps: Sequence[PartitionRange], before: int, total: int
+) -> Progress:
+    """Return the progress of one step of a search, in offsets of the whole search."""
+    size = sum(each.end - each.base for each in steps)
+
+    def advanced(what: str, done: int, of: int) -> None:
+        progress("offsets searched", before + size * done // max(1, of), total)
+
+    return advanced
 
 
 def _ms(moment: Moment | None) -> int | None:

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.batches import Record, pack
+from kafkawire.codec.murmur2 import murmur2
 from kafkawire.manifest.keys import segment_key
 from kafkawire.reading import (
     READ_UNCOMMITTED,
     DamagedData,
     SourceError,
     TopicReader,
+    TopicRecord,
     UnknownName,
     open_folder,
 )
@@ -165,6 +167,62 @@ def test_latest_is_found_from_the_end(files: Files) -> None:
         assert oldest is not None
         assert oldest.offset == 0
         assert reader.latest("t", b"absent") is None
+
+
+def test_latest_of_many_partitions(files: Files) -> None:
+    """Other partitions than the default partitioner's are searched from its record's time on."""
+    numbers = files.topic("t", 8)
+    key = b"k5"
+    likely = (murmur2(key) & 0x7FFFFFFF) % 8
+
+    def put(name: int, values: dict[int, list[tuple[int, bytes]]]) -> None:
+        """Store a segment with 100 old records and these of each partition, at the offset 5000."""
+        shares = []
+        for partition, number in enumerate(numbers):
+            more = [
+                rows(Record(5000 + at, START_MS + ms, key, text))
+                for at, (ms, text) in enumerate(values.get(partition, []))
+            ]
+            old = batches(0, [10] * 200, size=2000) if partition != likely else []
+            shares.append(Share(number, [*old, *more], base=0, end=6000))
+        files.put(name, *shares, generation=name)
+        files.publish()
+
+    other = (likely + 3) % 8
+    put(1, {likely: [(9000, b"a")]})
+    with open_folder(files.place.url) as reader:
+        before = sum(each.size_bytes for each in reader.traffic())
+        assert value_of(reader.latest("t", key)) == b"a"
+        assert sum(each.size_bytes for each in reader.traffic()) - before < 10_000
+        assert value_of(reader.latest("t", key, partitions=[other])) == b"5:".ljust(2000, b".")
+        assert value_of(reader.latest("t", b"k1999")) == b"1999:".ljust(2000, b".")
+    put(2, {likely: [(9000, b"a")], other: [(9500, b"b"), (9001, b"c")]})
+    with open_folder(files.place.url) as reader:
+        assert value_of(reader.latest("t", key)) == b"c"
+    # The last record of a partition counts, also if one before it has a later timestamp.
+    put(3, {likely: [(9000, b"a")], other: [(9500, b"b"), (8000, b"c")]})
+    with open_folder(files.place.url) as reader:
+        assert value_of(reader.latest("t", key)) == b"a"
+        assert value_of(reader.latest("t", key, partitions=[other, other])) == b"c"
+
+
+def value_of(found: TopicRecord | None) -> bytes | None:
+    assert found is not None
+    return found.value
+
+
+def test_progress_of_a_search_from_the_end(files: Files) -> None:
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 200, size=2000)))
+    files.publish()
+    seen: list[tuple[str, int, int]] = []
+    with open_folder(files.place.url, progress=lambda *each: seen.append(each)) as reader:
+        assert reader.latest("t", b"absent") is None
+    done = [each[1] for each in seen]
+    assert {(what, total) for what, _, total in seen} == {("offsets searched", 2000)}
+    assert done == sorted(done)
+    assert done[-1] == 2000
+    assert len(done) > 1
 
 
 def test_gaps_of_compaction_and_newer_generations(files: Files) -> None:
