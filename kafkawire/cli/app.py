@@ -135,6 +135,7 @@ class Commands(LazyGroup):
     places: ClassVar[Mapping[str, str]] = {
         "consume": "records.consume:consume",
         "find": "records.find:find",
+        "sql": "sql.command:query",
         "produce": "records.produce:produce",
         "export": "records.export:export",
         "import": "records.import_file:import_file",

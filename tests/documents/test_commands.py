@@ -48,6 +48,7 @@ NOT_RUN = {
     "make sim SEEDS": "make test runs the simulations with fewer seeds",
     ".venv/bin/python -c": "make test runs the simulations with other seeds",
     "kafkawire pipeline query": "it starts Spark: tests/spark/pipeline/test_docs.py runs one",
+    "kafkawire sql --source": "it needs a bucket with records: tests/sql/test_sources.py reads one",
     "kafkawire tier estimate --rate": "tests/tiering/test_docs.py compares its output",
     "kafkawire transactions abort": "it needs a hanging transaction: "
     "tests/cli/test_transactions.py aborts one",

@@ -242,13 +242,13 @@ def show(result: Result, form: str, limit: int, wide: bool = False) -> None:
     if form == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(result.columns)
-        writer.writerows([_text(value) for value in row] for row in plain_rows(result))
+        writer.writerows([text_of(value) for value in row] for row in plain_rows(result))
     elif form == "json":
         for row in plain_rows(result):
             print_json_line(dict(zip(unique(result.columns), row, strict=True)))
     else:
         names = unique(result.columns)
-        rows = [dict(zip(names, map(_cell, row), strict=True)) for row in plain_rows(result)]
+        rows = [dict(zip(names, map(cell, row), strict=True)) for row in plain_rows(result)]
         print_table(rows, names, count(len(rows), "row"), wide)
     sys.stdout.flush()
     if result.more:
@@ -265,14 +265,14 @@ def unique(columns: Sequence[str]) -> list[str]:
     return names
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     if isinstance(value, (int, type(None))):
         return value
-    text = _text(value)
+    text = text_of(value)
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 3] + "..."
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, (dict, list)):

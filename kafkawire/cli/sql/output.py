@@ -1,0 +1,163 @@
+"""Writes the rows of a statement as they come: as a table, JSON lines, CSV or a Parquet file.
+
+A file appears under its name when it is complete. A table is collected, because its columns are as
+wide as the widest value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kafkawire.cli.pipeline.query import cell, text_of, unique
+from kafkawire.cli.shared.tables import print_table
+from kafkawire.plural import count
+from kafkawire.spark.query import plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PLAN = ["explain_key", "explain_value"]
+"""Columns of the result of EXPLAIN, a drawing of several lines."""
+GROUP_ROWS, GROUP_BYTES = 1 << 17, 64 << 20
+"""Size of a row group of a Parquet file, which is in memory as a whole: rows, or bytes."""
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+class Limited:
+    """The batches up to `limit` rows, 0 for all. `more`: whether there are rows beyond it."""
+
+    def __init__(self, batches: Batches, limit: int) -> None:
+        self._batches, self._left, self._limit = batches, limit, limit
+        self.more = False
+
+    def __iter__(self) -> Batches:
+        for batch in self._batches:
+            if not self._limit:
+                yield batch
+                continue
+            if batch.num_rows > self._left:
+                self.more = True
+                batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+            if batch.num_rows:
+                yield batch
+            if self.more:
+                return
+
+
+def write_rows(
+    schema: pa.Schema, batches: Batches, form: str, limit: int, file: str = "", wide: bool = False
+) -> None:
+    """Write rows to standard output, or to `file`; note on standard error if there are more than
+    the limit. Raises OSError if the file cannot be written."""
+    limited = Limited(batches, limit)
+    if form == "parquet":
+        _write_parquet(schema, iter(limited), file)
+    elif form == "table":
+        _print_table(schema, iter(limited), file, wide)
+    else:
+        write = _write_csv if form == "csv" else _write_json
+        with _opened(file) as out:
+            write(schema, iter(limited), out)
+    if limited.more:
+        print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)
+
+
+def _write_json(schema: pa.Schema, batches: Batches, out: TextIO) -> None:
+    names = unique(schema.names)
+    for row in _rows(batches, out):
+        out.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n")
+
+
+def _write_csv(schema: pa.Schema, batches: Batches, out: TextIO) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(schema.names)
+    writer.writerows([text_of(value) for value in row] for row in _rows(batches, out))
+
+
+def _print_table(schema: pa.Schema, batches: Batches, file: str, wide: bool) -> None:
+    names = unique(schema.names)
+    listed = list(_rows(batches))
+    with _opened(file) as out, contextlib.redirect_stdout(out):
+        if names == PLAN:
+            print("\n".join(str(text).rstrip() for _, text in listed))
+            return
+        rows = [dict(zip(names, map(cell, row), strict=True)) for row in listed]
+        print_table(rows, names, count(len(rows), "row"), wide)
+
+
+def _write_parquet(schema: pa.Schema, batches: Batches, file: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = unique(schema.names)
+    renamed = pa.schema([each.with_name(name) for each, name in zip(schema, names, strict=True)])
+    with _replacing(file) as part, pq.ParquetWriter(part, renamed) as writer:
+        for group in _groups(batches):
+            table = pa.Table.from_batches([each.rename_columns(names) for each in group], renamed)
+            writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _groups(batches: Batches) -> Iterator[list[pa.RecordBatch]]:
+    """Return the batches of each row group."""
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
+
+
+def _rows(batches: Batches, out: TextIO | None = None) -> Iterator[list[Any]]:
+    """Return all rows as values for JSON; `out` is flushed after each batch, so that the first
+    rows are seen while others are read."""
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield [_plain(value) for value in row]
+        if out is not None:
+            out.flush()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value for JSON; a sum of whole numbers, which DuckDB makes a decimal, as one."""
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    return plain(value)
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[TextIO]:
+    """Open a text file, or standard output without a name."""
+    if not file:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with _replacing(file) as part, open(part, "w", encoding="utf-8", newline="") as out:
+        yield out
+
+
+@contextlib.contextmanager
+def _replacing(file: str) -> Iterator[str]:
+    """Yield the name of a file that replaces `file` when it is complete, and is removed on an
+    error."""
+    part = f"{file}.part"
+    try:
+        yield part
+        os.replace(part, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(part)
+        raise

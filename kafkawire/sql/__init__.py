@@ -1,0 +1,7 @@
+"""SQL over topics in this process, on DuckDB, without starting Spark.
+
+`engine` runs a statement. Each topic that it names is a `topic_dataset`, which DuckDB asks for
+columns and rows; `pruning` finds the partitions, offsets and times that can satisfy the filter.
+Planning and decoding are those of the Spark source (kafkawire.spark.source, .decode), of which
+nothing that imports PySpark is used. `failures` makes one sentence of DuckDB's errors.
+"""

@@ -1,0 +1,187 @@
+"""Runs SQL statements over the topics of a source in DuckDB, in this process.
+
+A topic is a view with the columns of the Spark source, and `key_text` and `value_text`: the same as
+strings, null for invalid UTF-8. Rows are returned as a stream. What does not fit into memory, such
+as a sort, DuckDB writes to a temporary folder. It reads no Python variable as a table, and loads no
+extension from the network.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.model.source import Source, SourceError
+from kafkawire.sql.failures import INSTALL, MissingPackage, SqlError, sentence
+from kafkawire.sql.running_scans import RunningScans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.sql.topic_dataset import Scan
+
+PACKAGES = {"duckdb": "DuckDB", "pyarrow": "PyArrow", "numba": "Numba", "numpy": "NumPy"}
+"""Packages of the extra `sql`, by the names of their modules."""
+RESULT_ROWS = 8192
+"""Rows of a batch of the result; the first batch is complete before it is returned."""
+_SHOW = re.compile(r"\s*show\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "python_enable_replacements": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_progress_bar": False,
+}
+_DECODER = "kafkawire.spark.decode.decoder"
+
+
+def check_packages() -> None:
+    """Raise MissingPackage if a package of the extra is not installed."""
+    for module, name in PACKAGES.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingPackage(f"{name} is not installed: {INSTALL}")
+
+
+def load_decoder() -> threading.Thread:
+    """Load the compiled decoder in a thread: half of the time to the first row, most of it outside
+    of the interpreter lock."""
+    thread = threading.Thread(
+        target=importlib.import_module, args=(_DECODER,), name="kafkawire-sql-decoder", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+class SqlEngine:
+    """SQL over the topics of a source. Raises MissingPackage, SourceError."""
+
+    def __init__(self, source: Source) -> None:
+        check_packages()
+        self._decoder = load_decoder()
+        import duckdb
+
+        from kafkawire.spark.source.catalog import open_catalog
+
+        self._catalog = open_catalog(source)
+        self._planning = threading.Lock()
+        self._running = RunningScans()
+        self.scans: list[Scan] = []
+        """The scans of the last statement."""
+        self._folder = tempfile.TemporaryDirectory(prefix="kafkawire-sql-")
+        self._connection = duckdb.connect(":memory:")
+        for name, value in (_SETTINGS | {"temp_directory": self._folder.name}).items():
+            self._connection.execute(f"SET {name} = {_literal(value)}")
+        self._views: set[str] = set()
+
+    def close(self) -> None:
+        """Close DuckDB, connections to brokers, and remove temporary files."""
+        self._running.stop()
+        self._decoder.join()  # a module that is being imported cannot be interrupted
+        self._connection.close()
+        self._catalog.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> SqlEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, statement: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the columns of the result, and its rows as they are read. Raises SqlError,
+        SourceError, while rows are read too."""
+        self.scans.clear()
+        self._running.stop()
+        if _SHOW.fullmatch(statement):
+            return self._topics()
+        try:
+            self._check(statement)
+            for name in self._named(statement):
+                self._create_view(name)
+            reader = self._connection.sql(statement).to_arrow_reader(RESULT_ROWS)
+            return reader.schema, self._batches(reader, statement)
+        except self._errors() as error:
+            raise self._failure(error, statement) from None
+
+    def _batches(self, reader: Any, statement: str) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except self._errors() as error:
+            raise self._failure(error, statement) from None
+        finally:
+            reader.close()
+
+    def _topics(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        import pyarrow as pa
+
+        names = pa.array(list(self._catalog.topics), pa.string())
+        counts = pa.array(list(self._catalog.topics.values()), pa.int32())
+        batch = pa.record_batch([names, counts], names=["topic", "partitions"])
+        return batch.schema, iter([batch])
+
+    def _check(self, statement: str) -> None:
+        """Raise SqlError unless it is one query."""
+        found = self._connection.extract_statements(statement)
+        if len(found) != 1:
+            raise SqlError(f"there must be one statement, not {len(found)}")
+        kind = found[0].type.name
+        if kind not in ("SELECT", "EXPLAIN", "RELATION"):
+            raise SqlError(f"topics are only read: {kind} is not a query")
+
+    def _named(self, statement: str) -> list[str]:
+        """Return the topics whose names are in a statement. Raises SqlError if it is not clear
+        which one of two is meant, because SQL ignores case in names."""
+        found: dict[str, str] = {}
+        for name in self._catalog.topics:
+            folded = name.lower()
+            if folded not in statement.lower():
+                continue
+            other = found.get(folded)
+            if other is None or other not in statement:
+                found[folded] = name
+            elif name in statement:
+                raise SqlError(
+                    f"the topics {other!r} and {name!r} differ only in case, which names in SQL do "
+                    "not: read them in two statements"
+                )
+        return [name for name in found.values() if name not in self._views]
+
+    def _create_view(self, name: str) -> None:
+        from kafkawire.sql.topic_dataset import TopicDataset
+
+        records = f"kafkawire_records_{len(self._views)}"
+        dataset = TopicDataset(
+            self._catalog, name, self._planning, self._running, self.scans.append
+        )
+        self._connection.register(records, dataset)
+        texts = ", ".join(f"TRY(decode({each})) AS {each}_text" for each in ("key", "value"))
+        quoted = '"' + name.replace('"', '""') + '"'
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {quoted} AS SELECT *, {texts} FROM {records}"
+        )
+        self._views.add(name)
+
+    def _errors(self) -> tuple[type[BaseException], ...]:
+        import duckdb
+        import pyarrow as pa
+
+        return duckdb.Error, pa.ArrowException, OSError
+
+    def _failure(self, error: BaseException, statement: str) -> Exception:
+        """Return the source's own error if that is the cause."""
+        for each in self._running.failures:
+            if isinstance(each, SourceError):
+                return each
+        return SqlError(sentence(str(error), statement, self._catalog.topics))
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).replace("'", "''")
+    return f"'{text}'"

@@ -1,0 +1,117 @@
+"""Parts of a topic that can satisfy a filter: partitions, offsets, and the earliest time.
+
+DuckDB passes a filter as an expression of Arrow, which has no public form to read. But Arrow's data
+sets leave out fragments whose guarantee contradicts a filter. So each question is asked with
+fragments without files: "which of these partitions", "which of these ranges of offsets". The answer
+may keep too much, never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from kafkawire.spark.model.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.model.source import PartitionRange
+
+SLICES = 64
+"""Ranges of one question: with ten questions the first of 2^60 microseconds is found."""
+YEARS_US = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""The years 1 to 9999, which timestamps of the source are clamped to."""
+
+Span = tuple[int, int]
+"""A range [low, high) of numbers."""
+
+
+class Needed(NamedTuple):
+    """Selection of a filter: some partitions, offsets [low, high), times from `since_ms` on; -1:
+    any time."""
+
+    partitions: list[int]
+    low: int
+    high: int
+    since_ms: int
+
+
+class TopicFilter:
+    """A filter on a topic. `schema`: of all its columns."""
+
+    def __init__(self, schema: pa.Schema, topic: str, expression: pc.Expression) -> None:
+        self._schema, self._expression = schema, expression
+        self._topic = pc.field(TOPIC) == pc.scalar(topic)
+        self._files, self._format = fs.LocalFileSystem(), ds.IpcFileFormat()
+        text = str(expression)
+        self.columns = frozenset(name for name in schema.names if name in text)
+        """The columns that it names; a constant may look like one, which only reads more."""
+
+    def needed(self, partitions: int, low: int, high: int) -> Needed:
+        """Return what it selects of a topic with this number of partitions and offsets [low,
+        high)."""
+        chosen = list(range(partitions))
+        if {PARTITION, TOPIC} & self.columns:
+            chosen = self._keep([pc.field(PARTITION) == pc.scalar(each) for each in chosen])
+        since_ms = -1
+        if OFFSET in self.columns:
+            low, high = narrowed(self._offsets, (low, high))
+        if TIMESTAMP in self.columns:
+            since_us, end_us = narrowed(self._times, YEARS_US)
+            if since_us >= end_us:
+                return Needed([], low, low, -1)
+            since_ms = max(-1, since_us // 1000)
+        return Needed(chosen, low, high, since_ms if since_ms > 0 else -1)
+
+    def keeps(self, ranges: Sequence[PartitionRange]) -> list[int]:
+        """Return the indexes of the ranges that may have selected records."""
+        place, number = pc.field(PARTITION), pc.field(OFFSET)
+        return self._keep(
+            [(place == each.partition) & _within(number, each.base, each.end) for each in ranges]
+        )
+
+    def _offsets(self, spans: Sequence[Span]) -> list[int]:
+        return self._keep([_within(pc.field(OFFSET), *span) for span in spans])
+
+    def _times(self, spans: Sequence[Span]) -> list[int]:
+        kind = self._schema.field(TIMESTAMP).type
+        at = pc.field(TIMESTAMP)
+        return self._keep([_within(at, pa.scalar(a, kind), pa.scalar(b, kind)) for a, b in spans])
+
+    def _keep(self, guarantees: Sequence[pc.Expression]) -> list[int]:
+        """Return the indexes of the guarantees that the filter does not contradict."""
+        fragments = [
+            self._format.make_fragment(str(at), self._files, self._topic & each)
+            for at, each in enumerate(guarantees)
+        ]
+        asked = ds.FileSystemDataset(fragments, self._schema, self._format, self._files)
+        return [int(each.path) for each in asked.get_fragments(filter=self._expression)]
+
+
+def _within(field: pc.Expression, low: object, high: object) -> pc.Expression:
+    return (field >= low) & (field < high)
+
+
+def narrowed(keep: Callable[[Sequence[Span]], list[int]], whole: Span) -> Span:
+    """Return the narrowest range that has every kept number of `whole`, or an empty one. `keep`:
+    indexes of the spans that may have one."""
+    spans = _slices(whole)
+    kept = keep(spans)
+    if not kept:
+        return whole[0], whole[0]
+    first, last = spans[kept[0]], spans[kept[-1]]
+    while first[1] - first[0] > 1 and (kept := keep(spans := _slices(first))):
+        first = spans[kept[0]]
+    while last[1] - last[0] > 1 and (kept := keep(spans := _slices(last))):
+        last = spans[kept[-1]]
+    return first[0], last[1]
+
+
+def _slices(whole: Span) -> list[Span]:
+    low, high = whole
+    count = min(SLICES, high - low)
+    edges = [low + (high - low) * at // count for at in range(count + 1)] if count > 0 else []
+    return list(pairwise(edges))

@@ -1,0 +1,193 @@
+"""A topic as a data set of Arrow: DuckDB asks it for columns and a filter, and gets a stream.
+
+A scan plans as a task of Spark's source: the partitions, segments and offsets that the filter can
+select. Arrow then applies the filter to each batch, as DuckDB does not apply it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kafkawire.spark.model.columns import DEFAULT_HEADERS, OFFSET, Selection
+from kafkawire.spark.model.source import PartitionRange, Task, TaskPart
+from kafkawire.spark.source.catalog import SourceCatalog
+from kafkawire.spark.source.pushdown import Pruning
+from kafkawire.spark.source.read_task import read_task
+from kafkawire.sql.pruning import TopicFilter
+from kafkawire.sql.running_scans import RunningScans
+
+BATCH_ROWS, BATCH_BYTES = 16384, 2 << 20
+"""Size of a batch: a quarter of a Spark task's, because the first row waits for a whole one."""
+MAX_RANGES = 10_000
+"""Segments that are compared with a filter one by one: a tenth of a second. With more of them only
+the bounds of the offsets count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Contents of one scan of a topic: `segments` of `of_segments`, `partitions` of
+    `of_partitions`; `size_bytes`: of batches, estimated."""
+
+    topic: str
+    partitions: int
+    of_partitions: int
+    segments: int
+    of_segments: int
+    offsets: int
+    size_bytes: int
+
+
+class TopicScanner:
+    """A scan of a topic: batches of `selection`, filtered, with the columns `shown`."""
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        selection: Selection,
+        shown: Sequence[str],
+        expression: pc.Expression | None,
+    ) -> None:
+        self._batches, self._shown, self._expression = batches, shown, expression
+        schema = selection.arrow_schema()
+        self.projected_schema = pa.schema([schema.field(name) for name in shown])
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the stream; it can be read once."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._filtered())
+
+    def _filtered(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            kept = batch if self._expression is None else batch.filter(self._expression)
+            if kept.num_rows:
+                yield kept.select(self._shown)
+
+
+class TopicDataset(ds.Dataset):
+    """All records of a topic; only `schema` and `scanner` are used.
+
+    `planning`: held while the catalog is used, which is not thread-safe. `scanned` gets each plan.
+    """
+
+    def __init__(
+        self,
+        catalog: SourceCatalog,
+        topic: str,
+        planning: threading.Lock,
+        running: RunningScans,
+        scanned: Callable[[Scan], None],
+    ) -> None:
+        self._catalog, self._topic, self._planning = catalog, topic, planning
+        self._running, self._scanned = running, scanned
+        self._schema = DEFAULT_HEADERS.arrow_schema()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the Spark source, with headers."""
+        return self._schema
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+    ) -> TopicScanner:
+        """Plan a scan of the records of now. DuckDB calls `to_reader` of what is returned."""
+        wanted = None if filter is None else TopicFilter(self._schema, self._topic, filter)
+        names = self._schema.names
+        shown = list(names if columns is None else columns)
+        read = {*shown, *(wanted.columns if wanted is not None else ())}
+        selection = Selection(tuple(name for name in names if name in read))
+        try:
+            with self._planning:
+                parts = self._plan(wanted)
+        except Exception as error:
+            self._running.failed(error)
+            raise
+        batches = self._running.add(self._rows(parts, selection))
+        return TopicScanner(batches, selection, shown, filter)
+
+    def _plan(self, wanted: TopicFilter | None) -> list[TaskPart]:
+        whole = self._ranges()
+        parts = self._catalog.parts(whole)
+        every = sum(len(part.pieces) for part in parts)
+        if wanted is not None:
+            parts = self._catalog.parts(self._selected(whole, wanted))
+            parts = self._without_unselected(parts, wanted)
+        self._scanned(
+            Scan(
+                self._topic,
+                len({part.range.partition for part in parts}),
+                self._catalog.topics[self._topic],
+                sum(len(part.pieces) for part in parts),
+                every,
+                sum(part.range.end - part.range.base for part in parts),
+                sum(part.size_bytes for part in parts),
+            )
+        )
+        return parts
+
+    def _ranges(self) -> list[PartitionRange]:
+        found = []
+        for partition in range(self._catalog.topics[self._topic]):
+            bounds = self._catalog.bounds(self._topic, partition)
+            if bounds.start < bounds.end:
+                found.append(PartitionRange(self._topic, partition, bounds.start, bounds.end))
+        return found
+
+    def _selected(
+        self, whole: Sequence[PartitionRange], wanted: TopicFilter
+    ) -> list[PartitionRange]:
+        if not whole:
+            return []
+        low, high = min(each.base for each in whole), max(each.end for each in whole)
+        needed = wanted.needed(self._catalog.topics[self._topic], low, high)
+        chosen = set(needed.partitions)
+        pruning = Pruning(low=needed.low, high=needed.high, since_ms=needed.since_ms)
+        return pruning.of(
+            [each for each in whole if each.partition in chosen], self._catalog.offsets_for_times
+        )
+
+    def _without_unselected(self, parts: list[TaskPart], wanted: TopicFilter) -> list[TaskPart]:
+        """Return parts without the segments that have no selected offset, as with IN and OR."""
+        if OFFSET not in wanted.columns or sum(len(part.pieces) for part in parts) > MAX_RANGES:
+            return parts
+        ranges = [each for part in parts for each in _cut(part)]
+        kept = wanted.keeps(ranges)
+        if len(kept) == len(ranges):
+            return parts
+        return self._catalog.parts(_joined([ranges[at] for at in kept]))
+
+    def _rows(self, parts: Sequence[TaskPart], selection: Selection) -> Iterator[pa.RecordBatch]:
+        return read_task(
+            self._catalog.source,
+            self._catalog.places,
+            Task(tuple(parts)),
+            selection,
+            batch_rows=BATCH_ROWS,
+            batch_bytes=BATCH_BYTES,
+        )
+
+
+def _cut(part: TaskPart) -> list[PartitionRange]:
+    """Return the ranges of a part's segments, and those between them."""
+    whole = part.range
+    edges = {whole.base, whole.end}
+    for piece in part.pieces:
+        edges |= {max(piece.base, whole.base), min(piece.end, whole.end)}
+    return [whole._replace(base=base, end=end) for base, end in pairwise(sorted(edges))]
+
+
+def _joined(ranges: Sequence[PartitionRange]) -> list[PartitionRange]:
+    """Return ranges of which no two are adjacent."""
+    found: list[PartitionRange] = []
+    for each in ranges:
+        last = found[-1] if found else None
+        if last is not None and last.partition == each.partition and last.end == each.base:
+            found[-1] = last._replace(end=each.end)
+        else:
+            found.append(each)
+    return found

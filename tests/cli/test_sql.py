@@ -1,0 +1,137 @@
+"""`kafkawire sql`: formats, files, limits, what is refused.
+
+Covers: kafkawire.cli.sql.command.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.cli.app import app
+from kafkawire.cli.sql.output import write_rows
+from tests.kit.cli import run
+from tests.kit.spark.files import Files, Share, batches, value
+from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
+
+
+@pytest.fixture
+def tier(files: Files) -> str:
+    """`orders`: one partition with 2000 records in two segments."""
+    [number] = files.topic("orders")
+    for name in range(2):
+        files.put(name, Share(number, batches(name * 1000, [100] * 10)))
+    files.publish()
+    return files.place.url
+
+
+def test_formats(tier: str, tmp_path: Path) -> None:
+    words = ["sql", "--source", tier]
+    statement = 'SELECT "offset", value, timestamp FROM orders WHERE "offset" < 2 ORDER BY 1'
+    done = run(app, [*words, statement])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "2 rows:"
+    done = run(app, [*words, "--json", statement])
+    assert json.loads(done.stdout.splitlines()[1]) == {
+        "offset": 1, "value": value(1).decode(), "timestamp": "2020-09-13T12:26:40.000Z",
+    }  # fmt: skip
+    done = run(app, [*words, "--format", "csv", statement])
+    assert list(csv.reader(io.StringIO(done.stdout)))[1][:2] == ["0", value(0).decode()]
+    file = tmp_path / "orders.parquet"
+    done = run(app, [*words, "--format", "parquet", "--output", str(file), "SELECT * FROM orders"])
+    assert done.exit_code == 0
+    table = pq.read_table(file)
+    assert table.column("value").to_pylist() == [value(n) for n in range(2000)]
+    assert pq.ParquetFile(file).num_row_groups == 1
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".part"] == []
+
+
+def test_limits(tier: str) -> None:
+    words = ["sql", "--source", tier, 'SELECT "offset" FROM orders']
+    done = run(app, words)
+    assert done.stdout.startswith("1,000 rows:")
+    assert "output limited to 1000 rows; use --limit 0 for all" in done.stderr
+    done = run(app, [*words, "--format", "csv"])
+    assert len(done.stdout.splitlines()) == 2001
+    done = run(app, [*words, "--json", "--limit", "3"])
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_explain_and_plan(tier: str) -> None:
+    statement = 'SELECT count(*) FROM orders WHERE "offset" >= 1500'
+    done = run(app, ["sql", "--source", tier, "--explain", statement])
+    assert "orders: 1 of 2 segments, 1 of 1 partitions, 500 offsets, about" in done.stderr
+    done = run(app, ["sql", "--source", tier, f"EXPLAIN {statement}"])
+    assert '"offset" >= 1500' in done.stdout
+
+
+def test_wrong_options(tier: str, tmp_path: Path) -> None:
+    words = ["sql", "--source", tier, "SELECT 1"]
+    for more, said in (
+        (["--format", "xml"], "--format=xml: it must be one of table, json, csv, parquet"),
+        (["--format", "parquet"], "--format parquet needs a file: --output FILE"),
+        (["--output", "/no/such/f"], "--output=/no/such/f: it must be a file in a folder that"),
+        (["--isolation-level", "no"], "--isolation-level=no: it must be read_committed or"),
+        (["--source", str(tmp_path / "none")], "--source="),
+    ):
+        done = run(app, [*words, *more])
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_failures_are_one_sentence(tier: str, tmp_path: Path) -> None:
+    for statement in ("selec", "SELECT * FROM nosuch", "SELECT value::INT FROM orders"):
+        done = run(app, ["sql", "--source", tier, "--output", str(tmp_path / "f"), statement])
+        assert done.exit_code == 1
+        assert done.stderr.startswith("kafkawire: ")
+        assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.glob("f*"))
+
+
+def test_missing_package(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "duckdb" else find(name)
+    )
+    done = run(app, ["sql", "--source", tier, "SELECT 1"])
+    assert done.exit_code == 2
+    assert done.stderr == "kafkawire: DuckDB is not installed: pip install 'kafkawire[sql]'\n"
+
+
+def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[str] = []
+
+    def batches_of_one() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            seen.append(capsys.readouterr().out)
+            yield pa.record_batch({"n": [number]})
+
+    write_rows(pa.schema([("n", pa.int64())]), batches_of_one(), "json", 0)
+    assert seen == ["", '{"n": 0}\n', '{"n": 1}\n']
+
+
+def test_values(capsys: pytest.CaptureFixture[str]) -> None:
+    from decimal import Decimal
+
+    made: dict[str, Any] = {"a": Decimal(10) ** 20, "b": Decimal("1.5"), "c": b"\xff", "d": [b"x"]}
+    batch = pa.record_batch({name: [each] for name, each in made.items()})
+    write_rows(batch.schema, iter([batch]), "json", 0)
+    assert json.loads(capsys.readouterr().out) == {
+        "a": 10**20, "b": "1.5", "c": "0xff", "d": ["x"],
+    }  # fmt: skip
+
+
+def test_columns_of_one_name(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    file = tmp_path / "t.parquet"
+    write_rows(batch.schema, iter([batch]), "parquet", 0, str(file))
+    assert pq.read_table(file).to_pylist() == [{"a": 1, "a (2)": 2}]
