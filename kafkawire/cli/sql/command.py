@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.options import OptionError, parse_address
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
+    INT64,
     LOCAL,
     Isolation,
     TailServer,
@@ -61,6 +62,7 @@ def query(
         int,
         typer.Option(
             min=AUTOMATIC,
+            max=INT64,
             help="Maximum number of rows; 0: no limit. [default: 1000 in a table, else 0]",
             show_default=False,
         ),
@@ -89,7 +91,8 @@ def query(
         fail(OptionError("--format", form, "one of " + ", ".join(FORMATS)), 2)
     if form == "parquet" and not output:
         fail("--format parquet needs a file: --output FILE", 2)
-    if output and not os.path.isdir(os.path.dirname(os.path.abspath(output))):
+    folder = os.path.dirname(os.path.abspath(output))
+    if output and (os.path.isdir(output) or not os.path.isdir(folder)):
         fail(OptionError("--output", output, "a file in a folder that exists"), 2)
     if limit == AUTOMATIC:
         limit = TABLE_ROWS if form == "table" else 0
@@ -103,8 +106,10 @@ def _source(source: str, server: str, isolation: str) -> Source:
     try:
         if not (source or server):
             source = os.environ.get("KAFKAWIRE_SERVER") or LOCAL
+        if server:
+            parse_address("--server", server.partition(",")[0])
         return source_of(source, server, isolation)
-    except SourceError as error:
+    except (OptionError, SourceError) as error:
         fail(error, 2)
 
 
