@@ -81,6 +81,7 @@ def test_wrong_options(tier: str, tmp_path: Path) -> None:
         (["--format", "parquet"], "--format parquet needs a file: --output FILE"),
         (["--output", "/no/such/f"], "--output=/no/such/f: it must be a file in a folder that"),
         (["--isolation-level", "no"], "--isolation-level=no: it must be read_committed or"),
+        (["--server", "h:1,,"], "--server=h:1,,: it must be HOST:PORT of a broker"),
         (["--source", str(tmp_path / "none")], "--source="),
     ):
         done = run(app, [*words, *more])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_address
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
@@ -101,15 +101,17 @@ def query(
 
 def _source(source: str, server: str, isolation: str) -> Source:
     from kafkawire.cli.pipeline.query import source_of
+    from kafkawire.client.address import parse_servers
+    from kafkawire.client.errors import ClientError
     from kafkawire.spark.model.source import SourceError
 
     try:
         if not (source or server):
             source = os.environ.get("KAFKAWIRE_SERVER") or LOCAL
         if server:
-            parse_address("--server", server.partition(",")[0])
+            parse_servers("--server", server)
         return source_of(source, server, isolation)
-    except (OptionError, SourceError) as error:
+    except (ClientError, SourceError) as error:
         fail(error, 2)
 
 
