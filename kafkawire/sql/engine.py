@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kafkawire.sql.topic_dataset import Scan
 
-PACKAGES = {"duckdb": "DuckDB", "pyarrow": "PyArrow", "numba": "Numba", "numpy": "NumPy"}
+PACKAGES = {"duckdb": "DuckDB", "pyarrow": "PyArrow", "numba": "Numba"}
 """Packages of the extra `sql`, by the names of their modules."""
 RESULT_ROWS = 8192
 """Rows of a batch of the result; the first batch is complete before it is returned."""
