@@ -26,7 +26,7 @@ from kafkawire.reading.model import (
     UnknownName,
     topic_record,
 )
-from kafkawire.reading.port import OnDamage
+from kafkawire.reading.port import WIDER, OnDamage
 from kafkawire.spark.model.source import READ_COMMITTED, DamagedData, PartitionRange, SourceError
 from kafkawire.spark.source.files.traffic import ReadCost
 
@@ -97,8 +97,8 @@ class BrokerRecords:
                 at = after
                 progress(SEARCHED, done, total)
 
-    def tail_offsets(self, wanted: PartitionRange) -> int:
-        return TAIL_OFFSETS
+    def tail_offsets(self, wanted: PartitionRange) -> tuple[int, int]:
+        return TAIL_OFFSETS, TAIL_OFFSETS * WIDER
 
     def unread(self, topic: str) -> list[PartitionBounds]:
         return []
@@ -147,6 +147,8 @@ def _found(
     with _translated():
         batches = list(delivered(got))
     for position, head in batches:
+        if head.base_offset >= end:  # a Fetch has a limit of bytes, none of offsets
+            return
         try:
             if not got.sound(position, head):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")

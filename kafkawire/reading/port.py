@@ -13,6 +13,10 @@ from kafkawire.spark.source.files.traffic import ReadCost
 OnDamage = Callable[[DamagedData], None]
 """Called for offsets that cannot be read; reading continues after them."""
 
+WIDER = 4
+"""Each step of a search from the end covers this many times the offsets of the one before, so a
+whole partition takes few steps and a recent record little more than one request."""
+
 
 class Backend(Protocol):
     """A source of records. All methods raise SourceError; those with a topic UnknownName."""
@@ -39,9 +43,9 @@ class Backend(Protocol):
         """Yield the matching records of ranges, in their order, by offset. Unreadable offsets are
         passed to `on_damage`; without it DamagedData is raised."""
 
-    def tail_offsets(self, wanted: PartitionRange) -> int:
-        """Return how many offsets at the end of a range are read first by a search from the end:
-        about one request."""
+    def tail_offsets(self, wanted: PartitionRange) -> tuple[int, int]:
+        """Return how many offsets at the end of a range a search from the end reads first, which
+        is about one request, and how many next."""
 
     def unread(self, topic: str) -> list[PartitionBounds]:
         """Return the offsets that exist but are not in this source, as far as it knows."""

@@ -11,15 +11,12 @@ from types import TracebackType
 from kafkawire.codec.murmur2 import murmur2
 from kafkawire.progress import Progress, silent
 from kafkawire.reading.model import PartitionBounds, RecordConditions, TopicRecord, UnknownName
-from kafkawire.reading.port import Backend, OnDamage
+from kafkawire.reading.port import WIDER, Backend, OnDamage
 from kafkawire.spark.model.source import DamagedData, PartitionRange
 from kafkawire.spark.source.files.traffic import ReadCost
 
 Moment = int | datetime
 """Milliseconds since 1970, or a datetime (UTC if it has no zone)."""
-WIDER = 4
-"""Each step of a search from the end covers this many times the offsets of the one before, so a
-whole partition takes few steps and a recent record little more than one request."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -182,7 +179,7 @@ class TopicReader:
         """Return the matching record with the latest timestamp among the last ones of partitions,
         found by growing steps from their ends, all partitions together."""
         ranges = dict.fromkeys(PartitionRange(topic, *each) for each in bounds)
-        counts = {each: max(1, self._backend.tail_offsets(each)) for each in ranges}
+        counts = {each: self._backend.tail_offsets(each) for each in ranges}
         ends = {each: each.end for each in ranges}
         total = sum(each.end - each.base for each in ranges)
         found: dict[int, TopicRecord] = {}
@@ -192,9 +189,10 @@ class TopicReader:
             steps = []
             done = sum(each.end - ends[each] for each in ranges)
             for each in left:
-                base = max(each.base, ends[each] - counts[each])
+                count, after = counts[each]
+                base = max(each.base, ends[each] - count)
                 steps.append(each._replace(base=base, end=ends[each]))
-                ends[each], counts[each] = base, counts[each] * WIDER
+                ends[each], counts[each] = base, (after, after * WIDER)
             progress = _within(self._progress, steps, done, total)
             for record in self._backend.scan(steps, wanted, self._on_damage, progress):
                 found[record.partition] = record

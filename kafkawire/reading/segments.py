@@ -25,7 +25,7 @@ from kafkawire.reading.model import (
     UnknownName,
     topic_record,
 )
-from kafkawire.reading.port import OnDamage
+from kafkawire.reading.port import WIDER, OnDamage
 from kafkawire.spark.model.source import (
     READ_COMMITTED,
     DamagedData,
@@ -47,7 +47,14 @@ from kafkawire.spark.source.transactions import aborted_transactions
 MAX_REFRESHED = 5
 """How often a search may read the manifest again. Replaced files are kept for at least an hour."""
 TAIL_BYTES = 1 << 20
-"""Stored bytes that a search from the end reads first: what one request reads at no extra cost."""
+"""Stored bytes of a bucket that a search from the end reads first, of the last segment only: what
+one request reads in the time to its first byte."""
+FOLDER_TAIL_BYTES = 1 << 17
+"""The same in folders, where a read costs less than decompressing so much: a few milliseconds."""
+REQUESTS = 16
+"""Concurrent requests to a bucket, with 8 MiB of memory each: 128 MiB. Of 300 small segments at
+100 ms a request: 4.5 s with 8, 2.8 s with 16, 2.3 s with 32; at 20 ms the CPU time of the requests
+(3 ms each) is reached with 8."""
 SEARCHED = "KiB searched"
 
 
@@ -86,9 +93,12 @@ class SegmentRecords:
     ) -> Iterator[TopicRecord]:
         return _Scan(self, wanted, on_damage, progress).run(ranges)
 
-    def tail_offsets(self, wanted: PartitionRange) -> int:
-        size = self._catalog.part(wanted).size_bytes
-        return max(1, (wanted.end - wanted.base) * TAIL_BYTES // max(1, size))
+    def tail_offsets(self, wanted: PartitionRange) -> tuple[int, int]:
+        part = self._catalog.part(wanted)
+        size = FOLDER_TAIL_BYTES if self.local else TAIL_BYTES
+        most = max(1, (wanted.end - wanted.base) * size // max(1, part.size_bytes))
+        last = wanted.end - part.pieces[-1].base if part.pieces else most
+        return (most, most * WIDER) if most <= last else (max(1, last), most)
 
     def unread(self, topic: str) -> list[PartitionBounds]:
         ends: dict[int, int] = {}
@@ -107,6 +117,11 @@ class SegmentRecords:
 
     def close(self) -> None:
         self._catalog.close()
+
+    @property
+    def local(self) -> bool:
+        """Whether all files are in folders."""
+        return all(isinstance(each, FolderPlace) for each in self._catalog.places)
 
     @property
     def catalog(self) -> SourceCatalog:
@@ -201,7 +216,8 @@ class _Scan:
         numbers = {part.range: number for number, part in enumerate(parts)}
         places = self._records.catalog.places
         total = self._done_bytes + sum(piece.size_bytes for _, piece in rows)
-        with closing(loads(places, [piece for _, piece in rows])) as found:
+        most = 0 if self._records.local else REQUESTS
+        with closing(loads(places, [piece for _, piece in rows], most)) as found:
             for at, loaded in groupby(found, attrgetter("at")):
                 part, piece = rows[at]
                 place = places[piece.place]

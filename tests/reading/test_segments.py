@@ -169,6 +169,24 @@ def test_latest_is_found_from_the_end(files: Files) -> None:
         assert reader.latest("t", b"absent") is None
 
 
+def test_latest_of_a_recent_key_takes_few_requests(files: Files) -> None:
+    """Small segments: the last one is read alone, then several together."""
+    [number] = files.topic("t")
+    for base in range(0, 4000, 100):
+        files.put(base + 1, Share(number, batches(base, [10] * 10)))
+    files.publish()
+    with open_folder(files.place.url) as reader:
+
+        def spent() -> int:
+            return sum(each.requests for each in reader.traffic())
+
+        opened = spent()
+        assert reader.latest("t", b"k3955") is not None
+        assert spent() - opened == 1
+        assert reader.latest("t", b"k3555") is not None
+        assert spent() - opened < 16
+
+
 def test_latest_of_many_partitions(files: Files) -> None:
     """Other partitions than the default partitioner's are searched from its record's time on."""
     numbers = files.topic("t", 8)

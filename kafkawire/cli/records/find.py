@@ -7,6 +7,7 @@ and damage go to standard error.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ Latest = Annotated[
     bool, typer.Option("--latest", help="Only the last record with the key, found from the end.")
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Print requests and bytes per source at the end.")
+    bool, typer.Option("--explain", help="Print requests, bytes and times at the end.")
 ]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per record, as consume does.")
@@ -234,9 +235,11 @@ def _opened(
             shown(what, done, of)
 
     try:
+        began = time.perf_counter()
         with bars() as shown, _open(source, server, isolation, harmed, advanced) as reader:
+            opened = time.perf_counter()
             yield reader
-            spent = reader.traffic()
+            spent, ended = reader.traffic(), time.perf_counter()
     except UnknownName as error:
         fail(error, 2)
     except SourceError as error:
@@ -245,6 +248,12 @@ def _opened(
         for each in spent:
             cost = f"{count(each.requests, 'request')}, {size(each.size_bytes)}"
             print(f"{each.source}: {cost}", file=sys.stderr)
+        times = f"opened in {_ms(opened - began)}, searched in {_ms(ended - opened)}"
+        print(times, file=sys.stderr)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def _open(

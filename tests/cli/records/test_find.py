@@ -5,6 +5,7 @@ Covers: kafkawire.cli.records.find.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -85,8 +86,9 @@ def test_conditions(files: Files, tmp_path: Path) -> None:
 def test_costs_are_explained(files: Files) -> None:
     found = find(files, "--key", "4711", "--explain")
     assert found.code == 0
-    assert found.err.splitlines()[-1].startswith(f"{files.place.url}: ")
-    assert " requests, " in found.err
+    cost, times = found.err.splitlines()[-2:]
+    assert re.fullmatch(re.escape(files.place.url) + r": \d+ requests, [\d.]+ KiB", cost)
+    assert re.fullmatch(r"opened in [\d.]+ m?s, searched in [\d.]+ m?s", times)
 
 
 def test_nothing_found_fails(files: Files) -> None:
