@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import sys
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kafkawire.cli.pipeline.query import cell, text_of, unique
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.sql.values import json_text, plain_values
 from kafkawire.plural import count
-from kafkawire.spark.query import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,20 +70,23 @@ def write_rows(
 
 
 def _write_json(schema: pa.Schema, batches: Batches, out: TextIO) -> None:
-    names = unique(schema.names)
-    for row in _rows(batches, out):
-        out.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n")
+    names = [json_text(name).replace("%", "%%") for name in unique(schema.names)]
+    line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
+    for columns in _columns(batches, out):
+        texts = [map(json_text, values) for values in columns]
+        out.writelines(line % row for row in zip(*texts, strict=True))
 
 
 def _write_csv(schema: pa.Schema, batches: Batches, out: TextIO) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(schema.names)
-    writer.writerows([text_of(value) for value in row] for row in _rows(batches, out))
+    for columns in _columns(batches, out):
+        writer.writerows(zip(*(map(text_of, values) for values in columns), strict=True))
 
 
 def _print_table(schema: pa.Schema, batches: Batches, file: str, wide: bool) -> None:
     names = unique(schema.names)
-    listed = list(_rows(batches))
+    listed = [row for columns in _columns(batches) for row in zip(*columns, strict=True)]
     with _opened(file) as out, contextlib.redirect_stdout(out):
         if names == PLAN:
             print("\n".join(str(text).rstrip() for _, text in listed))
@@ -120,22 +121,13 @@ def _groups(batches: Batches) -> Iterator[list[pa.RecordBatch]]:
         yield group
 
 
-def _rows(batches: Batches, out: TextIO | None = None) -> Iterator[list[Any]]:
-    """Return all rows as values for JSON; `out` is flushed after each batch, so that the first
-    rows are seen while others are read."""
+def _columns(batches: Batches, out: TextIO | None = None) -> Iterator[list[Sequence[Any]]]:
+    """Return the columns of each batch as values for JSON; `out` is flushed after each, so that the
+    first rows are seen while others are read."""
     for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            yield [_plain(value) for value in row]
+        yield [plain_values(column) for column in batch.columns]
         if out is not None:
             out.flush()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value for JSON; a sum of whole numbers, which DuckDB makes a decimal, as one."""
-    if isinstance(value, Decimal) and value == value.to_integral_value():
-        return int(value)
-    return plain(value)
 
 
 @contextlib.contextmanager
