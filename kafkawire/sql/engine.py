@@ -8,7 +8,6 @@ extension from the network.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
 import tempfile
@@ -37,7 +36,6 @@ _SETTINGS = {
     "autoload_known_extensions": False,
     "enable_progress_bar": False,
 }
-_DECODER = "kafkawire.spark.decode.decoder"
 
 
 def check_packages() -> None:
@@ -47,22 +45,11 @@ def check_packages() -> None:
             raise MissingPackage(f"{name} is not installed: {INSTALL}")
 
 
-def load_decoder() -> threading.Thread:
-    """Load the compiled decoder in a thread: half of the time to the first row, most of it outside
-    of the interpreter lock."""
-    thread = threading.Thread(
-        target=importlib.import_module, args=(_DECODER,), name="kafkawire-sql-decoder", daemon=True
-    )
-    thread.start()
-    return thread
-
-
 class SqlEngine:
     """SQL over the topics of a source. Raises MissingPackage, SourceError."""
 
     def __init__(self, source: Source) -> None:
         check_packages()
-        self._decoder = load_decoder()
         import duckdb
 
         from kafkawire.spark.source.catalog import open_catalog
@@ -81,7 +68,6 @@ class SqlEngine:
     def close(self) -> None:
         """Close DuckDB, connections to brokers, and remove temporary files."""
         self._running.stop()
-        self._decoder.join()  # a module that is being imported cannot be interrupted
         self._connection.close()
         self._catalog.close()
         self._folder.cleanup()

@@ -169,6 +169,7 @@ class TopicDataset(ds.Dataset):
             selection,
             batch_rows=BATCH_ROWS,
             batch_bytes=BATCH_BYTES,
+            quick_start=True,
         )
 
 

@@ -30,6 +30,8 @@ from kafkawire.codec.compression import compress
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.decode.decoder import Decoder
+from kafkawire.spark.decode.first_rows import FirstRowsDecoder
+from kafkawire.spark.decode.port import RangeDecoder
 from kafkawire.spark.model.columns import NATIVE
 from kafkawire.spark.model.source import (
     COMPACTED,
@@ -95,11 +97,11 @@ def decode(
     account: Account,
     aborted: Sequence[tuple[int, int, int]] | Callable[[], Sequence[tuple[int, int, int]]] = (),
     *,
-    decoder: Decoder | None = None,
+    decoder: RangeDecoder | None = None,
     check_crc: bool = False,
 ) -> tuple[list[Row], DamagedData | None]:
     """All rows, and the offsets that could not be read."""
-    decoder = decoder or Decoder(NATIVE)
+    decoder = Decoder(NATIVE) if decoder is None else decoder
     decoder.begin(account, aborted)
     out, wrong = [], None
     try:
@@ -135,10 +137,12 @@ def guarded(data: bytes) -> memoryview:
     return memoryview(pages)[room - len(data) : room]
 
 
-def some_decoder(dice: Random) -> Decoder:
-    """A decoder with bounds so small that batches are returned in parts, or with larger ones."""
+def some_decoder(dice: Random) -> RangeDecoder:
+    """A decoder with bounds so small that batches are returned in parts, or with larger ones; or
+    that of the first rows, which continues with such a one."""
     rows, size = dice.choice([1, 2, 7, 50, 4096]), dice.choice([1, 100, 1000, 1 << 20])
-    return Decoder(NATIVE, batch_rows=rows, batch_bytes=size)
+    compiled = Decoder(NATIVE, batch_rows=rows, batch_bytes=size)
+    return compiled if dice.random() < 0.5 else FirstRowsDecoder(NATIVE, lambda: compiled)
 
 
 @given(seeds)

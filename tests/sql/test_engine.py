@@ -213,10 +213,16 @@ def test_source_that_cannot_be_read(files: Files) -> None:
 
 
 @pytest.mark.slow
-def test_spark_is_not_imported() -> None:
+def test_spark_and_numba_are_not_imported_for_a_few_rows(files: Files) -> None:
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [100] * 10)))
+    files.publish()
     code = (
-        "import sys, kafkawire.sql.engine, kafkawire.sql.topic_dataset, "
-        "kafkawire.spark.decode.decoder, kafkawire.cli.sql.output\n"
-        "sys.exit('pyspark' in sys.modules)"
+        "import sys\n"
+        "from kafkawire.spark.model.source import Source\n"
+        "from kafkawire.sql.engine import SqlEngine\n"
+        f"with SqlEngine(Source({files.place.url!r})) as engine:\n"
+        "    rows = sum(len(each) for each in engine.run('SELECT * FROM t')[1])\n"
+        "    sys.exit(rows != 1000 or bool({'pyspark', 'numba'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

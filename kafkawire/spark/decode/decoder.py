@@ -7,7 +7,7 @@ unavailable offsets, and `end`. Arrow batches are returned when they are full, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from kafkawire.spark.decode import heads, walk
 from kafkawire.spark.decode.gather import WANT_HEADERS, WANT_KEY, WANT_SIZE, WANT_VALUE, gather
 from kafkawire.spark.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.spark.decode.output import Output
+from kafkawire.spark.decode.port import Aborted
 from kafkawire.spark.model.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
 from kafkawire.spark.model.source import (
     ABORTED,
@@ -30,9 +31,6 @@ from kafkawire.spark.model.source import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Aborted = Sequence[tuple[int, int, int]]
-"""Transactions that were aborted: (producer id, first offset, last offset)."""
 
 BATCH_ROWS, BATCH_BYTES = 32768, 4 << 20
 """Size of an Arrow batch. Decoding speed is the same for a quarter or four times as much; this size
@@ -57,7 +55,8 @@ _RECORD_WRONG = {
 
 
 class Decoder:
-    """Arrow batches of `selection`, of at most `batch_rows` rows with `batch_bytes` of records.
+    """A RangeDecoder of `selection`, for Arrow batches of at most `batch_rows` rows with
+    `batch_bytes` of records.
 
     An Arrow batch may hold rows of several ranges. One record larger than `batch_bytes` gives an
     Arrow batch of its own. Timestamps outside the years 1 to 9999, which Spark does not support,
@@ -89,34 +88,19 @@ class Decoder:
         addresses = [array.ctypes.data for array in (self._notes, self._gaps, self._state)]
         self._memory = (addresses[0], _BLOCK_ROWS, *addresses[1:])
         self.broken = (0, 0)
-        """After DamagedData: the unreadable range of the last fed bytes. Feeding may continue after
-        it."""
 
     def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
-        """Start a new range, or the rest of one; the cursor is at its first unexplained offset.
-
-        `aborted`, if callable, is called at the first transactional batch.
-        """
         self._account, self._aborted = account, None
         self._ask_aborted = aborted if callable(aborted) else lambda: aborted
 
     @property
     def cursor(self) -> int:
-        """End of the range's offsets that are accounted for."""
         account = self._known()
         return account.range.end - account.missing
 
     def feed(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Decode whole, ascending batches of the range's partition. `upto`: end of the offsets in
-        `data`, if known.
-
-        Rows outside the range, or below the cursor, are left out. Holes are counted as COMPACTED,
-        control batches as CONTROL, data of aborted transactions as ABORTED. Raises DamagedData for
-        a batch that cannot be read, after returning or buffering everything before it. `broken` is
-        then its range of bytes; `skip` its offsets and feed the bytes after it.
-        """
         listing, end = self._listing, self._known().range.end
         listing.open(data, NO_LIMIT if upto is None else upto)
         self._state[walk.INDEX] = self._state[walk.NOTED] = 0
@@ -139,17 +123,14 @@ class Decoder:
                 raise self._damaged(_HEAD_WRONG[why], self.cursor, after)
 
     def skip(self, upto: int, reason: str) -> None:
-        """Record that offsets from the cursor to `upto` have no row."""
         account = self._known()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
     def end(self) -> None:
-        """End the range: its remaining offsets are COMPACTED."""
         self.skip(self._known().range.end, COMPACTED)
         self._account = None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Return the buffered rows."""
         output, self._output = self._output, None
         if output is not None and output.runs:
             yield output.batch()

@@ -41,6 +41,7 @@ from kafkawire.spark.source.tail import LiveTail
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkawire.spark.decode.port import RangeDecoder
     from kafkawire.spark.source.catalog import SourceCatalog
 
 OnDamage = Callable[[DamagedData, bytes], None]
@@ -62,16 +63,19 @@ def read_task(
     accounts: list[Account] | None = None,
     batch_rows: int = 65536,
     batch_bytes: int = 8 << 20,
+    quick_start: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the order of its parts, as Arrow batches of `selection`.
 
     `accounts` gets one for each part, in order; at the end each has `missing` 0. `on_damage` is
     called with unreadable data, which is then left out and counted as DAMAGED; without it
-    DamagedData is raised. Raises DamagedData, DataLoss (if `source.fail_on_data_loss`), SourceError
-    for other failures.
+    DamagedData is raised. `quick_start`: decode the first rows, in smaller batches, before the
+    compiled decoder is loaded, for a process that has not loaded it.
+
+    Raises DamagedData, DataLoss (if `source.fail_on_data_loss`), SourceError for other failures.
     """
     reader = _Reader(source, places, on_damage, [] if accounts is None else accounts)
-    return reader.read(task, selection, batch_rows, batch_bytes)
+    return reader.read(task, selection, batch_rows, batch_bytes, quick_start)
 
 
 class _Reader:
@@ -94,16 +98,24 @@ class _Reader:
         self._resolved = 0
 
     def read(
-        self, task: Task, selection: Selection, batch_rows: int, batch_bytes: int
+        self,
+        task: Task,
+        selection: Selection,
+        batch_rows: int,
+        batch_bytes: int,
+        quick_start: bool,
     ) -> Iterator[pa.RecordBatch]:
-        from kafkawire.spark.decode.decoder import Decoder  # imports numba
+        def compiled() -> RangeDecoder:
+            from kafkawire.spark.decode.decoder import Decoder  # imports numba
 
-        self._decoder = Decoder(
-            selection,
-            read_committed=self._source.isolation == READ_COMMITTED,
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-        )
+            return Decoder(
+                selection,
+                read_committed=self._source.isolation == READ_COMMITTED,
+                batch_rows=batch_rows,
+                batch_bytes=batch_bytes,
+            )
+
+        self._decoder = compiled() if not quick_start else _first_rows(selection, compiled)
         left = list(task.parts)
         try:
             while left:
@@ -274,3 +286,9 @@ class _Reader:
 
             self._catalog = open_catalog(self._source)
         return self._catalog
+
+
+def _first_rows(selection: Selection, compiled: Callable[[], RangeDecoder]) -> RangeDecoder:
+    from kafkawire.spark.decode.first_rows import FirstRowsDecoder
+
+    return FirstRowsDecoder(selection, compiled)

@@ -21,7 +21,7 @@ from kafkawire.spark.model.source import COMPACTED, Account, DamagedData, Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.decode.decoder import Decoder
+    from kafkawire.spark.decode.port import RangeDecoder
 
 FETCH_BYTES = 8 << 20
 """Maximum bytes of a Fetch; a larger single batch is returned whole nevertheless (KIP-74)."""
@@ -63,7 +63,7 @@ class LiveTail:
         self._leaders.clear()
 
     def read(
-        self, decoder: Decoder, account: Account, upto: int, lost: Lost, damaged: Damaged
+        self, decoder: RangeDecoder, account: Account, upto: int, lost: Lost, damaged: Damaged
     ) -> Iterator[pa.RecordBatch]:
         """Decode from the decoder's cursor at least to `upto`. Deleted offsets are reported with
         `lost`."""
@@ -170,7 +170,7 @@ class LiveTail:
 
     def _decode(
         self,
-        decoder: Decoder,
+        decoder: RangeDecoder,
         got: Fetched,
         batches: Sequence[tuple[int, BatchHead]],
         damaged: Damaged,
