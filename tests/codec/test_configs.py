@@ -77,7 +77,9 @@ unclean.leader.election.enable BOOLEAN false unclean.leader.election.enable
 """
 
 
-OWN_TOPIC_CONFIGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
+OWN_TOPIC_CONFIGS = {
+    "index.keys.enable", "tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes",
+}  # fmt: skip
 
 
 def test_topic_settings_are_kafkas() -> None:

@@ -22,7 +22,12 @@ EACH_ITS_OWN = {"host", "port", "cluster_id", "topic_id", "member_id", "leader",
 """Fields that always differ: only whether they are set is compared."""
 UNSET = (-1, "", None, bytes(16))
 NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
-OUR_SETTINGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
+OUR_SETTINGS = {
+    "index.keys.enable",
+    "tieredStorageLevel",
+    "tiering.max.lag.ms",
+    "tiering.min.object.bytes",
+}
 """Settings of topics that Kafka does not have."""
 ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 

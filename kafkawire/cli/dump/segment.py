@@ -18,6 +18,7 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     DIRECTORY,
+    KEYS,
     LOST,
     ORIGIN,
     STATE,
@@ -36,6 +37,7 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
+from kafkawire.codec.segment.keys import PartitionKeys, check_keys
 from kafkawire.codec.segment.lost import REASON_NAMES, LostRange
 from kafkawire.codec.segment.origin import Origin
 from kafkawire.codec.types import uuid_text
@@ -76,6 +78,9 @@ def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool)
     origin = _optional(view, trailer, ORIGIN, read_origin, problems)
     if origin is not None:
         _print_origin(origin, entries, as_json)
+    keys = _optional(view, trailer, KEYS, check_keys, problems)
+    if keys is not None:
+        _print_keys(keys, entries, as_json)
     if with_records:
         for entry in entries:
             _print_batches(view, entry, as_json, problems)
@@ -235,6 +240,27 @@ def _print_origin(origin: Origin, entries: list[PartitionEntry], as_json: bool) 
     print_table(
         rows, ["topic", "topic_id", "partitions", "internal", "created", "configs"], "topics"
     )
+
+
+def _print_keys(
+    indexed: Mapping[int, PartitionKeys], entries: list[PartitionEntry], as_json: bool
+) -> None:
+    """Show how many keys and blocks the key index has, and its bytes."""
+    names = {entry.number: f"{entry.topic}-{entry.index}" for entry in entries}
+    rows = [
+        {
+            "name": names.get(number, f"partition {number}"),
+            "keys": each.keys,
+            "key_blocks": each.shape.blocks,
+            "filter_bytes": each.shape.stored_bytes,
+        }
+        for number, each in indexed.items()
+    ]
+    if as_json:
+        for row in rows:
+            print_json_line(row)
+    else:
+        print_table(rows, ["name", "keys", "key_blocks", "filter_bytes"], "key index")
 
 
 def _settings(configs: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@
     +-----------------------+ 64
     | batches               | sorted by (partition number, offset), back to back, byte for byte
     +-----------------------+ batches end
-    | sections              | index, state, origin, lost, directory; any order, back to back
+    | sections              | index, state, origin, lost, keys, directory; any order
     +-----------------------+ table position
     | section table         | 32 bytes for each section
     +-----------------------+ file size - 96
@@ -61,6 +61,8 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
       range     0 number u64            8 first offset i64      16 end offset i64
                24 noticed ms i64       32 reason u32            36 zero u32
 
+    keys        kafkawire.codec.segment.keys
+
 This module writes; reading is in the modules layout, directory, origin and index, re-exported here.
 Pure: the caller reads and writes files. docs/segment-format.md describes the format in full.
 """
@@ -90,6 +92,7 @@ from kafkawire.codec.segment.layout import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
+    KEYS,
     LOST,
     MAGIC,
     ORIGIN,
@@ -117,6 +120,7 @@ __all__ = [
     "DIRECTORY",
     "HEADER_BYTES",
     "INDEX",
+    "KEYS",
     "LOST",
     "MAGIC",
     "ORIGIN",
@@ -296,9 +300,9 @@ class SegmentBuilder:
         self.entries.append(entry)
         self._entry = None
 
-    def finish(self, origin: Origin | None = None) -> bytes:
+    def finish(self, origin: Origin | None = None, keys: bytes | None = None) -> bytes:
         """Return sections and trailer, the rest of the file. `position` becomes its size. `origin`
-        None: the file has no origin section."""
+        and `keys`, the body of the key index, None: the file has no such section."""
         assert self._entry is None, "the last partition was not ended"
         batches_end = self.position
         at = batches_end + SECTION_HEAD_BYTES
@@ -319,6 +323,8 @@ class SegmentBuilder:
         ]
         if lost:
             bodies.insert(2, (LOST, 0, write_lost(lost)))
+        if keys is not None:
+            bodies.insert(-1, (KEYS, 0, keys))
         parts: list[bytes] = []
         sections: list[Section] = []
         at = batches_end

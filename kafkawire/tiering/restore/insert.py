@@ -166,7 +166,8 @@ class _Entering:
         topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
         order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))
         fs, node = self._env.fs, self._restored.node_id
-        with SegmentWriter(fs, output, node, created_ms, JobOrigins(order)) as writer:
+        origins = JobOrigins(order, may_index_keys=False)
+        with SegmentWriter(fs, output, node, created_ms, origins) as writer:
             for hole in holes:
                 known = states[hole.number]
                 state = PartitionState(

@@ -45,6 +45,7 @@ from kafkawire.log.journal.format import (
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import JournalIndex, read_index
 from kafkawire.log.journal.scan import Scanned, scan
+from kafkawire.log.segments.file.key_port import PartSpans
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 ROWS_AT_ONCE = 480
@@ -204,7 +205,10 @@ def _copy_rows(
     if bad is None:
         small = sum(lengths) < SMALL_BYTES * len(parts)
         try:
-            writer.write([memoryview(b"".join(parts))] if small else parts)
+            if small:
+                writer.write([memoryview(b"".join(parts))])
+            else:
+                writer.write(parts, PartSpans(view, positions, lengths))
         except DamagedBatch as failure:
             bad, at = failure.part, failure.at
             if small:

@@ -8,6 +8,7 @@ Memory: the directory, the index of the current partition, and a piece of the fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 
 from crc32c import crc32c
@@ -15,7 +16,8 @@ from crc32c import crc32c
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.damage import bad_batches
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.format import STATE, PartitionEntry, SparseIndex
+from kafkawire.codec.segment.format import KEYS, STATE, PartitionEntry, SparseIndex
+from kafkawire.codec.segment.keys import PartitionKeys, check_keys
 from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import DamagedRange, Pace, ScrubArguments, ScrubResult
@@ -85,11 +87,28 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
     for section in file.trailer.sections:
         if section.kind != STATE:  # the directory was read; those unknown are checked as well
             try:
-                file.checked(section, pace)
+                body = file.checked(section, pace)
+                if section.kind == KEYS and section.known:
+                    _check_keys(file, check_keys(body), problems)
             except (FormatError, OSError) as failure:
                 problems.note(failure)
     for entry in file.directory:
         _Scrubbed(file, entry, problems).run(pace)
+
+
+def _check_keys(
+    file: SegmentFile, indexed: Mapping[int, PartitionKeys], problems: _Problems
+) -> None:
+    """Compare the key index with the directory."""
+    entries = {entry.number: entry for entry in file.directory}
+    for number, keys in indexed.items():
+        entry = entries.get(number)
+        if entry is None:
+            problems.note(f"{file.path}: its key index has partition {number}, its directory not")
+        elif keys.positions and (
+            keys.positions[0] or keys.positions[-1] >= entry.length or keys.keys > entry.records
+        ):
+            problems.note(f"{file.path}: its key index does not fit partition {number}")
 
 
 class _Scrubbed:

@@ -16,6 +16,7 @@ from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilde
 from kafkawire.log.io.gathered_write import MAX_IOV, write_whole
 from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
+from kafkawire.log.segments.file.key_port import KeyCollector, PartSpans, key_collector
 
 WRITE_BYTES = 4 << 20
 """Bytes of a gathered write; the views in it keep only pages in memory that were just read."""
@@ -25,14 +26,21 @@ have to wait."""
 
 
 class JobOrigins:
-    """The origin section of the segments of one job; `order` None: none."""
+    """The origin section of the segments of one job; `order` None: none. `may_index_keys`: as
+    topics want it; false where batches have no records."""
 
-    __slots__ = ("_cluster_id", "_topics")
+    __slots__ = ("_cluster_id", "_may_index_keys", "_topics")
 
-    def __init__(self, order: JobOrigin | None) -> None:
+    def __init__(self, order: JobOrigin | None, may_index_keys: bool = True) -> None:
+        self._may_index_keys = may_index_keys
         self._cluster_id = None if order is None else order.cluster_id
         topics: Iterable[TopicOrigin] = () if order is None else unpack_all(order.topics)
         self._topics = {topic.id: topic for topic in topics}
+
+    def index_keys(self, topic_id: bytes) -> bool:
+        """Return whether the segments of the job have the key index of this topic."""
+        topic = self._topics.get(topic_id) if self._may_index_keys else None
+        return topic is not None and topic.configs.get(INDEX_KEYS) == "true"
 
     def of(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
         if self._cluster_id is None:
@@ -42,6 +50,8 @@ class JobOrigins:
 
 
 NOWHERE = JobOrigins(None)
+INDEX_KEYS = "index.keys.enable"
+"""The setting of topics."""
 
 
 class SegmentWriter:
@@ -51,7 +61,7 @@ class SegmentWriter:
     """
 
     __slots__ = (
-        "_builder", "_file", "_fs", "_origins", "_output", "_pending", "_size", "_synced",
+        "_builder", "_file", "_fs", "_keys", "_origins", "_output", "_pending", "_size", "_synced",
         "_written",
     )  # fmt: skip
 
@@ -77,12 +87,18 @@ class SegmentWriter:
         self._pending: list[Buffer] = [self._builder.header()]
         self._size = self._builder.position
         self._written = self._synced = 0
+        self._keys: KeyCollector | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         self._file.close()
+        if self._keys is not None:
+            self._keys.close()
 
     def begin(
         self,
@@ -93,14 +109,22 @@ class SegmentWriter:
     ) -> None:
         """Begin the next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
         self._builder.begin(number, *topic, base_offset, state)
+        if self._origins.index_keys(topic[0]):
+            if self._keys is None:
+                self._keys = key_collector(decompress=self._output.generation > 0)
+            if self._keys is not None:
+                self._keys.begin(number)
 
-    def write(self, parts: Sequence[memoryview]) -> None:
-        """Write whole batches; their buffers must not change before the next flush.
+    def write(self, parts: Sequence[memoryview], spans: PartSpans | None = None) -> None:
+        """Write whole batches; their buffers must not change before the next flush. `spans`: where
+        the parts are, if they are in one buffer.
 
         DamagedBatch as in SegmentBuilder.extend; then nothing of `parts` is written.
         """
         before = self._builder.position
         self._builder.extend(parts)
+        if self._keys is not None:
+            self._keys.add(parts, spans)
         self._pending += parts
         self._size += self._builder.position - before
         if self._size >= WRITE_BYTES or len(self._pending) >= MAX_IOV:
@@ -114,16 +138,22 @@ class SegmentWriter:
     def end(self, end_offset: int) -> None:
         """End the partition."""
         self._builder.end(end_offset)
+        if self._keys is not None:
+            self._keys.end()
 
     def abandon(self) -> None:
         """Discard what was written of the partition."""
         self._flush()
         self._builder.abandon()
+        if self._keys is not None:
+            self._keys.abandon()
         self._written = self._builder.position
         self._synced = min(self._synced, self._written)
 
     def _flush(self) -> None:
         write_whole(self._file, self._pending, self._written, self._size)
+        if self._keys is not None:
+            self._keys.settle()
         self._written += self._size
         self._pending = []
         self._size = 0
@@ -137,18 +167,19 @@ class SegmentWriter:
             self.discard()
             return Made(self._output.path, self._output.uuid, 0, [])
         topics = (entry.topic_id for entry in self._builder.entries)
-        rest = self._builder.finish(self._origins.of(self._output, topics))
+        keys = None if self._keys is None else self._keys.section()
+        rest = self._builder.finish(self._origins.of(self._output, topics), keys)
         self._pending.append(rest)
         self._size += len(rest)
         self._flush()
         size = self._builder.position
         self._file.truncate(size)  # the abandoned part may have been longer
         self._file.sync()
-        self._file.close()
+        self._close()
         self._fs.sync_dir(os.path.dirname(self._output.path))
         return Made(self._output.path, self._output.uuid, size, pack(self._builder.entries))
 
     def discard(self) -> None:
         """Remove what was written."""
-        self._file.close()
+        self._close()
         self._fs.remove(self._output.path)

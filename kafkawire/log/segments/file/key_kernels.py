@@ -1,0 +1,363 @@
+"""Hash the keys of record batches and set their bits in filters, in compiled loops.
+
+All compiled code is in this file, because numba's cache detects changes of this file only.
+Importing loads the compiled code from that cache (next to this file, or in NUMBA_CACHE_DIR), or
+compiles it, which takes some seconds once per machine; and it imports numba, which takes 0.3 s and
+90 MB. So only the worker process imports this, for its first segment with a key index.
+
+numba checks no bounds, so each read is preceded by a bounds check here. Addresses are plain
+numbers; who passes them keeps their memory alive. Reads of several bytes take the byte order of
+the machine for little-endian: `SUPPORTED`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from kafkawire.codec.segment import key_hash
+
+SUPPORTED = sys.byteorder == "little"
+
+PART, AT, START, INDEX_LIMIT, LIMIT, HASHES, BLOCKS, STATE_FIELDS = range(8)
+"""The state of `hash_parts`: the part, the position of the next batch in it, and where in the
+partition the part starts; where in the partition the next block of the sparse index and the next
+key block may begin; how many hashes and key blocks there are."""
+DONE, OTHER, DAMAGED = range(3)
+"""Why `hash_parts` stopped: at the end; before a batch that is compressed; at one that cannot be
+read."""
+
+_HEAD_BYTES, _PREFIX_BYTES = 61, 12
+_LENGTH_AT, _ATTRIBUTES_AT, _COUNT_AT = 8, 21, 57
+_CODEC_MASK, _CONTROL = 0x07, 0x20
+_INDEX_BLOCK_BYTES, _KEY_BLOCK_BYTES = 4096, 128 << 10
+_NEAR_BYTES = 64 << 10
+"""While a buffer of up to this size is read, the next one is loaded: it stays in a core's cache."""
+_RECORD_BYTES_MIN = 7
+_BAD = 1 << 62
+_P1, _P2, _P3, _P4, _P5 = (
+    types.uint64(each) for each in (key_hash.P1, key_hash.P2, key_hash.P3, key_hash.P4, key_hash.P5)
+)
+_FACTOR = types.uint64(key_hash.BLOCK_FACTOR)
+_WORDS = ir.VectorType(ir.IntType(32), 8)
+
+
+def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function for this signature, or load it from numba's cache. If numba finds no
+    folder for its cache, it is compiled each time."""
+
+    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            return njit(signature, cache=True, nogil=True)(function)
+        except RuntimeError:
+            return njit(signature, nogil=True)(function)
+
+    return compile_it
+
+
+def _loader(bits: int) -> Any:
+    """Return an intrinsic that reads so many bits at `at` after the address `data`."""
+
+    @intrinsic
+    def load(context: Any, data: Any, at: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(builder.add(*args), ir.IntType(bits).as_pointer())
+            value = builder.load(pointer, align=1)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return types.uint64(types.int64, types.int64), generate
+
+    return load
+
+
+_load8, _load32, _load64 = _loader(8), _loader(32), _loader(64)
+
+
+@intrinsic
+def _put(context: Any, table: Any, index: Any, number: Any) -> Any:
+    """Store a 64-bit number at `index` of the table at the address `table`."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at = builder.add(args[0], builder.shl(args[1], cgutils.intp_t(3)))
+        builder.store(args[2], builder.inttoptr(at, ir.IntType(64).as_pointer()))
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.uint64), generate
+
+
+@intrinsic
+def _prefetch(context: Any, data: Any, at: Any) -> Any:
+    """Begin to load the cache line at `at` after the address `data`, which need not exist."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(builder.add(*args), byte)
+        builder.call(prefetch, [pointer, number(0), number(3), number(1)])
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def _set_bits(context: Any, filters: Any, bucket: Any, half: Any) -> Any:
+    """Set the bits of the lower half of `half` in a bucket of the filter at this address."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at = builder.add(args[0], builder.shl(args[1], cgutils.intp_t(5)))
+        pointer = builder.inttoptr(at, _WORDS.as_pointer())
+        word = builder.trunc(args[2], ir.IntType(32))
+        nothing = ir.Constant(_WORDS, ir.Undefined)
+        words = builder.insert_element(nothing, word, ir.IntType(32)(0))
+        words = builder.shuffle_vector(words, nothing, ir.Constant(_WORDS, [0] * 8))
+        salted = builder.mul(words, ir.Constant(_WORDS, list(key_hash.SALTS)))
+        shift = builder.lshr(salted, ir.Constant(_WORDS, [27] * 8))
+        bits = builder.shl(ir.Constant(_WORDS, [1] * 8), shift)
+        builder.store(builder.or_(builder.load(pointer, align=1), bits), pointer, align=1)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.uint64), generate
+
+
+@njit(forceinline=True)
+def _rotate(number: int, by: int) -> int:
+    return (number << types.uint64(by)) | (number >> types.uint64(64 - by))
+
+
+@njit(forceinline=True)
+def _round(total: int, lane: int) -> int:
+    return _rotate(total + lane * _P2, 31) * _P1
+
+
+@njit
+def _stripes(data: int, at: int, size: int) -> int:
+    one, two = _P1 + _P2, _P2
+    three, four = types.uint64(0), types.uint64(0) - _P1
+    for start in range(at, at + (size & ~31), 32):
+        one = _round(one, _load64(data, start))
+        two = _round(two, _load64(data, start + 8))
+        three = _round(three, _load64(data, start + 16))
+        four = _round(four, _load64(data, start + 24))
+    hashed = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
+    for each in (one, two, three, four):
+        hashed = (hashed ^ _round(types.uint64(0), each)) * _P1 + _P4
+    return hashed
+
+
+@njit(forceinline=True)
+def _hash(data: int, at: int, size: int) -> int:
+    """Return kafkawire.codec.segment.key_hash.key_hash of the bytes [at, at + size)."""
+    stop = at + size
+    if size >= 32:
+        hashed = _stripes(data, at, size)
+        at += size & ~31
+    else:
+        hashed = _P5
+    hashed += types.uint64(size)
+    while at + 8 <= stop:
+        hashed = _rotate(hashed ^ _round(types.uint64(0), _load64(data, at)), 27) * _P1 + _P4
+        at += 8
+    if at + 4 <= stop:
+        hashed = _rotate(hashed ^ (_load32(data, at) * _P1), 23) * _P2 + _P3
+        at += 4
+    while at < stop:
+        hashed = _rotate(hashed ^ (_load8(data, at) * _P5), 11) * _P1
+        at += 1
+    hashed = (hashed ^ (hashed >> types.uint64(33))) * _P2
+    hashed = (hashed ^ (hashed >> types.uint64(29))) * _P3
+    return hashed ^ (hashed >> types.uint64(32))
+
+
+@njit(forceinline=True)
+def _int32(data: int, at: int) -> int:
+    """Return the big-endian number at `at`, without its sign."""
+    value = _load8(data, at) << types.uint64(24) | _load8(data, at + 1) << types.uint64(16)
+    return types.int64(value | _load8(data, at + 2) << types.uint64(8) | _load8(data, at + 3))
+
+
+@njit(forceinline=True)
+def _varint(data: int, at: int, stop: int) -> tuple[int, int]:
+    """Read a zig-zag number at `at`, before `stop`; return it and its end, or _BAD."""
+    value, shift = types.int64(0), types.int64(0)
+    while at < stop and shift <= 28:
+        part = types.int64(_load8(data, at))
+        at += 1
+        value |= (part & 0x7F) << shift
+        if part < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    return 0, _BAD
+
+
+@njit(forceinline=True)
+def _skip_varlong(data: int, at: int, stop: int) -> int:
+    while at < stop:
+        at += 1
+        if _load8(data, at - 1) < types.uint64(0x80):
+            return at
+    return _BAD
+
+
+@njit(forceinline=True)
+def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead: int) -> int:
+    """Store the hashes of the keys of `count` records from the `n`th on; return their number, or
+    -1 for records that do not fit. `ahead`: how far after each record to load memory, 0: eight
+    records of the same length; waiting for memory is most of the time."""
+    for _ in range(count):
+        length, at = _varint(data, at, stop)
+        if at > stop or length < _RECORD_BYTES_MIN - 1 or length > stop - at:
+            return -1
+        end = at + length
+        _prefetch(data, end + (ahead if ahead else max(1024, 8 * length)))
+        at = _skip_varlong(data, at + 1, end)
+        if at > end:
+            return -1
+        at = _skip_varlong(data, at, end)
+        if at > end:
+            return -1
+        size, at = _varint(data, at, end)
+        if at > end or size > end - at:
+            return -1
+        if size >= 0:
+            _put(out, n, _hash(data, at, size))
+            n += 1
+        at = end
+    return n
+
+
+@compiled("int64(int64, int64, int64, int64)")
+def hash_records(data: int, size: int, count: int, out: int) -> int:
+    """Hash the keys of decompressed records into the table `out`, which has room for `count`.
+    Return their number, or -1 if the bytes are not so many records."""
+    if count > size // _RECORD_BYTES_MIN:
+        return -1
+    return _records(data, 0, size, count, out, 0, 0)
+
+
+@njit(forceinline=True)
+def _end(data: int, at: int, size: int) -> int:
+    """Return where the batch at `at` ends, _BAD if it is not whole."""
+    if size - at < _HEAD_BYTES:
+        return _BAD
+    stop = at + _PREFIX_BYTES + _int32(data, at + _LENGTH_AT)
+    return _BAD if stop > size or stop < at + _HEAD_BYTES else stop
+
+
+@njit(forceinline=True)
+def _batch(data: int, at: int, stop: int, hashes: int, n: int, ahead: int) -> int:
+    """Store the hashes of the keys of a batch from the `n`th on; return their number, or -1 for
+    records that do not fit, -2 for compressed ones."""
+    count = _int32(data, at + _COUNT_AT)
+    kind = types.int64(_load8(data, at + _ATTRIBUTES_AT + 1))
+    if kind & _CONTROL or not count:
+        return n
+    if kind & _CODEC_MASK:
+        return -2
+    if count > (stop - at - _HEAD_BYTES) // _RECORD_BYTES_MIN:
+        return -1
+    return _records(data, at + _HEAD_BYTES, stop, count, hashes, n, ahead)
+
+
+@njit(forceinline=True)
+def _begin_block(state: int, blocks: int, position: int, n: int) -> None:
+    """Begin a block of the sparse index at this position of the partition, and a key block if one
+    may begin there."""
+    if position >= types.int64(_load64(state, 8 * LIMIT)):
+        block = types.int64(_load64(state, 8 * BLOCKS))
+        _put(blocks, 2 * block, types.uint64(position))
+        _put(blocks, 2 * block + 1, types.uint64(n))
+        _put(state, BLOCKS, types.uint64(block + 1))
+        _put(state, LIMIT, types.uint64(position + _KEY_BLOCK_BYTES))
+    _put(state, INDEX_LIMIT, types.uint64(position + _INDEX_BLOCK_BYTES))
+
+
+@njit(forceinline=True)
+def _part(
+    data: int, size: int, ahead: int, hashes: int, blocks: int, state: int
+) -> tuple[int, int, int]:
+    """Hash the keys of one buffer; return why it stopped, where, and how many hashes there are."""
+    at = types.int64(_load64(state, 8 * AT))
+    start = types.int64(_load64(state, 8 * START))
+    n = types.int64(_load64(state, 8 * HASHES))
+    while at < size:
+        stop = _end(data, at, size)
+        if stop > size:
+            return DAMAGED, at, n
+        if start + at >= types.int64(_load64(state, 8 * INDEX_LIMIT)):
+            _begin_block(state, blocks, start + at, n)
+        after = _batch(data, at, stop, hashes, n, ahead)
+        if after < 0:
+            return OTHER if after == -2 else DAMAGED, at, n
+        n = after
+        at = stop
+    return DONE, at, n
+
+
+@compiled("int64(int64, int64, int64, int64, int64, int64)")
+def hash_parts(
+    addresses: int, lengths: int, parts: int, hashes: int, blocks: int, state: int
+) -> int:
+    """Hash the keys of whole batches in `parts` buffers with these addresses and lengths. Continue
+    at `state`, which is changed. `hashes` has room for a seventh of the bytes more, `blocks` for
+    two numbers for each 128 KiB and each call more: the position of a key block and its first hash.
+    """
+    part = types.int64(_load64(state, 8 * PART))
+    why = DONE
+    while part < parts and why == DONE:
+        data = types.int64(_load64(addresses, 8 * part))
+        size = types.int64(_load64(lengths, 8 * part))
+        ahead = types.int64(0)
+        if size <= _NEAR_BYTES and part + 1 < parts:
+            ahead = types.int64(_load64(addresses, 8 * part + 8)) - data
+        why, at, n = _part(data, size, ahead, hashes, blocks, state)
+        if why == DONE:
+            part += 1
+            start = types.int64(_load64(state, 8 * START))
+            _put(state, START, types.uint64(start + size))
+            at = types.int64(0)
+        _put(state, AT, types.uint64(at))
+        _put(state, HASHES, types.uint64(n))
+    _put(state, PART, types.uint64(part))
+    return why
+
+
+@njit(forceinline=True)
+def _copy_bucket(source: int, target: int) -> None:
+    for word in range(4):
+        _put(target, word, _load64(source, 8 * word))
+
+
+@compiled("void(int64, int64, int64, int64, int64, int64, int64, int64)")
+def fill(
+    table: int, whole: int, block: int, count: int, rows: int, blocks: int, hashes: int, keys: int
+) -> None:
+    """Set the bits of the hashes of `count` key blocks, whose positions and first hashes are in
+    `blocks`, in a `table` of so many rows. `whole`, the filter of the whole, is zeros; `block` has
+    `rows` buckets. With one block, `whole` is the table, and the rest is not used."""
+    both = types.uint64(count * rows)
+    across = 2 * count
+    for number in range(count):
+        for word in range(4 * rows if count > 1 else 0):
+            _put(block, word, types.uint64(0))
+        first = types.int64(_load64(blocks, 16 * number + 8))
+        end = keys if number + 1 == count else types.int64(_load64(blocks, 16 * number + 24))
+        for at in range(first, end):
+            hashed = _load64(hashes, 8 * at)
+            upper = hashed >> types.uint64(32)
+            _set_bits(whole, types.int64((upper * both) >> types.uint64(32)), hashed)
+            if count > 1:
+                row = types.int64((upper * types.uint64(rows)) >> types.uint64(32))
+                _set_bits(block, row, (hashed * _FACTOR) >> types.uint64(32))
+        for row in range(rows if count > 1 else 0):
+            _copy_bucket(block + 32 * row, table + 32 * (row * across + count + number))
+    for row in range(rows if count > 1 else 0):
+        for column in range(count):
+            _copy_bucket(whole + 32 * (row * count + column), table + 32 * (row * across + column))

@@ -1,0 +1,74 @@
+"""The collector of keys as writers of segments see it: imports neither numpy nor numba."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple, Protocol
+
+from kafkawire.codec.types import Buffer
+
+logger = logging.getLogger(__name__)
+
+
+class PartSpans(NamedTuple):
+    """Where parts are in a buffer: cheaper than finding the address of each."""
+
+    buffer: Buffer
+    positions: Sequence[int]
+    lengths: Sequence[int]
+
+
+class KeyCollector(Protocol):
+    """The keys of the partitions of one segment: `begin`, `add`..., then `end` or `abandon` for
+    each, and finally `section` and `close`. Calls other than `begin` for a partition that was not
+    begun have no effect."""
+
+    def begin(self, number: int) -> None:
+        """Begin a partition."""
+
+    def add(self, parts: Sequence[Buffer], spans: PartSpans | None = None) -> None:
+        """Add whole batches whose checksums were verified, back to back; `spans`: where the parts
+        are, if they are in one buffer. They must not change until `settle` has returned."""
+
+    def abandon(self) -> None:
+        """Discard the current partition."""
+
+    def end(self) -> None:
+        """End the current partition."""
+
+    def settle(self) -> None:
+        """Wait until the parts that were added are no longer read."""
+
+    def section(self) -> bytes | None:
+        """Return the body of the section; None if no partition has an index."""
+
+    def close(self) -> None:
+        """Release what it uses; after `section`, or instead of it."""
+
+
+@cache
+def report_absence() -> None:
+    """Log once that there is no index."""
+    logger.warning(
+        "index.keys.enable is true for a topic, but numba is not installed, so segments are "
+        "written without a key index and are scanned for keys; install kafkawire[keys]"
+    )
+
+
+def key_collector(decompress: bool) -> KeyCollector | None:
+    """Return a collector; None where numba is not installed or the machine is big-endian.
+    `decompress` false: partitions with compressed batches get no index."""
+    try:
+        kernels = import_module("kafkawire.log.segments.file.key_kernels")
+    except ImportError:
+        report_absence()
+        return None
+    if not kernels.SUPPORTED:
+        return None
+    collector: KeyCollector = import_module(
+        "kafkawire.log.segments.file.key_collector"
+    ).HashCollector(kernels, decompress)
+    return collector
