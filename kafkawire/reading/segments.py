@@ -39,7 +39,8 @@ from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.files import traffic
 from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
 from kafkawire.spark.source.files.data_folder import next_offsets
-from kafkawire.spark.source.files.key_blocks import EveryBlock, KeyBlocks
+from kafkawire.spark.source.files.key_blocks import KeyBlocks
+from kafkawire.spark.source.files.key_index import KeyIndexBlocks
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.read_ahead import Load, loads
 from kafkawire.spark.source.transactions import aborted_transactions
@@ -60,12 +61,12 @@ SEARCHED = "KiB searched"
 
 class SegmentRecords:
     """Backend of a source without a broker, see port.Backend. `key_blocks`: finds the blocks that
-    may have a key."""
+    may have a key; by default, by the key indexes of the segments."""
 
     def __init__(self, source: Source, key_blocks: KeyBlocks | None = None) -> None:
         self._before = traffic.reading()
         self._source = source
-        self._key_blocks = key_blocks or EveryBlock()
+        self._key_blocks = key_blocks or KeyIndexBlocks()
         self._catalog = open_catalog(source)
 
     def topics(self) -> dict[str, int]:

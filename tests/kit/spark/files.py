@@ -84,8 +84,8 @@ class Files:
         """Delete a topic that has already been removed from `topics`."""
         self.dropped.append(topic_id)
 
-    def put(self, name: int, *shares: Share, generation: int = 0) -> str:
-        """Store a segment; return its key."""
+    def put(self, name: int, *shares: Share, generation: int = 0, keys: bytes | None = None) -> str:
+        """Store a segment; return its key. `keys`: the body of its key index."""
         made = SegmentBuilder(name.to_bytes(16, "little"), 1, MADE_MS)
         data = bytearray(made.header())
         for share in sorted(shares, key=lambda share: share.number):
@@ -100,7 +100,7 @@ class Files:
                 made.add(each)
                 data += each
             made.end(made.next_offset if share.end is None else share.end)
-        data += made.finish()
+        data += made.finish(keys=keys)
         entries = [
             Entry(
                 e.number, e.base_offset, e.end_offset, e.start, e.length, e.index_start,

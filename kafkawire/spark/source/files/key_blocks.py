@@ -1,7 +1,7 @@
 """The interface of an index of keys: which parts of segments may have records with given keys.
 
-Readers that search by key pass the pieces of their plan through it before they read any. Without
-an index in the segments every piece is read.
+Readers that search by key pass the pieces of their plan through it before they read any. The index
+is in key_index; without it every piece is read.
 """
 
 from __future__ import annotations
@@ -25,13 +25,3 @@ class KeyBlocks(Protocol):
         A piece whose filters are absent or damaged is returned as it is. Called once per plan with
         all pieces, so that filters of many files can be read concurrently.
         """
-
-
-class EveryBlock:
-    """Used where segments have no index of keys: every block may have any key."""
-
-    def narrowed(
-        self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
-    ) -> Sequence[Piece]:
-        """Return the pieces as they are."""
-        return pieces
