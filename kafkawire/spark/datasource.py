@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from kafkawire.spark.model.columns import KEY
 from kafkawire.spark.source.base_reader import BaseReader, open_current
 from kafkawire.spark.source.options import SourceOptions, parse_options
 from kafkawire.spark.source.pushdown import Pruning
@@ -29,6 +30,7 @@ from kafkawire.spark.source.ranges import batch_ranges
 from kafkawire.spark.source.stream import StreamReader
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
@@ -112,6 +114,17 @@ class BatchReader(BaseReader, DataSourceReader):
         catalog = open_current(self.options.source)
         wanted = batch_ranges(catalog, self.options)
         return self.plan(catalog, self.pruning.of(wanted, catalog.offsets_for_times))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read in a task; only rows with the keys of a filter."""
+        from kafkawire.spark.source.key_filter import rows_with_keys
+
+        batches = super().read(partition)
+        keys = self.pruning.keys
+        if keys is None:
+            return batches
+        names = {column.kind: column.name for column in self.selection.fields()}
+        return rows_with_keys(batches, names[KEY], keys)
 
 
 class FilteringReader(BatchReader):

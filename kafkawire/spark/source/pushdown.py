@@ -2,7 +2,8 @@
 
 A filter on topic or partition, or a bound of the offset, is applied completely: all returned rows
 satisfy it. Of a timestamp only the lower bound is used, to start later: records may be out of time
-order, so Spark checks each again. All other filters are returned to Spark.
+order, so Spark checks each again, as it does for keys, of which `=` and `IN` leave out rows in the
+tasks. All other filters are returned to Spark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.spark.model.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from kafkawire.spark.model.source import PartitionRange
 from kafkawire.spark.source.limits import OFFSET_MAX
 
@@ -51,13 +52,15 @@ class PushedCondition:
 class Pruning:
     """Selection: offsets [low, high), of partitions that satisfy `conditions`.
 
-    `since_ms`: skip records before the first of this time or later; -1: no bound.
+    `since_ms`: skip records before the first of this time or later; -1: no bound. `keys`: only
+    records with one of these; None: any.
     """
 
     conditions: tuple[PushedCondition, ...] = ()
     low: int = 0
     high: int = OFFSET_MAX
     since_ms: int = -1
+    keys: frozenset[bytes] | None = None
 
     def push(self, filters: Iterable[Any], kinds: Mapping[str, str]) -> list[Any]:
         """Apply pyspark.sql.datasource filters, which are ANDed; return those that Spark must still
@@ -82,6 +85,8 @@ class Pruning:
             return self._bound(name, value)
         if kind == TIMESTAMP and not negated and _comparable(name, value, datetime):
             self._since(name, value)
+        if kind == KEY and not negated and _comparable(name, value, (bytes, bytearray)):
+            self._with_key(name, value)
         return False
 
     def _bound(self, name: str, value: Any) -> bool:
@@ -100,6 +105,11 @@ class Pruning:
             aware = first if first.tzinfo else first.replace(tzinfo=UTC)
             ms = (aware - _EPOCH).total_seconds() * 1000
             self.since_ms = max(self.since_ms, int(ms) if ms >= 0 else -1)
+
+    def _with_key(self, name: str, value: Any) -> None:
+        if name in (*_EQUALS, "In"):
+            keys = frozenset(map(bytes, value if name == "In" else (value,)))
+            self.keys = keys if self.keys is None else self.keys & keys
 
     def keeps(self, topic: str, partition: int) -> bool:
         """Return True if any offset of a partition is selected."""
@@ -128,7 +138,7 @@ class Pruning:
         return [each for each in found if each.base < each.end]
 
 
-def _comparable(name: str, value: Any, kind: type) -> bool:
+def _comparable(name: str, value: Any, kind: type | tuple[type, ...]) -> bool:
     """Return True if the value is of the column's type; null follows special rules in SQL."""
     values = value if name == "In" else (value,)
     return bool(values) and all(

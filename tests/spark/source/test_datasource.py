@@ -186,6 +186,10 @@ FILTERS = [
     "`offset` IN (3, 700)",
     "NOT partition = 0 AND offset = 0",
     "key IS NULL",
+    "key = CAST('key-7' AS BINARY)",
+    "key IN (X'6B65792D37', X'6B65792D38', X'') AND partition < 2",
+    "NOT key = X'6B65792D37'",
+    "key = X'6B65792D37' OR offset = 3",
     "offset > 100000",
 ]
 

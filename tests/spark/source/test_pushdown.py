@@ -145,3 +145,33 @@ def test_offset_bounds_select_exactly_matching_offsets(
         for offset in range(each.base, each.end)
     }
     assert (left, rest) == (wanted, [])
+
+
+def keys_of(*filters: spark.Filter) -> set[bytes] | None:
+    pruning = Pruning()
+    assert pruning.push(filters, KINDS) == list(filters)  # Spark checks them, too
+    return None if pruning.keys is None else set(pruning.keys)
+
+
+def test_keys_are_those_of_all_filters() -> None:
+    one, two = spark.EqualTo(("key",), b"a"), spark.In(("_key",), (b"a", b"b"))
+    assert keys_of(one) == {b"a"}
+    assert keys_of(spark.EqualNullSafe(("key",), bytearray(b"a"))) == {b"a"}
+    assert keys_of(two) == {b"a", b"b"}
+    assert keys_of(two, one) == {b"a"}
+    assert keys_of(one, spark.EqualTo(("key",), b"c")) == set()
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        spark.Not(spark.EqualTo(("key",), b"a")),
+        spark.In(("key",), (b"a", None)),
+        spark.EqualNullSafe(("key",), None),
+        spark.GreaterThan(("key",), b"a"),
+        spark.EqualTo(("value",), b"a"),
+        spark.EqualTo(("headers", "key"), "a"),
+    ],
+)
+def test_other_filters_do_not_choose_keys(filter_: spark.Filter) -> None:
+    assert keys_of(filter_) is None
