@@ -8,6 +8,7 @@ Covers: kafkawire.cli.shared.output.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ CASES: dict[str, str] = {
     "quotas list": "",
     "consume": "t --group g",
     "find": "t --from @0",
+    "sql": "'SELECT value FROM t'",
     "groups list": "",
     "groups describe": "g",
     "groups lag": "--partitions",
@@ -77,7 +79,7 @@ PIPELINE = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay
 ELSEWHERE = {"tier restore", "security restore", "acls list", "acls explain"}
 """Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
 rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py."""
-STREAMS = {"consume", "find", "dump"}
+STREAMS = {"consume", "find", "sql", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""
 
@@ -96,7 +98,7 @@ def test_every_command_with_json_has_a_case() -> None:
 
 def check(name: str, words: str, server: str | None) -> None:
     """Run a command, and check its JSON."""
-    line = [*name.split(), *words.split(), "--json"]
+    line = [*name.split(), *shlex.split(words), "--json"]
     if server is not None and any(p.name == "server" for p in COMMANDS[tuple(name.split())].params):
         line += ["--server", server]
     result = run(app, line)
