@@ -113,7 +113,15 @@ class BatchReader(BaseReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         catalog = open_current(self.options.source)
         wanted = batch_ranges(catalog, self.options)
-        return self.plan(catalog, self.pruning.of(wanted, catalog.offsets_for_times))
+        wanted = self.pruning.of(wanted, catalog.offsets_for_times)
+        if self.pruning.keys is not None:
+            from kafkawire.spark.source.files.key_index import KeyIndexBlocks
+            from kafkawire.spark.source.key_filter import ranges_with_keys
+
+            parts = catalog.parts(wanted)
+            keys = self.pruning.keys
+            wanted = ranges_with_keys(catalog.places, parts, keys, KeyIndexBlocks())
+        return self.plan(catalog, wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read in a task; only rows with the keys of a filter."""

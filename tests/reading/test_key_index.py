@@ -17,30 +17,12 @@ from hypothesis import strategies as st
 from kafkawire.codec.batches import build
 from kafkawire.codec.segment.format import KEYS, read_trailer
 from kafkawire.codec.segment.keys import head_length
-from kafkawire.log.segments.file.key_port import key_collector
 from kafkawire.reading import TopicReader, open_folder
 from kafkawire.spark.source.files import key_index
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.files import START_MS, Files, Share, batches
+from tests.kit.spark.key_index import indexed, put
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
-
-
-def indexed(*shares: Share) -> bytes:
-    """The body of the key index of a segment."""
-    collector = key_collector(decompress=True)
-    assert collector is not None, "numba is not installed"
-    for share in shares:
-        collector.begin(share.number)
-        collector.add(share.batches)
-        collector.end()
-    body = collector.section()
-    collector.close()
-    assert body is not None
-    return body
-
-
-def put(files: Files, name: int, *shares: Share) -> str:
-    return files.put(name, *shares, keys=indexed(*shares))
 
 
 @pytest.fixture

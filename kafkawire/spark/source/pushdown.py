@@ -2,8 +2,8 @@
 
 A filter on topic or partition, or a bound of the offset, is applied completely: all returned rows
 satisfy it. Of a timestamp only the lower bound is used, to start later: records may be out of time
-order, so Spark checks each again, as it does for keys, of which `=` and `IN` leave out rows in the
-tasks. All other filters are returned to Spark.
+order, so Spark checks each again, as it does for keys, of which `=` and `IN` leave out blocks and
+rows. All other filters are returned to Spark.
 """
 
 from __future__ import annotations
