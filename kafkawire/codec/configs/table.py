@@ -76,10 +76,10 @@ _TOPIC_ROWS = (
            0, effect=NO),
     of_topic("index.keys.enable", B, False, "",
            "Whether segments have an index of the keys of records, for readers that search for a "
-           "key: 2.5 bytes a record and at most 3 % of the batches; a cut takes a quarter more CPU "
-           "with records of 100 bytes, a tenth with 1 KB, the worker process 120 MB more. Needs "
-           "kafkawire[keys]; without it segments have none. Compressed batches are indexed by "
-           "merges and compactions only, for which they are decompressed. Older segments get it "
+           "key: 2.5 bytes a record and at most 3 % of the batches; a cut takes two fifths more "
+           "CPU with records of 100 bytes, a sixth with 1 KB, the worker process 120 MB more. "
+           "Needs kafkawire[keys]; without it segments have none. Compressed batches are indexed "
+           "by merges and compactions only, for which they are decompressed. Older segments get it "
            "when they are rewritten."),
     of_topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
            "From this age of its oldest uncleaned record on a partition is cleaned whatever "

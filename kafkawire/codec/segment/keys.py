@@ -25,7 +25,7 @@ without an entry must be scanned: its index is switched off, or a batch was not 
 keys are not in the index, nor are those of control records.
 
 Measured with 100-byte records and 16-byte keys, in ns of CPU a record: a cut of 16 KB batches takes
-99, 128 with the index (of 1 KB: 1,044 and 1,149). A loop in Python that hashes each key takes
+106, 145 with the index (of 1 KB: 1,008 and 1,148). A loop in Python that hashes each key takes
 460-750, compiled by mypyc 145-255, by numba 14, of which 9 are not the wait for memory; setting the
 bits of both filters takes 4 more. Dropped: shorter hashes than XXH64 (the same time: memory is what
 it waits for); CRC-32C (31 with numba); positions of keys (8 bytes a key); binary fuse filters,
