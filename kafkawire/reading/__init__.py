@@ -2,10 +2,11 @@
 
 `open_bucket`, `open_folder` and `open_broker` return a `TopicReader`, which lists topics and
 partitions and reads by offset, by time or by key (docs/library.md). `segments` reads files without
-a broker, `broker` any Kafka; both implement `port`. `kafkawire find` is made of it.
+a broker, `journals` the data folder of a stopped one, `broker` any Kafka; all implement `port`.
+`kafkawire find` is made of it.
 
-Easy to get wrong: a folder or bucket has the records that are in segments; a broker keeps newer
-ones in its journals, which only the broker reads.
+Easy to get wrong: a bucket has the records that were uploaded; a broker has newer ones in segments
+and journals. While it runs only the broker itself can read its journals.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
 from kafkawire.progress import Progress, silent
 from kafkawire.reading.model import PartitionBounds, TopicRecord, UnknownName
-from kafkawire.reading.port import OnDamage
+from kafkawire.reading.port import Backend, OnDamage
 from kafkawire.reading.reader import Moment, TopicReader
 from kafkawire.spark.model.source import (
     READ_COMMITTED,
@@ -52,8 +53,18 @@ def open_bucket(
     """Open a remote tier: s3://BUCKET/PREFIX with options as in `tier.url`. Credentials are those
     of boto3's environment. Raises SourceError if there is no manifest."""
     from kafkawire.reading.segments import SegmentRecords  # imports numpy
+    from kafkawire.spark.source.files.data_folder import is_data_folder
+    from kafkawire.spark.source.files.locations import FolderPlace
+    from kafkawire.spark.source.files.open import open_place
 
-    backend = SegmentRecords(Source(url, isolation=isolation))
+    source, place = Source(url, isolation=isolation), open_place(url)
+    backend: Backend
+    if isinstance(place, FolderPlace) and is_data_folder(place):
+        from kafkawire.reading.journals import FolderRecords
+
+        backend = FolderRecords(source, place)
+    else:
+        backend = SegmentRecords(source)
     return TopicReader(backend, on_damage=on_damage, progress=progress)
 
 
@@ -65,7 +76,11 @@ def open_folder(
     progress: Progress = silent,
 ) -> TopicReader:
     """Open the data folder of a stopped broker, with the tiers that its metadata names, or the
-    folder of a tier. Raises SourceError if there is no manifest."""
+    folder of a tier. Raises SourceError if there is neither a manifest nor a journal.
+
+    No broker can start in the folder until the reader is closed. If one is running, records that
+    are only in its journals are not read: `TopicReader.unread`.
+    """
     return open_bucket(path, isolation=isolation, on_damage=on_damage, progress=progress)
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kafkawire.codec.batches import BatchHead, Record, payload, records
+import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, BatchHead, Record, payload, records
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_varint
 from kafkawire.reading.model import RecordConditions
@@ -32,6 +35,16 @@ def matching(
             if not any(needle in body for needle in needles):
                 return []
     return [record for record in records(data, position) if _matches(record, wanted)]
+
+
+def verified_matching(
+    data: Buffer, position: int, head: BatchHead, wanted: RecordConditions
+) -> list[Record]:
+    """Check the CRC of the batch, too."""
+    body = memoryview(data)[position + CRC_FROM : position + head.size_bytes]
+    if crc32c.crc32c(body) != head.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
+    return matching(data, position, head, wanted)
 
 
 def _matches(record: Record, wanted: RecordConditions) -> bool:

@@ -111,8 +111,9 @@ class TopicReader:
         return best
 
     def unread(self, topic: str) -> list[PartitionBounds]:
-        """Return the offsets of a topic that only the journals of a data folder have, which its
-        broker reads when it is started; none for buckets and brokers."""
+        """Return the offsets of a topic that only the journals of a data folder have, and that are
+        not read because a broker uses it, or because they cannot be; none for buckets and
+        brokers."""
         return self._backend.unread(topic)
 
     def traffic(self) -> list[ReadCost]:

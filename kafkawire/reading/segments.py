@@ -12,12 +12,10 @@ from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
 
-import crc32c
-
-from kafkawire.codec.batches import CONTROL, CRC_FROM, TRANSACTIONAL, BatchHead, iter_batches
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
+from kafkawire.codec.errors import KafkaError
 from kafkawire.progress import Progress
-from kafkawire.reading.matching import matching
+from kafkawire.reading.matching import matching, verified_matching
 from kafkawire.reading.model import (
     PartitionBounds,
     RecordConditions,
@@ -38,7 +36,6 @@ from kafkawire.spark.model.source import (
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.files import traffic
 from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
-from kafkawire.spark.source.files.data_folder import next_offsets
 from kafkawire.spark.source.files.key_blocks import KeyBlocks
 from kafkawire.spark.source.files.key_index import KeyIndexBlocks
 from kafkawire.spark.source.files.locations import FolderPlace
@@ -102,16 +99,7 @@ class SegmentRecords:
         return (most, most * WIDER) if most <= last else (max(1, last), most)
 
     def unread(self, topic: str) -> list[PartitionBounds]:
-        ends: dict[int, int] = {}
-        for place in self._catalog.places:
-            if isinstance(place, FolderPlace):
-                ends |= next_offsets(place)
-        numbers = self._catalog.facts(topic).partitions
-        return [
-            PartitionBounds(each.partition, each.end, ends[number])
-            for number, each in zip(numbers, self.bounds(topic), strict=True)
-            if ends.get(number, 0) > each.end
-        ]
+        return []
 
     def traffic(self) -> list[traffic.ReadCost]:
         return traffic.since(self._before)
@@ -280,10 +268,8 @@ class _Scan:
         """Return the matching records of one batch, none of an aborted transaction."""
         topic, partition = place[:2]
         try:
-            body = memoryview(run.data)[position + CRC_FROM : position + head.size_bytes]
-            if run.check_crc and crc32c.crc32c(body) != head.crc:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
-            found = matching(run.data, position, head, self._wanted)
+            check = verified_matching if run.check_crc else matching
+            found = check(run.data, position, head, self._wanted)
         except KafkaError as failure:
             text = f"the batch at offset {head.base_offset} is damaged: {failure}"
             base, end = max(self._cursor, head.base_offset), head.last_offset + 1

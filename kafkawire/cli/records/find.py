@@ -121,9 +121,9 @@ def find(
 ) -> None:
     """Find records by key, header and time.
 
-    Prints partition, offset, time and value of each record as soon as it is found. A bucket or
-    folder is read without a broker: it has the records that are in segments, not those that only
-    the journals of a broker have. Exit code 1 if no record is found or some could not be read.
+    Prints partition, offset, time and value of each record as soon as it is found. A bucket has the
+    records that were uploaded; the data folder of a stopped broker has all, and the broker cannot
+    start while it is read. Exit code 1 if no record is found or some could not be read.
 
     Examples:
 
@@ -165,7 +165,7 @@ def _print_all(reader: TopicReader, chosen: FindOptions, as_lines: bool) -> int:
     for each in reader.unread(chosen.topic):
         print(
             f"kafkawire: {chosen.topic}:{each.partition} has offsets [{each.start}, {each.end}) "
-            "in journals only: start the broker and name it by --source to search them",
+            "in journals only: a broker uses them, or they cannot be read; name it by --source",
             file=sys.stderr,
         )
     return shown

@@ -57,6 +57,14 @@ class TransactionHistory:
                 if first is not None and marker.kind == ABORT:
                     self._aborted.setdefault(number, []).append((producer_id, first, base))
 
+    def aborted(self, number: int) -> list[Aborted]:
+        """Return the aborted transactions of a partition whose markers are in the journals."""
+        return list(self._aborted.get(number, ()))
+
+    def first_open(self, number: int) -> int | None:
+        """Return the first offset of the open transactions of a partition; None without any."""
+        return min(self._opened.get(number, {}).values(), default=None)
+
     def give(self, partition: Partition) -> None:
         """Hand a partition, whose borders are known, the aborted transactions that end in its
         journals. Those that it saw end itself, after the checkpoint, it knows best."""

@@ -116,6 +116,12 @@ def test_records_in_journals_only_are_named(files: Files, tmp_path: Path) -> Non
     metadata.create_all(engine)
     engine.dispose()
     with closing(sqlite3.connect(path)) as connection, connection:
+        facts = files.topics["orders"]
+        connection.execute(
+            "INSERT INTO topics (id, name, internal, created_ms, version) VALUES (?, ?, 0, 5, 1)",
+            (facts.id, "orders"),
+        )
+        connection.execute("INSERT INTO partitions VALUES (1, ?, 0, 1, 0)", (facts.id,))
         connection.execute(
             "INSERT INTO partition_offset_checkpoints VALUES (1, 9, 0, x'01', x'01', 0)"
         )
