@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 
 MAX_KEY_BYTES = 1 << 28
 """A quarter of a gigabyte, more than max.message.bytes is ever set to."""
-LONG = 1 << 16
-"""Progress is shown from this many KiB of segments or offsets of a broker on: less takes a
-second."""
+LONG_S = 1.0
+"""Progress is shown from this long after the first part of the search."""
 LEVELS = (COMMITTED, "read_uncommitted")
 
 
@@ -230,13 +229,12 @@ def _opened(
         damaged.append(error)
         print(f"kafkawire: {error}", file=sys.stderr)
 
-    def advanced(what: str, done: int, of: int) -> None:
-        if of >= LONG:
-            shown(what, done, of)
-
     try:
         began = time.perf_counter()
-        with bars() as shown, _open(source, server, isolation, harmed, advanced) as reader:
+        with (
+            bars() as shown,
+            _open(source, server, isolation, harmed, LongProgress(shown)) as reader,
+        ):
             opened = time.perf_counter()
             yield reader
             spent, ended = reader.traffic(), time.perf_counter()
@@ -250,6 +248,24 @@ def _opened(
             print(f"{each.source}: {cost}", file=sys.stderr)
         times = f"opened in {_ms(opened - began)}, searched in {_ms(ended - opened)}"
         print(times, file=sys.stderr)
+
+
+class LongProgress:
+    """Progress that is shown only if the search takes longer than LONG_S."""
+
+    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown = shown
+        self._clock = clock
+        self._began: float | None = None
+        self._is_long = False
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        """Pass the progress on, see kafkawire.progress."""
+        now = self._clock()
+        self._began = now if self._began is None else self._began
+        self._is_long = self._is_long or (now - self._began >= LONG_S and done < of)
+        if self._is_long:
+            self._shown(what, done, of)
 
 
 def _ms(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
+from kafkawire.cli.records.find import LONG_S, LongProgress
 from kafkawire.codec.batches import Record, pack
 from kafkawire.metadata.tables import metadata
 from kafkawire.spark.source.files.open import open_place
@@ -89,6 +90,26 @@ def test_costs_are_explained(files: Files) -> None:
     cost, times = found.err.splitlines()[-2:]
     assert re.fullmatch(re.escape(files.place.url) + r": \d+ requests, [\d.]+ KiB", cost)
     assert re.fullmatch(r"opened in [\d.]+ m?s, searched in [\d.]+ m?s", times)
+
+
+def test_progress_of_long_searches_only() -> None:
+    now = 0.0
+    seen: list[tuple[str, int, int]] = []
+    shown = LongProgress(lambda *each: seen.append(each), lambda: now)
+    shown("KiB searched", 1, 10)
+    now = LONG_S / 2
+    shown("KiB searched", 2, 10)
+    assert seen == []
+    now = LONG_S
+    shown("KiB searched", 3, 10)
+    shown("KiB searched", 10, 10)
+    assert seen == [("KiB searched", 3, 10), ("KiB searched", 10, 10)]
+    seen.clear()
+    shown = LongProgress(lambda *each: seen.append(each), lambda: now)
+    shown("KiB searched", 5, 10)
+    now += LONG_S
+    shown("KiB searched", 10, 10)  # the end
+    assert seen == []
 
 
 def test_nothing_found_fails(files: Files) -> None:
