@@ -10,7 +10,7 @@ The compacted topic has 300,000 keys in ten segments; `--latest` is measured oft
 time.
 
 `--sources broker` is a running broker with the records of the first topic in its journals, recent
-ones in memory.
+ones in memory, and then its data folder.
 
 Without an index of keys a search for a key reads everything in its range. Prints Markdown tables;
 least of the rounds. Opening a source, which reads its manifest, is a row of its own.
@@ -38,7 +38,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import Record, pack
-from kafkawire.reading import TopicReader, TopicRecord, open_broker, open_bucket
+from kafkawire.reading import TopicReader, TopicRecord, open_broker, open_bucket, open_folder
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import running
 from tests.kit.spark.files import Files, Share
@@ -204,6 +204,8 @@ def measure_broker(folder: Path, count: int, rounds: int) -> None:
             count,
             rounds,
         )
+        server.stop()
+        measure("journals, broker stopped", lambda: open_folder(str(folder)), count, rounds)
     finally:
         server.discard()
 

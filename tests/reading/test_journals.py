@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from kafkawire.reading import DamagedData, SourceError, UnknownName, open_broker, open_folder
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerFailed
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.spark.topics import HASTY, Row, Topics
 
@@ -70,8 +71,10 @@ def test_journals_only(kafkawire_broker_factory: Factory, killed: bool) -> None:
         made.broker.stop()
     before = changes(folder)
     compare(folder, made.of("t"))
-    with open_folder(str(folder)) as reader:
-        assert reader.partitions("t") == bounds
+    with open_folder(str(folder)) as reader, open_folder(str(folder)) as other:
+        assert reader.partitions("t") == other.partitions("t") == bounds
+        with pytest.raises(BrokerFailed, match="another kafkawire process uses"):
+            made.broker.start()
     home = folder / "brokers" / "1"
     with open_folder(str(home)) as reader, pytest.raises(UnknownName, match="has no topic 'u'"):
         reader.partitions("u")

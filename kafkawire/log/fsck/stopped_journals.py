@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
-from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.disk import DiskLock, real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.ledger import expected_ledger
@@ -40,7 +40,8 @@ class JournalFrame(NamedTuple):
 
 
 class StoppedJournals:
-    """The journals in `home` (`<data>/brokers/<node id>`), whose lock is held until `close`.
+    """The journals in `home` (`<data>/brokers/<node id>`). Its lock is held until `close`, together
+    with other readers.
 
     `log_position`: the one of the checkpoint, up to which everything is committed; 0 if it is not
     known. Raises BlockingIOError if a broker uses the folder, FormatError if a newer program has
@@ -50,7 +51,7 @@ class StoppedJournals:
     def __init__(self, home: str, log_position: int) -> None:
         env = real_env()
         self._fs = ReadOnlyFileSystem(env.fs)
-        self._lock = env.fs.lock(os.path.join(home, "lock"))
+        self._lock = DiskLock(os.path.join(home, "lock"), shared=True)
         try:
             self._recovered = _recover(replace(env, fs=self._fs), home, log_position)
             self._history = TransactionHistory()

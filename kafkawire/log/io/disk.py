@@ -137,14 +137,16 @@ class DiskFile:
 
 
 class DiskLock:
-    """A lock on an open file; the kernel drops it when the process dies."""
+    """A lock on an open file; the kernel drops it when the process dies. `shared`: others may have
+    it shared, too, but not exclusively. BlockingIOError."""
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, shared: bool = False) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise
