@@ -19,9 +19,11 @@ import pytest
 
 from kafkawire.cli.app import app
 from kafkawire.cli.sql.output import write_rows
-from tests.kit.cli import run
+from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from tests.kit.cli import produce, run
 from tests.kit.spark.files import Files, Share, batches, value
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -64,6 +66,20 @@ def test_limits(tier: str) -> None:
     assert len(done.stdout.splitlines()) == 2001
     done = run(app, [*words, "--json", "--limit", "3"])
     assert len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.real
+def test_offsets_only_in_journals_are_reported(tmp_path: Path) -> None:
+    statement = "SELECT count(*) FROM orders"
+    with BrokerProcess(tmp_path, settings=TEST_SETTINGS) as broker:
+        produce(broker.bootstrap, "orders", {0: 7})
+        whole = run(app, ["sql", "--source", broker.bootstrap, statement])
+        assert (whole.exit_code, whole.stdout.split()[-1], whole.stderr) == (0, "7", "")
+        manifest = tmp_path / "brokers" / "1" / "manifest" / "current"
+        wait_until(manifest.exists, "the local manifest, which is first written after 2 s")
+    done = run(app, ["sql", "--source", str(tmp_path), statement])
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, "0")
+    assert "orders: 7 offsets that are only in journals were not read" in done.stderr
 
 
 def test_explain_and_plan(tier: str) -> None:

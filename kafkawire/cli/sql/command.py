@@ -20,6 +20,7 @@ from kafkawire.cli.shared.parameters import (
     Wide,
     not_empty,
 )
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire.spark.model.source import Source
@@ -129,6 +130,12 @@ def _run(source: Source, sql: str, shape: tuple[str, int, str, bool], explain: b
             write_rows(schema, batches, form, limit, output, wide)
             if explain:
                 _explain(engine.scans)
+            for topic, offsets in sorted(engine.unread().items()):
+                print(
+                    f"{topic}: {count(offsets, 'offset')} that are only in journals were not read; "
+                    "read them from a broker with --server, or with kafkawire find",
+                    file=sys.stderr,
+                )
     except MissingPackage as error:
         fail(error, 2)
     except SourceError as error:
