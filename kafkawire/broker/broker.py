@@ -45,6 +45,7 @@ from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.storage.open import check_storage, open_storage
+from kafkawire.schedules.starter import ScheduleStarter
 from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
     from kafkawire.log.manifest.service import LocalManifest
+    from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore
@@ -113,6 +115,8 @@ class Broker:
             ),
             env.slices.give_way,
         )
+        self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
+        log.hooks.register(self.schedules)
         self._users: Credentials | None = None
         self._loading_users = asyncio.Lock()
         self.manifest: LocalManifest | None = None
@@ -163,6 +167,20 @@ class Broker:
         if "groups" not in self.__dict__:
             await self.env.offload.submit("files", _import_groups)
         return self.groups
+
+    async def _make_schedules(self) -> ScheduleService:
+        """Create the service of schedule topics, whose modules are imported in a thread."""
+        await self.env.offload.submit("files", _import_schedules)
+        from kafkawire.schedules.service import ScheduleService
+        from kafkawire.schedules.targets import ScheduleTargets
+
+        targets = ScheduleTargets(
+            self.catalog, self.log.loader.configs.of, self.table.loaded, self.producer_ids.take
+        )
+        return ScheduleService(
+            self.env, self.folder, self.log.commit_log, self.catalog,
+            self.topics.schedule_state_partitions, targets, self.table.loaded, self.node_id,
+        )  # fmt: skip
 
     async def load_users(self) -> Credentials:
         """Return the SCRAM credentials of users, read from SQL by the first call, and again after
@@ -298,6 +316,7 @@ class Broker:
             await self.groups.start()
         if TRANSACTION_STATE_TOPIC in self.catalog.by_name:
             await self.transactions.start()  # after the groups, which take its markers
+        self.schedules.start()
 
     def _start_manifest(self) -> None:
         """Start the local manifest before anything changes, because it records changes from now
@@ -324,6 +343,7 @@ class Broker:
 
     async def close(self) -> None:
         """Commit accepted records and close. Another call has no effect."""
+        await self.schedules.close()
         if "transactions" in self.__dict__:
             await self.transactions.close()  # before the groups, which take its markers
         if "markers" in self.__dict__:
@@ -348,6 +368,12 @@ class Broker:
 def _import_groups() -> None:
     """Import what `Broker.groups` needs."""
     import kafkawire.groups.service  # noqa: F401
+
+
+def _import_schedules() -> None:
+    """Import what `ScheduleStarter` needs to deliver."""
+    import kafkawire.schedules.service
+    import kafkawire.schedules.targets  # noqa: F401
 
 
 def _import_transactions() -> None:

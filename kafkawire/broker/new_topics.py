@@ -22,10 +22,11 @@ T = TypeVar("T")
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+SCHEDULE_STATE_TOPIC = "__schedule_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset(
-    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SCHEDULE_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
 )
 
 # As in Kafka: name, "-" and an index must fit into a file name of 255 characters

@@ -146,6 +146,15 @@ class PartitionTable:
         except Exception:  # for a while `named` raises it
             logger.debug("cannot load partitions %s", numbers[:10], exc_info=True)
 
+    async def loaded(self, topic: str, index: int) -> Partition:
+        """Return a partition, after loading it if it is not in memory. Raises KafkaError as
+        `named` does."""
+        await self.load([(topic, index)])
+        try:
+            return self.named(topic, index)
+        except NotLoaded as unloaded:  # again, by a concurrent deletion or for lack of memory
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(unloaded)) from None
+
     def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
         """Start to load partitions and call `resume` when it has ended, successfully or not: the
         lookup then finds the partitions or raises the error."""

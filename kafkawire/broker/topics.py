@@ -22,6 +22,7 @@ from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_er
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    SCHEDULE_STATE_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     check_name,
@@ -135,6 +136,10 @@ class TopicService:
     async def transaction_state_partitions(self) -> list[Partition | None]:
         """Return the partitions of `__transaction_state`, like `offsets_partitions`."""
         return await self._internal_partitions(TRANSACTION_STATE_TOPIC)
+
+    async def schedule_state_partitions(self) -> list[Partition | None]:
+        """Return the partitions of `__schedule_state`, like `offsets_partitions`."""
+        return await self._internal_partitions(SCHEDULE_STATE_TOPIC)
 
     async def _internal_partitions(self, name: str) -> list[Partition | None]:
         broker = self._broker
@@ -275,6 +280,8 @@ class TopicService:
         elif name == TRANSACTION_STATE_TOPIC:
             partitions = config.transaction_state_log_num_partitions
             replicas = config.transaction_state_log_replication_factor
+        elif name == SCHEDULE_STATE_TOPIC:
+            partitions = 1  # a state for each schedule partition: few
         return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
 
     def _base_configs(self, name: str) -> dict[str, str]:
@@ -284,6 +291,8 @@ class TopicService:
         if name == GROUP_METADATA_TOPIC:
             return _compacted("producer", config.offsets_topic_segment_bytes)
         if name == TRANSACTION_STATE_TOPIC:
+            return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
+        if name == SCHEDULE_STATE_TOPIC:
             return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
         return {}
 

@@ -24,7 +24,7 @@ rules for producers are in `codec.validate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -284,11 +284,43 @@ def pack(
 
     `codec` goes into bits 0-2 of `attributes`.
     """
-    base, base_timestamp = items[0].offset, items[0].timestamp
     body = bytearray()
+    for _ in _put_records(body, items):
+        pass
+    packed = compress(codec, body, level)
+    return _batch(
+        items, packed, attributes & ~CODEC_MASK | codec, producer_id, producer_epoch,
+        base_sequence, leader_epoch,
+    )  # fmt: skip
+
+
+def pack_steps(
+    items: Sequence[Record], *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> Generator[None, None, bytearray]:
+    """Build an uncompressed batch as `pack` does, as a generator that yields after each record."""
+    body = bytearray()
+    yield from _put_records(body, items)
+    return _batch(items, body, 0, producer_id, producer_epoch, base_sequence, -1)
+
+
+def _put_records(body: bytearray, items: Sequence[Record]) -> Generator[None, None, None]:
+    base, base_timestamp = items[0].offset, items[0].timestamp
     for item in items:
         put_record(body, item, item.offset - base, item.timestamp - base_timestamp)
-    packed = compress(codec, body, level)
+        yield
+
+
+def _batch(
+    items: Sequence[Record],
+    packed: Buffer,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    leader_epoch: int,
+) -> bytearray:
+    """Return the head and the packed records of a batch, with its CRC."""
+    base, base_timestamp = items[0].offset, items[0].timestamp
     out = bytearray(HEAD_BYTES)
     HEAD.pack_into(
         out,
@@ -298,7 +330,7 @@ def pack(
         leader_epoch,
         MAGIC,
         0,
-        attributes & ~CODEC_MASK | codec,
+        attributes,
         items[-1].offset - base,
         base_timestamp,
         max(item.timestamp for item in items),

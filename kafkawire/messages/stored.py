@@ -149,3 +149,53 @@ class TransactionLogValue:
     client_transaction_version: Annotated[int16, since(1), tag(2), ignorable] = 0
     next_producer_epoch: Annotated[int16, since(1), tag(3), ignorable] = -1
     unknown_tags: UnknownTags = None
+
+
+@stored(versions=(0, 0))
+class ScheduleStateKey:
+    """The partition of a schedule topic that the value describes; of `__schedule_state`, a topic of
+    our own."""
+
+    topic_id: uuid = ZERO_UUID
+    partition: int32 = 0
+
+
+@struct
+class ScheduleCorner:
+    """What is delivered: all below offset `end` that is due at or before (`due_ms`, `offset`)."""
+
+    end: int64 = 0
+    due_ms: int64 = 0
+    offset: int64 = 0
+
+
+@struct
+class ScheduleHeld:
+    """A record that is due and could not be delivered yet."""
+
+    due_ms: int64 = 0
+    offset: int64 = 0
+
+
+@struct
+class ScheduleDelivery:
+    """A batch of the last step: to which partition, with which first sequence number, of which
+    records."""
+
+    topic_id: uuid = ZERO_UUID
+    partition: int32 = 0
+    base_sequence: int32 = 0
+    offsets: list[int64] = []
+    due_ms: list[int64] = []
+
+
+@stored(versions=(0, 0))
+class ScheduleStateValue:
+    """The state of a schedule partition: its producer, what was delivered, what is held, and the
+    batches of the last step, which may be missing from their partitions after a crash."""
+
+    producer_id: int64 = -1
+    producer_epoch: int16 = 0
+    corners: list[ScheduleCorner] = []
+    held: list[ScheduleHeld] = []
+    deliveries: list[ScheduleDelivery] = []

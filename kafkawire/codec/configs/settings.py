@@ -28,7 +28,7 @@ from kafkawire.codec.configs.parse import (
     validate,
     whole_number,
 )
-from kafkawire.codec.configs.row import Config, ConfigType, Effect, Scope, Value
+from kafkawire.codec.configs.row import INT64_MAX, Config, ConfigType, Effect, Scope, Value
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.codec.configs.tier_rules import (
     ENABLE,
@@ -116,6 +116,7 @@ def check_topic(
     _not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
     enabled = before is not None and _topic_value(TOPIC_CONFIGS[ENABLE], before, broker) is True
     check_tiering(values, tiered_by_default(broker), enabled)
+    check_schedule(values)
 
 
 def check_broker(texts: Mapping[str, str]) -> None:
@@ -131,6 +132,14 @@ def check_broker(texts: Mapping[str, str]) -> None:
     super_users(str(values["super.users"]))
     address_limits(str(values["max.connections.per.ip.overrides"]))
     check_topic({}, texts)
+
+
+def check_schedule(values: Mapping[str, Value]) -> None:
+    """Raise ConfigError unless the settings of a schedule topic fit together."""
+    header = values["schedule.target.header"]
+    if header and values["schedule.target.topic"]:
+        why = "schedule.target.topic is set, too, and a topic has one or the other"
+        raise ConfigError("schedule.target.header", str(header), why)
 
 
 @dataclass(slots=True, init=False)
@@ -163,6 +172,8 @@ class TopicConfig:
     tier_level: TierLevel
     tier_lag_ms: int
     tier_min_bytes: int
+    schedule_topic: str  # the fixed target of a schedule topic, "": none
+    schedule_header: str  # the header that names the target, "": none
 
     def __init__(
         self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
@@ -186,6 +197,9 @@ class TopicConfig:
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
         for attribute, value in values.items():
             setattr(self, attribute, value)  # the row has checked the type
+        schedules = self.schedule_topic or self.schedule_header
+        if schedules and "message.timestamp.after.max.ms" not in overrides:
+            self.after_max_ms = INT64_MAX  # timestamps are due times
         if "file.delete.delay.ms" not in overrides:
             self.file_delete_delay_ms = -1
         self.cleanup_compact = "compact" in policy
@@ -227,6 +241,8 @@ _TOPIC_READS = tuple(
         ("local_retention_bytes", "local.retention.bytes"),
         ("tier_lag_ms", "tiering.max.lag.ms"),
         ("tier_min_bytes", "tiering.min.object.bytes"),
+        ("schedule_topic", "schedule.target.topic"),
+        ("schedule_header", "schedule.target.header"),
     )
 )
 

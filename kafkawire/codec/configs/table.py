@@ -111,6 +111,12 @@ _TOPIC_ROWS = (
            "journal, the file itself when nothing in it lives.", -1,
            units=(("log.retention.minutes", MINUTE_MS, None),
                   ("log.retention.hours", HOUR_MS, 168))),
+    of_topic("schedule.target.topic", S, "", "",
+           "Makes it a schedule topic: its records are delivered to this topic when they are due, "
+           "by their timestamp or a header. Empty: none."),
+    of_topic("schedule.target.header", S, "", "",
+           "Makes it a schedule topic: its records are delivered when they are due, to the topic "
+           "that their header of this name names. Empty: none."),
     of_topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
            "The most bytes of a partition in one segment. A partition that has so many in the "
            "journals has them rolled and cut into segments at once.", MIB),

@@ -391,6 +391,14 @@ class Producers:
         opened = self.transactions.open if self.transactions is not None else ()
         return sum(self.states[producer_id][_TIME] < before_ms for producer_id in opened)
 
+    def next_sequence(self, producer_id: int) -> int | None:
+        """Return the sequence number that follows the last batch of a producer, None if no batch
+        of it is known."""
+        state = self._latest(producer_id)
+        if state is None or len(state) == _ROWS:
+            return None
+        return (state[-3] + 1) % SEQUENCE_COUNT
+
     def expire(self, before_ms: int) -> list[int]:
         """Forget the producers that were idle since `before_ms` and have no open transaction;
         their IDs. Guards that are older are dropped too."""

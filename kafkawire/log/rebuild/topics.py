@@ -16,7 +16,7 @@ from kafkawire.codec.types import uuid_text
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__schedule_state"})
 """Topics that clients may not write to; the log does not say of a topic that it is one."""
 MAX_NAME = 249
 """Most characters of a topic's name (Kafka: Topic.MAX_NAME_LENGTH)."""

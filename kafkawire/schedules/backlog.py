@@ -1,0 +1,243 @@
+"""The waiting records of one schedule partition: the next in memory, all in the index on disk.
+
+What arrives and what is delivered is saved together, every few seconds. What arrives and is
+delivered in between never reaches the disk. Only records of compacted topics are saved at once: the
+index finds the ones that they replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.batches import Record
+from kafkawire.log.io.ports import Env
+from kafkawire.schedules.feed import RecordFeed
+from kafkawire.schedules.headers import (
+    CancelKey,
+    CancelOffset,
+    Delivery,
+    Instruction,
+    Invalid,
+    instruction_of,
+)
+from kafkawire.schedules.progress import LAST_OFFSET, Due, Progress
+from kafkawire.schedules.waiting import Arrival, Stored, WaitingIndex
+from kafkawire.schedules.window import WINDOW_RECORDS, Window
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+UNSAVED_MAX = 5_000
+"""Changes that are not in the index on disk yet: after a crash so many records are read again."""
+SAVED_EVERY_S = 5.0
+"""How often changes are saved."""
+KEY_HASH_BYTES = 16
+"""Of a key in the index: a collision would cancel another record."""
+BEFORE_ALL: Due = (-1, -1)
+
+
+def first_waiting(delivery: Delivery, offset: int, progress: Progress) -> int | None:
+    """Return the first due time of a record that is not delivered yet; None: there is none."""
+    until = progress.delivered_until(offset)
+    if until is None:
+        return delivery.due_ms
+    due_ms, last = until
+    return delivery.next_after(due_ms if offset <= last else due_ms - 1)
+
+
+class Backlog:
+    """The waiting records of one partition. `followed`: the offset up to which they are known."""
+
+    def __init__(
+        self,
+        env: Env,
+        partition: Partition,
+        commit_log: CommitLog,
+        feed: RecordFeed,
+        index: WaitingIndex,
+    ) -> None:
+        self._env = env
+        self._partition = partition
+        self._commit_log = commit_log
+        self._feed = feed
+        self._index = index
+        self._window = Window()
+        self._unsaved: dict[int, Arrival] = {}
+        self._replaced: dict[bytes, int] = {}
+        self._gone: list[Due] = []
+        self._saved_at_s = 0.0
+        self.followed = 0
+
+    async def open(self) -> None:
+        """Begin with what the index has. Raises sqlite3.Error."""
+        number = self._partition.number
+        followed = await self._env.offload.submit("files", self._index.followed, number)
+        if followed is not None and followed > self._partition.next_offset:
+            # With flush=os a crash can lose records that the index has.
+            await self._env.offload.submit("files", self._index.drop, number)
+            followed = None
+        self.followed = self._partition.log_start if followed is None else followed
+        self._window = Window(horizon=None if followed is None else BEFORE_ALL)
+        self._unsaved.clear()
+        self._replaced.clear()
+        self._gone.clear()
+        self._saved_at_s = self._env.clock.monotonic()
+
+    # -- arrivals -------------------------------------------------------------------------
+
+    def instruction(self, record: Record) -> Instruction:
+        """Return what a record of the partition asks for."""
+        config = self._partition.config
+        return instruction_of(
+            record, compacted=config.cleanup_compact, target_header=config.schedule_header
+        )
+
+    async def follow(self, progress: Progress) -> list[tuple[int, str]]:
+        """Enter the next committed records. Return the offsets of those that cannot be delivered,
+        with the reasons. Raises KafkaError, OSError, sqlite3.Error."""
+        found, after = await self._feed.follow(self.followed)
+        invalid: list[tuple[int, str]] = []
+        for record in found:
+            await self._enter(record, progress, invalid)
+            await self._env.slices.give_way()
+        self.followed = after
+        if self._replaced or len(self._unsaved) + len(self._gone) >= UNSAVED_MAX:
+            await self.save()
+        return invalid
+
+    async def _enter(
+        self, record: Record, progress: Progress, invalid: list[tuple[int, str]]
+    ) -> None:
+        asked = self.instruction(record)
+        if isinstance(asked, CancelOffset):
+            await self._cancel(asked.offset, progress)
+            return
+        key = None
+        if self._partition.config.cleanup_compact and record.key is not None:
+            key = blake2b(record.key, digest_size=KEY_HASH_BYTES).digest()
+            self._replaced[key] = record.offset
+        if isinstance(asked, Invalid):
+            invalid.append((record.offset, asked.reason))
+        if isinstance(asked, Invalid | CancelKey):
+            return
+        due_ms = first_waiting(asked, record.offset, progress)
+        if due_ms is not None:
+            repeats = asked.repetition is not None
+            self._add(Arrival(due_ms, record.offset, repeats, key))
+
+    async def _cancel(self, offset: int, progress: Progress) -> None:
+        """Remove the record at an offset, if it waits."""
+        arrival = self._unsaved.pop(offset, None)
+        self._window.discard(offset)
+        if arrival is not None:
+            self._gone.append((arrival.due_ms, offset))
+            return
+        record = (await self._feed.find([offset])).get(offset)
+        asked = None if record is None else self.instruction(record)
+        if isinstance(asked, Delivery):
+            due_ms = first_waiting(asked, offset, progress)
+            if due_ms is not None:
+                self._gone.append((due_ms, offset))
+
+    def _add(self, arrival: Arrival) -> None:
+        self._unsaved[arrival.offset] = arrival
+        self._window.add(arrival.due_ms, arrival.offset)
+
+    # -- what is due ----------------------------------------------------------------------
+
+    def first_due_ms(self) -> int | None:
+        """Return when the next record is due; None: no record waits. Call `fill` before."""
+        first = self._window.first()
+        return None if first is None else first[0]
+
+    def next(self, count: int, until_ms: int) -> list[Due]:
+        """Return the next records, at most `count`, that are due at or before `until_ms`. Call
+        `fill` before."""
+        return self._window.next(count, until_ms)
+
+    def until(self, entries: Sequence[Due], count: int, until_ms: int) -> Due:
+        """Return up to which due time everything is delivered when `entries` are, the result of
+        `next` with the same arguments."""
+        horizon = self._window.horizon
+        if len(entries) < count and (horizon is None or horizon[0] > until_ms):
+            return until_ms, LAST_OFFSET
+        return entries[-1]
+
+    def delivered(self, entries: Collection[Due], again: Sequence[Arrival]) -> None:
+        """Remove records that are delivered, or held, which the state has; `again`: those that
+        repeat, with their next due time."""
+        for due_ms, offset in entries:
+            self._window.discard(offset)
+            if self._unsaved.pop(offset, None) is None:
+                self._gone.append((due_ms, offset))
+        for arrival in again:
+            self._add(arrival)
+
+    def again(self, record: Record, delivery: Delivery, progress: Progress) -> Arrival | None:
+        """Return how a delivered record waits for its next due time; None: it is done."""
+        due_ms = first_waiting(delivery, record.offset, progress)
+        if due_ms is None:
+            return None
+        key = None
+        if self._partition.config.cleanup_compact and record.key is not None:
+            key = blake2b(record.key, digest_size=KEY_HASH_BYTES).digest()
+        return Arrival(due_ms, record.offset, True, key)
+
+    async def fill(self, progress: Progress) -> None:
+        """Have the next waiting records in memory. Raises KafkaError, OSError, sqlite3.Error."""
+        while self._window.first() is None and self._window.horizon is not None:
+            await self.save()
+            rows = await self._env.offload.submit(
+                "files", self._index.next, self._partition.number, self._window.horizon,
+                WINDOW_RECORDS,
+            )  # fmt: skip
+            complete = len(rows) < WINDOW_RECORDS
+            self._window.refill([row.due for row in rows], complete=complete)
+            await self._drop_delivered(rows, progress)
+
+    async def _drop_delivered(self, rows: Sequence[Stored], progress: Progress) -> None:
+        """Correct rows that were delivered after the index was last saved."""
+        repeating: list[int] = []
+        for row in rows:
+            until = progress.delivered_until(row.offset)
+            if until is not None and row.due <= until:
+                self._window.discard(row.offset)
+                self._gone.append(row.due)
+                if row.repeats:
+                    repeating.append(row.offset)
+        for record in (await self._feed.find(repeating)).values():
+            asked = self.instruction(record)
+            if isinstance(asked, Delivery):
+                arrival = self.again(record, asked, progress)
+                if arrival is not None:
+                    self._add(arrival)
+
+    # -- saving ---------------------------------------------------------------------------
+
+    def unsaved(self) -> bool:
+        """Whether there is something to save."""
+        return bool(self._unsaved or self._gone)
+
+    async def save_if_due(self) -> None:
+        """Save from time to time."""
+        elapsed_s = self._env.clock.monotonic() - self._saved_at_s
+        if elapsed_s >= SAVED_EVERY_S and self.unsaved():
+            await self.save()
+
+    async def save(self) -> None:
+        """Save everything that changed, once the log has it durably: the index must not know of
+        what a crash can lose. Raises KafkaError, sqlite3.Error."""
+        self._saved_at_s = self._env.clock.monotonic()
+        await self._commit_log.commits.durable()
+        removed = await self._env.offload.submit(
+            "files", self._index.save, self._partition.number, self.followed,
+            list(self._unsaved.values()), list(self._replaced.items()), self._gone,
+        )  # fmt: skip
+        for offset in removed:
+            self._window.discard(offset)
+        self._unsaved.clear()
+        self._replaced.clear()
+        self._gone = []

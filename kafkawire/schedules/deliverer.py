@@ -1,0 +1,440 @@
+"""Delivery of one schedule partition: follows its records and appends them to their targets.
+
+One task for each partition. A round follows what is new, delivers what is due, or waits for
+either. A step of delivery is
+
+1. read the records, find their targets;
+2. append the plan of the step to `__schedule_state`, and directly after it the batches;
+3. wait for the commit of both.
+
+Only one step is under way. If anything after the plan fails, the batches of the plan are appended
+again until all are there: a partition that has one recognizes it by its sequence numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kafkawire.codec.batches import Record
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import Env
+from kafkawire.plural import count
+from kafkawire.schedules.backlog import SAVED_EVERY_S, Backlog
+from kafkawire.schedules.feed import RecordFeed
+from kafkawire.schedules.headers import Delivery, Invalid
+from kafkawire.schedules.progress import Due, Progress
+from kafkawire.schedules.state import PlannedBatch, ScheduleKey, ScheduleState
+from kafkawire.schedules.step import (
+    DueRecord,
+    OutgoingBatch,
+    Place,
+    Target,
+    batches_of,
+    fault_of,
+    sequence_after,
+)
+from kafkawire.schedules.waiting import Arrival, WaitingIndex
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+STEP_RECORDS = 500
+"""Records of a step: its plan takes 8 KB, and 40 steps a second deliver 20,000 records."""
+AHEAD_MS = 5_000
+"""Records are read so long before they are due: a slow read from the remote tier takes less."""
+HELD_MAX = 1_000
+"""Records that wait for their target; with more, the partition delivers nothing until one is
+there: each is in every state record."""
+CORNERS_MAX = 16
+"""Corners of the progress from which on nothing new is followed until late records are
+delivered."""
+HELD_RETRY_S = 5.0
+"""How often the targets of held records are looked up again."""
+RETRY_S = 1.0
+"""Pause after a failure of the log or of a read: disks recover in seconds."""
+SLEPT_MAX_S = 1.0
+"""Longest pause while a record waits: the clock may jump."""
+REASONS_MAX = 100
+"""Reasons kept for operators, the newest ones."""
+
+
+class StateStore(Protocol):
+    """Where the states are kept (kafkawire.schedules.states.StateCoordinator)."""
+
+    def get(self, key: ScheduleKey) -> ScheduleState | None:
+        """Return the state of a schedule partition, None if it has none."""
+
+    def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
+        """Append a state and apply it. Return the error if nothing was appended."""
+
+
+class TargetPort(Protocol):
+    """The topics of the broker, as targets."""
+
+    def named(self, topic: str) -> Target:
+        """Return a topic that records may be delivered to. Raises KafkaError with the reason."""
+
+    async def partition(self, place: Place) -> Partition:
+        """Return a partition, in memory. Raises KafkaError."""
+
+    async def take_producer_id(self) -> int:
+        """Return a producer id that no other producer has. Raises KafkaError."""
+
+
+class DelivererCounts:
+    """What a deliverer has done since the start, in plain integers that the metrics page reads.
+    `late_ms`: of the last step, when its oldest record was appended."""
+
+    __slots__ = ("delivered", "invalid", "late_ms")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.invalid = 0
+        self.late_ms = 0
+
+
+class StepContents(NamedTuple):
+    """What a step will do: `batches` with their partitions, `held` records with the reasons, and
+    the records that repeat."""
+
+    batches: list[tuple[OutgoingBatch, Partition]]
+    held: dict[Due, str]
+    repeating: list[tuple[Record, Delivery]]
+
+
+class Deliverer:
+    """Delivers the records of one schedule partition. `reasons`: why records are held or were not
+    delivered, by offset."""
+
+    def __init__(
+        self,
+        env: Env,
+        partition: Partition,
+        commit_log: CommitLog,
+        states: StateStore,
+        index: WaitingIndex,
+        targets: TargetPort,
+    ) -> None:
+        self._env = env
+        self._partition = partition
+        self._commit_log = commit_log
+        self._states = states
+        self._targets = targets
+        self._key = partition.topic_id, partition.index
+        self.name = f"{partition.topic}-{partition.index}"
+        self._feed = RecordFeed(env, partition, commit_log)
+        self.backlog = Backlog(env, partition, commit_log, self._feed, index)
+        self._ahead: dict[int, Record] = {}
+        self._incomplete = True
+        self._held_tried_s = 0.0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.reasons: dict[int, str] = {}
+        self.counts = DelivererCounts()
+
+    # -- life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._partition.watch(self._moved)
+        self._task = self._env.spawn(self._run(), f"deliver {self.name}")
+
+    async def close(self) -> None:
+        """End; the next start completes a step that is under way."""
+        self._partition.unwatch(self._moved)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _moved(self, partition: Partition) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        opened = False
+        while not self._partition.removed:
+            try:
+                if not opened:
+                    await self.backlog.open()
+                    opened = True
+                if self._incomplete:
+                    await self._repeat()
+                    self._incomplete = False
+                await self._round()
+            except (KafkaError, OSError) as failure:
+                logger.warning(
+                    "%s: delivery is interrupted, it continues in a second: %s", self.name, failure
+                )
+                self._incomplete = True
+                await self._env.sleep(RETRY_S)
+            except Exception:
+                logger.exception("%s: delivery failed, it starts again in a second", self.name)
+                opened, self._incomplete = False, True
+                await self._env.sleep(RETRY_S)
+
+    @property
+    def state(self) -> ScheduleState | None:
+        """Its state, None before the first delivery."""
+        return self._states.get(self._key)
+
+    @property
+    def _progress(self) -> Progress:
+        state = self.state
+        return Progress() if state is None else state.progress
+
+    # -- rounds ---------------------------------------------------------------------------
+
+    async def _round(self) -> None:
+        """Follow, deliver, or wait."""
+        self._wake.clear()
+        backlog, progress = self.backlog, self._progress
+        if self._behind() and len(progress.corners) < CORNERS_MAX:
+            for offset, reason in await backlog.follow(progress):
+                self._refuse(offset, reason)
+        await backlog.fill(progress)
+        if await self._retry_held():
+            return
+        now_ms = self._env.clock.now_ms()
+        entries = backlog.next(STEP_RECORDS, now_ms)
+        if entries:
+            await self._deliver(entries, now_ms)
+        elif not self._behind():
+            await backlog.save_if_due()
+            await self._read_ahead()
+            await self._wait()
+
+    def _behind(self) -> bool:
+        """Whether there are committed records that are not followed."""
+        return self.backlog.followed < self._partition.last_stable_offset
+
+    async def _wait(self) -> None:
+        """Wait until a record is due, or one arrives, or something is to be saved."""
+        delays_s = []
+        first_ms = self.backlog.first_due_ms()
+        if first_ms is not None:
+            delay_ms = first_ms - self._env.clock.now_ms()
+            delays_s.append(min(max(delay_ms, 0) / 1000, SLEPT_MAX_S))
+        if self.backlog.unsaved():
+            delays_s.append(SAVED_EVERY_S)
+        state = self.state
+        if state is not None and state.held:
+            delays_s.append(HELD_RETRY_S)
+        timer = self._env.call_later(min(delays_s), self._wake.set) if delays_s else None
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _read_ahead(self) -> None:
+        """Read the records that are due next, so that they are not late because of the read."""
+        until_ms = self._env.clock.now_ms() + AHEAD_MS
+        wanted = {offset for _, offset in self.backlog.next(STEP_RECORDS, until_ms)}
+        missing = wanted - self._ahead.keys()
+        found = await self._feed.find(missing) if missing else {}
+        self._ahead = {at: each for at, each in self._ahead.items() if at in wanted} | found
+
+    def _refuse(self, offset: int, reason: str) -> None:
+        """Note a record that cannot be delivered."""
+        self.counts.invalid += 1
+        self._note(offset, reason)
+        logger.warning(
+            "%s: the record at offset %d is not delivered: %s", self.name, offset, reason
+        )
+
+    def _note(self, offset: int, reason: str) -> None:
+        self.reasons[offset] = reason
+        while len(self.reasons) > REASONS_MAX:
+            self.reasons.pop(next(iter(self.reasons)))
+
+    # -- steps ----------------------------------------------------------------------------
+
+    async def _deliver(self, entries: Sequence[Due], now_ms: int) -> None:
+        """Deliver records that are due, and advance the progress past them."""
+        contents = await self._contents(entries, now_ms)
+        state = self.state
+        held = () if state is None else state.held
+        if len(held) + len(contents.held) > HELD_MAX:
+            reason = next(iter(contents.held.values()))
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{HELD_MAX} records wait for their targets, and another one, because {reason}",
+            )
+        until = self.backlog.until(entries, STEP_RECORDS, now_ms)
+        progress = self._progress.advanced(self.backlog.followed, until)
+        await self._append(contents, progress, (*held, *contents.held))
+        self.backlog.delivered(entries, self._again(contents.repeating, progress))
+        self.counts.late_ms = self._env.clock.now_ms() - entries[0][0]
+        for _, offset in entries:
+            self._ahead.pop(offset, None)
+
+    async def _retry_held(self) -> bool:
+        """Deliver held records whose targets exist now; return whether there were any."""
+        state, now_s = self.state, self._env.clock.monotonic()
+        if state is None or not state.held or now_s - self._held_tried_s < HELD_RETRY_S:
+            return False
+        self._held_tried_s = now_s
+        entries = state.held[:STEP_RECORDS]
+        contents = await self._contents(entries, self._env.clock.now_ms())
+        kept = tuple(each for each in state.held if each not in entries or each in contents.held)
+        if len(kept) == len(state.held):
+            return False
+        await self._append(contents, state.progress, kept)
+        return True
+
+    def _again(
+        self, repeating: Sequence[tuple[Record, Delivery]], progress: Progress
+    ) -> list[Arrival]:
+        found: list[Arrival] = []
+        for record, delivery in repeating:
+            arrival = self.backlog.again(record, delivery, progress)
+            if arrival is not None:
+                found.append(arrival)
+        return found
+
+    async def _contents(self, entries: Sequence[Due], now_ms: int) -> StepContents:
+        """Read the records of a step and find their targets. Records that are not in the log any
+        more are left out."""
+        found = await self._records([offset for _, offset in entries])
+        held: dict[Due, str] = {}
+        repeating: list[tuple[Record, Delivery]] = []
+        due_records: list[DueRecord] = []
+        for due in entries:
+            record = found.get(due[1])
+            asked = None if record is None else self.backlog.instruction(record)
+            if record is None or not isinstance(asked, Delivery):
+                self._refuse(
+                    due[1], asked.reason if isinstance(asked, Invalid) else "it is deleted"
+                )
+                continue
+            if asked.repetition is not None:
+                repeating.append((record, asked))
+            target = self._target(record, asked)
+            if isinstance(target, Target):
+                due_records.append(DueRecord(due, record, target))
+            else:
+                held[due] = target
+                self._note(due[1], target)
+            await self._env.slices.give_way()
+        batches = await self._env.slices.run(batches_of(due_records, self.name, now_ms))
+        ready: list[tuple[OutgoingBatch, Partition]] = []
+        for batch in batches:
+            try:
+                ready.append((batch, await self._targets.partition(batch.place)))
+            except KafkaError as error:
+                held |= dict.fromkeys(batch.entries, str(error))
+        return StepContents(ready, held, repeating)
+
+    def _target(self, record: Record, delivery: Delivery) -> Target | str:
+        """Return the target of a record, or why it cannot be delivered there now."""
+        name = delivery.target or self._partition.config.schedule_topic
+        try:
+            target = self._targets.named(name)
+        except KafkaError as error:
+            return str(error)
+        return fault_of(record, target, self.name) or target
+
+    async def _records(self, offsets: Collection[int]) -> dict[int, Record]:
+        known = {at: self._ahead[at] for at in offsets if at in self._ahead}
+        missing = [at for at in offsets if at not in known]
+        return known | await self._feed.find(missing) if missing else known
+
+    async def _append(
+        self, contents: StepContents, progress: Progress, held: tuple[Due, ...]
+    ) -> None:
+        """Append the plan of a step and its batches; return when they are committed. Raises
+        KafkaError: then the step is complete, incomplete, or was never begun."""
+        state = self.state
+        producer_id = -1 if state is None else state.producer_id
+        if producer_id < 0:
+            producer_id = await self._targets.take_producer_id()
+        epoch = 0 if state is None else state.producer_epoch
+        planned = _planned(contents.batches, producer_id)
+        plan = ScheduleState(producer_id, epoch, progress, held, tuple(planned))
+        packed: list[bytearray] = []
+        for (batch, _), each in zip(contents.batches, planned, strict=True):
+            packed.append(await self._pack(batch, plan, each))
+        failure = self._states.store(self._key, plan)
+        if failure is not None:
+            raise KafkaError(failure)
+        now_ms = self._env.clock.now_ms()
+        for content, (_, partition) in zip(packed, contents.batches, strict=True):
+            partition.begin_frame()  # no crash may keep the batch without the plan
+            partition.append(memoryview(content), now_ms)
+        await self._commit_log.committed()
+        self.counts.delivered += sum(len(each.entries) for each in planned)
+
+    async def _pack(
+        self, batch: OutgoingBatch, state: ScheduleState, planned: PlannedBatch
+    ) -> bytearray:
+        return await self._env.slices.run(
+            batch.packed(state.producer_id, state.producer_epoch, planned.base_sequence)
+        )
+
+    # -- after a failure or a start -------------------------------------------------------
+
+    async def _repeat(self) -> None:
+        """Append the batches of the last step that are not in their partitions. Raises KafkaError,
+        OSError if that fails."""
+        state = self.state
+        if state is None:
+            return
+        lost: list[Due] = []
+        for planned in state.batches:
+            place = planned.topic_id, planned.partition
+            try:
+                partition = await self._targets.partition(place)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                    raise
+                lost += planned.entries
+                continue
+            following = partition.producers.next_sequence(state.producer_id)
+            if following is None or following == planned.base_sequence:
+                await self._append_again(partition, planned, state)
+        await self._commit_log.committed()
+        if lost:
+            kept = [each for each in state.batches if each.entries[0] not in lost]
+            new = state._replace(batches=tuple(kept), held=(*state.held, *lost))
+            failure = self._states.store(self._key, new)
+            if failure is not None:
+                raise KafkaError(failure)
+
+    async def _append_again(
+        self, partition: Partition, planned: PlannedBatch, state: ScheduleState
+    ) -> None:
+        now_ms = self._env.clock.now_ms()
+        found = await self._records([offset for _, offset in planned.entries])
+        target = Target(partition.topic, partition.topic_id, 1, partition.config)
+        due_records: list[DueRecord] = []
+        for due in planned.entries:
+            record = found.get(due[1])
+            if record is not None:
+                due_records.append(DueRecord(due, record, target))
+        for batch in await self._env.slices.run(batches_of(due_records, self.name, now_ms)):
+            content = await self._pack(batch, state, planned)
+            partition.append(memoryview(content), now_ms)
+            logger.info(
+                "%s: delivered %s again to %s-%d: the last step was incomplete",
+                self.name, count(len(batch.entries), "record"), partition.topic, partition.index,
+            )  # fmt: skip
+
+
+def _planned(
+    batches: Sequence[tuple[OutgoingBatch, Partition]], producer_id: int
+) -> list[PlannedBatch]:
+    """Return the batches of a step with their sequence numbers."""
+    following: dict[Place, int] = {}
+    planned: list[PlannedBatch] = []
+    for batch, partition in batches:
+        base = following.get(batch.place)
+        if base is None:
+            base = partition.producers.next_sequence(producer_id) or 0
+        planned.append(PlannedBatch(*batch.place, base, batch.entries))
+        following[batch.place] = sequence_after(base, batch.entries)
+    return planned

@@ -1,0 +1,163 @@
+"""The deliverers of all schedule partitions that this broker leads.
+
+Started by the first schedule topic. A deliverer begins when its state is loaded, and ends when the
+topic is deleted or is no schedule topic any more; if a commit of its state fails, it begins again
+with what is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.java_hash import partition_of
+from kafkawire.coordination.coordinator import CoordinatorPhase
+from kafkawire.coordination.service import CoordinatorService, InternalPartitions
+from kafkawire.log.io.ports import Env
+from kafkawire.schedules.deliverer import Deliverer
+from kafkawire.schedules.starter import is_schedule
+from kafkawire.schedules.state import ScheduleKey
+from kafkawire.schedules.states import StateCoordinator
+from kafkawire.schedules.targets import GetPartition, ScheduleTargets
+from kafkawire.schedules.waiting import WaitingIndex
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.metadata.catalog import Catalog, TopicInfo
+
+logger = logging.getLogger(__name__)
+
+STATE_TOPIC = "__schedule_state"
+RETRY_S = 1.0
+"""Pause before another attempt to start deliverers: what failed is a load or an SQL transaction."""
+
+
+class ScheduleService(CoordinatorService[StateCoordinator]):
+    """All schedules of this broker. `internal`: the partitions of `__schedule_state`, which it
+    creates if need be; `get_partition`: any partition, in memory."""
+
+    topic = STATE_TOPIC
+
+    def __init__(
+        self,
+        env: Env,
+        folder: str,
+        commit_log: CommitLog,
+        catalog: Catalog,
+        internal: InternalPartitions,
+        targets: ScheduleTargets,
+        get_partition: GetPartition,
+        node_id: int,
+    ) -> None:
+        super().__init__(env, catalog, internal)
+        self._folder = folder
+        self._commit_log = commit_log
+        self._targets = targets
+        self._get_partition = get_partition
+        self._node_id = node_id
+        self._index = WaitingIndex(f"{folder}/schedules.db")
+        self._index_open = False
+        self._changing = asyncio.Lock()
+        self.deliverers: dict[ScheduleKey, Deliverer] = {}
+
+    # -- life -----------------------------------------------------------------------------
+
+    def new_coordinator(self, partition: Partition) -> StateCoordinator:
+        """Return a coordinator that is not started."""
+        return StateCoordinator(
+            self.env, partition, self._commit_log, f"{self._folder}/schedules",
+            self._loaded, self._lost,
+        )  # fmt: skip
+
+    def partition_of(self, name: str, partitions: int) -> int:
+        """Return the partition that the state of a schedule partition belongs to; `name`: the id
+        of its topic, in hexadecimal digits."""
+        return partition_of(name, partitions)
+
+    async def close(self) -> None:
+        """End all deliveries, then the coordinators. Calling it again does nothing."""
+        self._closed = True
+        async with self._changing:
+            await self._stop(list(self.deliverers))
+        await super().close()
+        if self._index_open:
+            self._index_open = False
+            await self.env.offload.submit("files", self._index.close)
+
+    def _loaded(self, coordinator: StateCoordinator) -> None:
+        self.env.spawn(self.update(), "start deliverers")
+
+    def _lost(self, coordinator: StateCoordinator) -> None:
+        lost = [key for key in self.deliverers if self._coordinator_of(key) is coordinator]
+        if lost and not self._closed:
+            self.env.spawn(self._restart(lost), "restart deliverers")
+
+    def _coordinator_of(self, key: ScheduleKey) -> StateCoordinator | None:
+        return self.find_coordinator(key[0].hex())
+
+    # -- changes --------------------------------------------------------------------------
+
+    async def update(self) -> None:
+        """Have a deliverer for each schedule partition that is led here, and no others."""
+        async with self._changing:
+            if self._closed:
+                return
+            wanted: dict[ScheduleKey, str] = {}
+            for topic_id, configs in list(self.catalog.configured()):
+                if is_schedule(configs):
+                    info = self.catalog.by_id[topic_id]
+                    for row in info.partitions:
+                        if row.leader == self._node_id:
+                            wanted[topic_id, row.index] = info.name
+            await self._stop([key for key in self.deliverers if key not in wanted])
+            for key, name in wanted.items():
+                coordinator = self._coordinator_of(key)
+                loaded = coordinator and coordinator.phase is CoordinatorPhase.ACTIVE
+                if coordinator is not None and loaded and key not in self.deliverers:
+                    await self._start(key, name, coordinator)
+
+    async def _start(self, key: ScheduleKey, name: str, coordinator: StateCoordinator) -> None:
+        if not self._index_open:
+            await self.env.offload.submit("files", self._index.open)
+            self._index_open = True
+        try:
+            partition = await self._get_partition(name, key[1])
+        except KafkaError as error:
+            logger.error("%s-%d: cannot deliver, it is tried again: %s", name, key[1], error)
+            self.env.call_later(RETRY_S, self._again)
+            return
+        deliverer = Deliverer(
+            self.env, partition, self._commit_log, coordinator, self._index, self._targets
+        )
+        self.deliverers[key] = deliverer
+        deliverer.start()
+
+    def _again(self) -> None:
+        if not self._closed:
+            self.env.spawn(self.update(), "start deliverers")
+
+    async def _restart(self, keys: Sequence[ScheduleKey]) -> None:
+        async with self._changing:
+            await self._stop(keys)
+        await self.update()
+
+    async def _stop(self, keys: Collection[ScheduleKey]) -> None:
+        for key in keys:
+            deliverer = self.deliverers.pop(key, None)
+            if deliverer is not None:
+                await deliverer.close()
+
+    async def topic_removed(self, info: TopicInfo) -> None:
+        """Forget the state and the waiting records of a deleted topic."""
+        await self.update()
+        for row in info.partitions:
+            coordinator = self._coordinator_of((info.id, row.index))
+            if coordinator is not None and coordinator.get((info.id, row.index)) is not None:
+                coordinator.store((info.id, row.index), None)
+            if self._index_open:
+                await self.env.offload.submit("files", partial(self._index.drop, row.number))

@@ -1,0 +1,174 @@
+"""The states of schedule partitions in one partition of `__schedule_state`: loading and appending.
+
+A state is appended and applied at once; the caller appends what it announces directly after it, so
+that no crash keeps a delivery without its plan. If a commit fails, all states are loaded again from
+committed records, and the deliverers begin again with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.batches import BatchHead
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import Buffer
+from kafkawire.coordination import snapshot
+from kafkawire.coordination.appender import RecordAppender
+from kafkawire.coordination.batches import batches_of
+from kafkawire.coordination.coordinator import (
+    CoordinatorPhase,
+    PartitionCoordinator,
+    WriteSnapshot,
+)
+from kafkawire.coordination.loader import PartitionLoader
+from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
+from kafkawire.log.io.ports import Env
+from kafkawire.schedules.state import (
+    ScheduleKey,
+    ScheduleState,
+    StateRecord,
+    decode_record,
+    encode_record,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_MAGIC = b"KWSCHEDU"
+
+
+class StateAppender(RecordAppender[StateRecord]):
+    """Appends states to one partition of `__schedule_state`."""
+
+    def encode(self, records: Sequence[StateRecord], now_ms: int) -> list[bytearray]:
+        """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
+        pairs = [encode_record(record) for record in records]
+        return batches_of(pairs, self.partition.config.max_message_bytes, now_ms)
+
+    def names_of(self, records: Sequence[StateRecord]) -> str:
+        """Name the schedule partitions of some records."""
+        return ", ".join(f"{topic_id.hex()}-{index}" for (topic_id, index), _ in records)
+
+    def error_of(self, code: ErrorCode) -> ErrorCode:
+        """Return the error as it is: no client gets it."""
+        return code
+
+
+class StateLoader(PartitionLoader):
+    """The states of one partition while they are loaded."""
+
+    contents = "schedules"
+    slice_records = 100
+
+    def __init__(
+        self, env: Env, partition: Partition, commit_log: CommitLog, place: SnapshotLocation
+    ) -> None:
+        super().__init__(env, partition, commit_log, place)
+        self.states: dict[ScheduleKey, ScheduleState] = {}
+
+    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+        """Apply a record."""
+        record = decode_record(key, value)
+        if record is None:
+            return
+        if record.state is None:
+            self.states.pop(record.key, None)
+        else:
+            self.states[record.key] = record.state
+
+    def take_pending(self, stored: PendingPair) -> None:
+        """Ignore pending offsets: only groups have them."""
+
+    def take_marker(self, buffer: Buffer, position: int, head: BatchHead) -> None:
+        """Ignore control batches: only groups have them in their log."""
+
+    async def pass_damage(self, first: int, end: int) -> None:
+        """Log that states may be lost: a schedule partition whose newest state was there delivers
+        again what was delivered since the state before."""
+        logger.critical(
+            "%s-%d: offsets %d-%d are damaged: schedules whose newest state was there may deliver "
+            "records again; compare the kafkawire-scheduled-from headers in their target topics",
+            self.partition.topic, self.partition.index, first, end - 1,
+        )  # fmt: skip
+
+
+class StateCoordinator(PartitionCoordinator[StateLoader]):
+    """The states of the schedule partitions of one partition of `__schedule_state`. `loaded` is
+    called when they are there, `lost` when they are not usable any more."""
+
+    contents = "schedules"
+
+    def __init__(
+        self,
+        env: Env,
+        partition: Partition,
+        commit_log: CommitLog,
+        folder: str,
+        loaded: Callable[[StateCoordinator], None],
+        lost: Callable[[StateCoordinator], None],
+    ) -> None:
+        self.appender = StateAppender(partition)
+        place = SnapshotLocation(
+            folder, partition.topic_id, partition.index, SNAPSHOT_MAGIC, "schedules"
+        )
+        super().__init__(env, partition, commit_log, place, self.appender)
+        self._states: dict[ScheduleKey, ScheduleState] = {}
+        self._loaded = loaded
+        self._lost = lost
+
+    def get(self, key: ScheduleKey) -> ScheduleState | None:
+        """Return the state of a schedule partition, None if it has none."""
+        return self._states.get(key)
+
+    def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
+        """Append a state and apply it; None: remove it. Return the error if nothing was appended.
+        What the caller appends next, after `Partition.begin_frame`, follows it in the log."""
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return ErrorCode(self.phase.value)
+        failure = self.appender.append([StateRecord(key, state)], self.env.clock.now_ms())
+        if failure is not None:
+            return failure
+        if state is None:
+            self._states.pop(key, None)
+        else:
+            self._states[key] = state
+        self.commits.release([], appended=True)
+        return None
+
+    def new_loader(self) -> StateLoader:
+        """Return a loader of an empty state."""
+        return StateLoader(self.env, self.partition, self.commit_log, self.place)
+
+    def begin(self, loaded: StateLoader) -> None:
+        """Take over the loaded states."""
+        self._states = loaded.states
+        self._loaded(self)
+
+    def discard(self) -> None:
+        """Discard the states."""
+        self._states = {}
+        self._lost(self)
+
+    def capture(self) -> WriteSnapshot | None:
+        """Capture the states for a snapshot: as many as there are schedule partitions, so few."""
+        return partial(self._write_snapshot, self.appender.next_offset, dict(self._states))
+
+    async def _write_snapshot(
+        self, next_offset: int, states: dict[ScheduleKey, ScheduleState]
+    ) -> int:
+        pairs: list[snapshot.Pair] = []
+        for key, state in states.items():
+            name, value = encode_record(StateRecord(key, state))
+            assert value is not None, "a state has a value"
+            pairs.append((name, value))
+            await self.env.slices.give_way()
+        contents = Contents(next_offset, pairs, [])
+        return await self.env.offload.submit(
+            "files", snapshot.write, self.env.fs, self.place, contents
+        )

@@ -1,0 +1,177 @@
+"""The index of waiting records: their due times and keys, in an SQLite file of its own.
+
+It holds what would be too much for memory: a record takes 40 to 80 bytes on disk. It is made from
+the schedule topics and can be deleted: the records are then read again. What SQLite has not synced
+at a crash is followed again, too.
+
+Blocking; called through the offload pools, one call at a time. Raises sqlite3.Error.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafkawire.schedules.progress import Due
+
+FORMAT = 1
+"""Of the tables, as SQLite's user_version; a file of another format is made again."""
+CACHE_KIB = 16384
+"""SQLite's page cache: due times and keys are inserted at random places. A million records take 75
+MB with keys, and a quarter more time with an eighth of this."""
+
+_TABLES = """
+CREATE TABLE waiting (
+    number INTEGER NOT NULL, due INTEGER NOT NULL, at INTEGER NOT NULL,
+    repeats INTEGER NOT NULL, key BLOB,
+    PRIMARY KEY (number, due, at)
+) WITHOUT ROWID;
+CREATE INDEX waiting_key ON waiting (number, key) WHERE key IS NOT NULL;
+CREATE TABLE followed (number INTEGER PRIMARY KEY, until INTEGER NOT NULL);
+"""
+
+
+class Arrival(NamedTuple):
+    """A record that waits. `repeats`: it will be due again after this time; `key`: the hash of its
+    key, if a later record can replace it."""
+
+    due_ms: int
+    offset: int
+    repeats: bool = False
+    key: bytes | None = None
+
+
+class Stored(NamedTuple):
+    """A row of the index, without its key."""
+
+    due_ms: int
+    offset: int
+    repeats: int
+
+    @property
+    def due(self) -> Due:
+        """Its place in the order of delivery."""
+        return self.due_ms, self.offset
+
+
+class WaitingIndex:
+    """The waiting records of all schedule partitions of a broker, by partition number. `path`:
+    its file, or ":memory:"."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        """Open the file, and make its tables if it is new or of another format."""
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+            if found != FORMAT:
+                self._make_tables(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DROP TABLE IF EXISTS waiting")
+        connection.execute("DROP TABLE IF EXISTS followed")
+        connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise sqlite3.ProgrammingError("the index of waiting records is closed")
+        return self._connection
+
+    def followed(self, number: int) -> int | None:
+        """Return the offset up to which a partition is in the index; None: it is not."""
+        row = self._open.execute("SELECT until FROM followed WHERE number = ?", (number,))
+        found = row.fetchone()
+        return None if found is None else int(found[0])
+
+    def count(self, number: int) -> int:
+        """Return the number of waiting records of a partition."""
+        query = "SELECT count(*) FROM waiting WHERE number = ?"
+        return int(self._open.execute(query, (number,)).fetchone()[0])
+
+    def save(
+        self,
+        number: int,
+        until: int,
+        arrivals: Iterable[Arrival],
+        replaced: Iterable[tuple[bytes, int]],
+        gone: Iterable[Due],
+    ) -> list[int]:
+        """Save what has changed since the last call, up to offset `until`: those that are `gone`
+        wait no longer, the arrivals do, except those of a `replaced` key below an offset. Return
+        the offsets that were removed by key."""
+        connection = self._open
+        removed: list[int] = []
+        connection.execute("BEGIN")
+        try:
+            connection.executemany(
+                "DELETE FROM waiting WHERE number = ? AND due = ? AND at = ?",
+                [(number, *entry) for entry in gone],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?)",
+                [(number, *arrival) for arrival in arrivals],
+            )
+            for key, below in replaced:
+                query = "DELETE FROM waiting WHERE number = ? AND key = ? AND at < ? RETURNING at"
+                rows = connection.execute(query, (number, key, below)).fetchall()
+                removed += [at for (at,) in rows]
+            connection.execute("INSERT OR REPLACE INTO followed VALUES (?, ?)", (number, until))
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        return removed
+
+    def next(self, number: int, after: Due, count: int) -> list[Stored]:
+        """Return the next entries after `after`, in the order of delivery, at most `count`."""
+        query = (
+            "SELECT due, at, repeats FROM waiting WHERE number = ? AND (due, at) > (?, ?) "
+            "ORDER BY due, at LIMIT ?"
+        )
+        rows = self._open.execute(query, (number, *after, count)).fetchall()
+        return [Stored(*row) for row in rows]
+
+    def per_hour(self, number: int, limit: int) -> list[tuple[int, int]]:
+        """Return (start of the hour in ms, waiting records that are due in it), the next hours
+        first."""
+        query = (
+            "SELECT due / 3600000 * 3600000 AS hour, count(*) FROM waiting WHERE number = ? "
+            "GROUP BY hour ORDER BY hour LIMIT ?"
+        )
+        return self._open.execute(query, (number, limit)).fetchall()
+
+    def least_offset(self, number: int) -> int | None:
+        """Return the lowest offset of a waiting record: those below it may be deleted."""
+        query = "SELECT min(at) FROM waiting WHERE number = ?"
+        found: int | None = self._open.execute(query, (number,)).fetchone()[0]
+        return found
+
+    def drop(self, number: int) -> None:
+        """Remove a partition."""
+        connection = self._open
+        connection.execute("BEGIN")
+        try:
+            connection.execute("DELETE FROM waiting WHERE number = ?", (number,))
+            connection.execute("DELETE FROM followed WHERE number = ?", (number,))
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
