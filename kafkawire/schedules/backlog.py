@@ -69,11 +69,13 @@ class Backlog:
         self._replaced: dict[bytes, int] = {}
         self._gone: list[Due] = []
         self._saved_at_s = 0.0
+        self._generation = 0
         self.followed = 0
 
     async def open(self) -> None:
         """Begin with what the index has. Raises sqlite3.Error."""
         number = self._partition.number
+        self._generation = self._index.generation
         followed = await self._env.offload.submit("files", self._index.followed, number)
         if followed is not None and followed > self._partition.next_offset:
             # With flush=os a crash can lose records that the index has.
@@ -191,8 +193,8 @@ class Backlog:
         while self._window.first() is None and self._window.horizon is not None:
             await self.save()
             rows = await self._env.offload.submit(
-                "files", self._index.next, self._partition.number, self._window.horizon,
-                WINDOW_RECORDS,
+                "files", self._index.next, self._generation, self._partition.number,
+                self._window.horizon, WINDOW_RECORDS,
             )  # fmt: skip
             complete = len(rows) < WINDOW_RECORDS
             self._window.refill([row.due for row in rows], complete=complete)
@@ -233,8 +235,8 @@ class Backlog:
         self._saved_at_s = self._env.clock.monotonic()
         await self._commit_log.commits.durable()
         removed = await self._env.offload.submit(
-            "files", self._index.save, self._partition.number, self.followed,
-            list(self._unsaved.values()), list(self._replaced.items()), self._gone,
+            "files", self._index.save, self._generation, self._partition.number,
+            self.followed, list(self._unsaved.values()), list(self._replaced.items()), self._gone,
         )  # fmt: skip
         for offset in removed:
             self._window.discard(offset)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -126,12 +127,12 @@ class Deliverer:
         self._commit_log = commit_log
         self._states = states
         self._targets = targets
+        self._index = index
         self._key = partition.topic_id, partition.index
         self.name = f"{partition.topic}-{partition.index}"
         self._feed = RecordFeed(env, partition, commit_log)
         self.backlog = Backlog(env, partition, commit_log, self._feed, index)
         self._ahead: dict[int, Record] = {}
-        self._incomplete = True
         self._held_tried_s = 0.0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -160,22 +161,24 @@ class Deliverer:
         while not self._partition.removed:
             try:
                 if not opened:
+                    await self._repeat()
                     await self.backlog.open()
                     opened = True
-                if self._incomplete:
-                    await self._repeat()
-                    self._incomplete = False
                 await self._round()
-            except (KafkaError, OSError) as failure:
-                logger.warning(
-                    "%s: delivery is interrupted, it continues in a second: %s", self.name, failure
-                )
-                self._incomplete = True
-                await self._env.sleep(RETRY_S)
-            except Exception:
-                logger.exception("%s: delivery failed, it starts again in a second", self.name)
-                opened, self._incomplete = False, True
-                await self._env.sleep(RETRY_S)
+            except Exception as failure:
+                opened = False  # what was delivered is known from the state and the index
+                await self._interrupted(failure)
+
+    async def _interrupted(self, failure: Exception) -> None:
+        """Log a failure and wait a while."""
+        again = "it starts again in a second"
+        if isinstance(failure, KafkaError | OSError | sqlite3.OperationalError):
+            logger.warning("%s: delivery is interrupted, %s: %s", self.name, again, failure)
+        elif isinstance(failure, sqlite3.DatabaseError):
+            await self._env.offload.submit("files", self._index.recreate, str(failure))
+        else:
+            logger.error("%s: delivery failed, %s", self.name, again, exc_info=failure)
+        await self._env.sleep(RETRY_S)
 
     @property
     def state(self) -> ScheduleState | None:

@@ -23,7 +23,7 @@ from kafkawire.schedules.starter import is_schedule
 from kafkawire.schedules.state import ScheduleKey
 from kafkawire.schedules.states import StateCoordinator
 from kafkawire.schedules.targets import GetPartition, ScheduleTargets
-from kafkawire.schedules.waiting import WaitingIndex
+from kafkawire.schedules.waiting import IN_MEMORY, WaitingIndex
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -60,7 +60,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         self._targets = targets
         self._get_partition = get_partition
         self._node_id = node_id
-        self._index = WaitingIndex(f"{folder}/schedules.db")
+        self._index = WaitingIndex(env.fs.native(f"{folder}/schedules.db") or IN_MEMORY)
         self._index_open = False
         self._changing = asyncio.Lock()
         self.deliverers: dict[ScheduleKey, Deliverer] = {}

@@ -9,8 +9,11 @@ Blocking; called through the offload pools, one call at a time. Raises sqlite3.E
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kafkawire.schedules.progress import Due
@@ -21,7 +24,15 @@ CACHE_KIB = 16384
 """SQLite's page cache: due times and keys are inserted at random places. A million records take 75
 MB with keys, and a quarter more time with an eighth of this."""
 
-_TABLES = """
+IN_MEMORY = ":memory:"
+"""The path of an index without a file."""
+
+logger = logging.getLogger(__name__)
+
+_TABLES = f"""
+BEGIN;
+DROP TABLE IF EXISTS waiting;
+DROP TABLE IF EXISTS followed;
 CREATE TABLE waiting (
     number INTEGER NOT NULL, due INTEGER NOT NULL, at INTEGER NOT NULL,
     repeats INTEGER NOT NULL, key BLOB,
@@ -29,6 +40,8 @@ CREATE TABLE waiting (
 ) WITHOUT ROWID;
 CREATE INDEX waiting_key ON waiting (number, key) WHERE key IS NOT NULL;
 CREATE TABLE followed (number INTEGER PRIMARY KEY, until INTEGER NOT NULL);
+PRAGMA user_version={FORMAT};
+COMMIT;
 """
 
 
@@ -55,39 +68,64 @@ class Stored(NamedTuple):
         return self.due_ms, self.offset
 
 
+class IndexReplaced(sqlite3.OperationalError):
+    """The index was made again since it was opened: what it had must be read again."""
+
+
 class WaitingIndex:
-    """The waiting records of all schedule partitions of a broker, by partition number. `path`:
-    its file, or ":memory:"."""
+    """The waiting records of all schedule partitions of a broker, by partition number. `path`: its
+    file, or IN_MEMORY. `generation` rises when a damaged file is replaced by an empty one."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.generation = 0
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        """Open the file, and make its tables if it is new or of another format."""
+        """Open the file. Make it again if it is new, of another format, or no SQLite file."""
+        try:
+            self._connection = self._connect()
+        except sqlite3.OperationalError:  # the folder, the disk: another file would not help
+            raise
+        except sqlite3.DatabaseError as damage:
+            self.recreate(str(damage))
+
+    def recreate(self, reason: str) -> None:
+        """Delete a damaged file, and begin with an empty one: the records are read again."""
+        logger.warning(
+            "the index of waiting records %s is damaged, it is made again from the schedule "
+            "topics: %s", self._path, reason,
+        )  # fmt: skip
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.remove(self._path + suffix)
+        self._connection = self._connect()
+        self.generation += 1
+
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
             if found != FORMAT:
-                self._make_tables(connection)
+                connection.executescript(_TABLES)
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
-
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DROP TABLE IF EXISTS waiting")
-        connection.execute("DROP TABLE IF EXISTS followed")
-        connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
+        return connection
 
     def close(self) -> None:
         """Close the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _check(self, generation: int) -> None:
+        if generation != self.generation:
+            raise IndexReplaced("it was damaged, and is empty now")
 
     @property
     def _open(self) -> sqlite3.Connection:
@@ -108,6 +146,7 @@ class WaitingIndex:
 
     def save(
         self,
+        generation: int,
         number: int,
         until: int,
         arrivals: Iterable[Arrival],
@@ -116,7 +155,9 @@ class WaitingIndex:
     ) -> list[int]:
         """Save what has changed since the last call, up to offset `until`: those that are `gone`
         wait no longer, the arrivals do, except those of a `replaced` key below an offset. Return
-        the offsets that were removed by key."""
+        the offsets that were removed by key. Raises IndexReplaced if the index is not the one of
+        `generation` any more."""
+        self._check(generation)
         connection = self._open
         removed: list[int] = []
         connection.execute("BEGIN")
@@ -140,8 +181,10 @@ class WaitingIndex:
             raise
         return removed
 
-    def next(self, number: int, after: Due, count: int) -> list[Stored]:
-        """Return the next entries after `after`, in the order of delivery, at most `count`."""
+    def next(self, generation: int, number: int, after: Due, count: int) -> list[Stored]:
+        """Return the next entries after `after`, in the order of delivery, at most `count`. Raises
+        IndexReplaced as `save` does."""
+        self._check(generation)
         query = (
             "SELECT due, at, repeats FROM waiting WHERE number = ? AND (due, at) > (?, ?) "
             "ORDER BY due, at LIMIT ?"

@@ -238,6 +238,9 @@ class MemFileSystem:
         self.locks.add(path)
         return MemLock(self, path)
 
+    def native(self, path: str) -> str | None:
+        return None
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         room = self.faults.room_bytes
         return 1 << 40, 1 << 39 if room is None else room

@@ -77,5 +77,8 @@ class ReadOnlyFileSystem:
     def lock(self, path: str) -> Lock:
         return self._fs.lock(path)
 
+    def native(self, path: str) -> str | None:
+        return self._fs.native(path)
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self._fs.free_bytes(path)

@@ -196,6 +196,9 @@ class DiskFileSystem:
     def lock(self, path: str) -> DiskLock:
         return DiskLock(path)
 
+    def native(self, path: str) -> str | None:
+        return path
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail

@@ -142,6 +142,10 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock that ends with the process. BlockingIOError if it is held."""
 
+    def native(self, path: str) -> str | None:
+        """Return the path under which other libraries find a file; None: it is in no folder of the
+        system, but simulated."""
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         """Return (total, available) bytes of the volume that contains `path`."""
 
