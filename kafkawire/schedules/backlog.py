@@ -243,3 +243,11 @@ class Backlog:
         self._unsaved.clear()
         self._replaced.clear()
         self._gone = []
+
+    async def least_offset(self) -> int:
+        """Return the lowest offset of a waiting record, or of what is not followed. Raises
+        KafkaError, sqlite3.Error."""
+        await self.save()
+        index, number = self._index, self._partition.number
+        found = await self._env.offload.submit("files", index.least_offset, number)
+        return self.followed if found is None else min(found, self.followed)

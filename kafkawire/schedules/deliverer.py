@@ -59,6 +59,8 @@ HELD_RETRY_S = 5.0
 """How often the targets of held records are looked up again."""
 RETRY_S = 1.0
 """Pause after a failure of the log or of a read: disks recover in seconds."""
+RELEASED_EVERY_S = 60.0
+"""How often it is looked up from where on records wait: a tenth of a second for a million."""
 SLEPT_MAX_S = 1.0
 """Longest pause while a record waits: the clock may jump."""
 REASONS_MAX = 100
@@ -134,6 +136,7 @@ class Deliverer:
         self.backlog = Backlog(env, partition, commit_log, self._feed, index)
         self._ahead: dict[int, Record] = {}
         self._held_tried_s = 0.0
+        self._release_at_s = 0.0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.reasons: dict[int, str] = {}
@@ -208,6 +211,7 @@ class Deliverer:
             await self._deliver(entries, now_ms)
         elif not self._behind():
             await backlog.save_if_due()
+            await self._release()
             await self._read_ahead()
             await self._wait()
 
@@ -233,6 +237,17 @@ class Deliverer:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    async def _release(self) -> None:
+        """Have retention delete what is before all waiting records, from time to time."""
+        now_s = self._env.clock.monotonic()
+        if now_s < self._release_at_s:
+            return
+        self._release_at_s = now_s + RELEASED_EVERY_S
+        least = await self.backlog.least_offset()
+        state = self.state
+        held = () if state is None else state.held
+        self._partition.keep_from(min([least, *(offset for _, offset in held)]))
 
     async def _read_ahead(self) -> None:
         """Read the records that are due next, so that they are not late because of the read."""

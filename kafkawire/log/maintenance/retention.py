@@ -46,16 +46,19 @@ def due(partition: Partition, now_ms: int) -> int:
         return start
     too_old = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
     size = partition.size_bytes
+    limit = partition.high_watermark
+    if config.schedule_topic or config.schedule_header:
+        limit = min(limit, partition.kept_from)
     for end, length, newest in _pieces(partition):
         expired = not length or 0 <= newest < too_old
         too_much = 0 <= config.retention_bytes <= size - length
-        if end > partition.high_watermark or not (expired or too_much):
+        if end > limit or not (expired or too_much):
             return start
         start = max(start, end)
         size -= length
     rows = partition.rows
     if 0 <= rows.latest() < too_old:
-        start = partition.high_watermark
+        start = max(start, limit)
     return start
 
 

@@ -87,7 +87,7 @@ class Partition:
     Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset` is
     there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
     offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
-    records of its topic.
+    records of its topic. Retention keeps the records of a schedule topic from `kept_from` on.
     """
 
     __slots__ = (
@@ -104,6 +104,7 @@ class Partition:
         "high_watermark",
         "index",
         "journal_extents",
+        "kept_from",
         "last_stable_offset",
         "leader_epoch",
         "log",
@@ -168,6 +169,7 @@ class Partition:
         self.dirty = False
         self.bound = 0
         self.reserve = 0
+        self.kept_from = 0
 
     @property
     def rows(self) -> HotIndex:
@@ -441,6 +443,11 @@ class Partition:
                 # Deleted or unloaded meanwhile: the client looks it up and sends the request again.
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_start
+
+    def keep_from(self, offset: int) -> None:
+        """Have retention keep the records from `offset` on, if this is a schedule topic: they are
+        not delivered yet. 0: all of them, as long as nothing is known of deliveries."""
+        self.kept_from = offset
 
     def start_at(self, offset: int) -> list[int]:
         """Move the log start offset; see kafkawire.log.partition.truncate.move_log_start."""
