@@ -174,11 +174,13 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is outside the
     topic's bounds (under LogAppendTime there are none), INVALID_RECORD for a null key in a
     compacted topic; without them for records that do not fit their bytes. LongBatch where that
-    would take more than two milliseconds: use `walk_long`. Hot for one record.
+    would take more than two milliseconds, and for a schedule topic, whose records have to be
+    checked by kafkawire.schedules, too: use `walk_long`. Hot for one record.
     """
     newest, count = head[7], head[12]
     if (
         count == 1
+        and not config.schedules
         and not head[5] & CODEC_MASK
         and _is_plain(buf, head, config.cleanup_compact)
         and (
@@ -194,7 +196,7 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
 def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     """Walk a batch at once. Raises LongBatch if that would take too long, without any effect."""
     codec, size = head[5] & CODEC_MASK, len(buf)
-    if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE:
+    if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE or config.schedules:
         raise LongBatch
     if codec:
         limit = unpacked_limit(size)

@@ -130,21 +130,13 @@ class RecordFeed:
         for buffer in buffers:
             for position, head in iter_batches(buffer):
                 batch = memoryview(buffer)[position : position + head.size_bytes]
-                if not head.codec:
-                    yield head, bytes(batch)
-                elif head.size_bytes <= UNPACKED_AT_ONCE:
-                    yield head, _unpacked(batch, head)
-                else:
-                    yield head, await self._env.offload.submit("read", _unpacked, batch, head)
+                yield head, await unpacked(self._env, batch, head)
 
     async def _records(self, head: BatchHead, batch: Buffer) -> AsyncIterator[Record]:
         """Yield the records of an unpacked batch."""
-        give_way = self._env.slices.give_way
         try:
-            for count, record in enumerate(records(batch)):
+            async for record in parsed(self._env, batch):
                 yield record
-                if count % PARSED_AT_ONCE == PARSED_AT_ONCE - 1:
-                    await give_way()
         except KafkaError as error:
             partition = self._partition
             logger.error(
@@ -152,6 +144,24 @@ class RecordFeed:
                 "are not delivered: %s",
                 partition.topic, partition.index, head.base_offset, head.last_offset, error,
             )  # fmt: skip
+
+
+async def unpacked(env: Env, batch: memoryview, head: BatchHead) -> bytes:
+    """Return a batch without compression. Raises KafkaError as `codec.batches.payload` does."""
+    if not head.codec:
+        return bytes(batch)
+    if head.size_bytes <= UNPACKED_AT_ONCE:
+        return _unpacked(batch, head)
+    return await env.offload.submit("read", _unpacked, batch, head)
+
+
+async def parsed(env: Env, batch: Buffer) -> AsyncIterator[Record]:
+    """Yield the records of an unpacked batch, in slices. Raises KafkaError where one is
+    invalid."""
+    for count, record in enumerate(records(batch)):
+        yield record
+        if count % PARSED_AT_ONCE == PARSED_AT_ONCE - 1:
+            await env.slices.give_way()
 
 
 def _near(rest: Sequence[int], at: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from kafkawire.codec.java_hash import partition_of
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
+from kafkawire.schedules.check import check_batch
 from kafkawire.schedules.deliverer import Deliverer
 from kafkawire.schedules.starter import is_schedule
 from kafkawire.schedules.state import ScheduleKey
@@ -99,6 +100,12 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
 
     def _coordinator_of(self, key: ScheduleKey) -> StateCoordinator | None:
         return self.find_coordinator(key[0].hex())
+
+    async def check(
+        self, partition: Partition, batch: memoryview, may_write: Callable[[str], bool]
+    ) -> None:
+        """Check the records of a batch for a schedule topic; see check_batch."""
+        await check_batch(self.env, partition, batch, self._targets, may_write)
 
     # -- changes --------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog, TopicInfo
     from kafkawire.schedules.service import ScheduleService
 
@@ -57,6 +58,16 @@ class ScheduleStarter:
         async with self._opening:
             if self.service is not None:
                 await self.service.close()
+
+    async def check(
+        self, partition: Partition, batch: memoryview, may_write: Callable[[str], bool]
+    ) -> None:
+        """Check the records of a batch for a schedule topic; `may_write`: whether the producer may
+        write to a target. Raises KafkaError as kafkawire.schedules.check.check_batch."""
+        async with self._opening:
+            if self.service is None:
+                self.service = await self._make()
+        await self.service.check(partition, batch, may_write)
 
     def _update(self) -> None:
         if not self._closed:

@@ -1,5 +1,5 @@
-"""Steps of which the plan is in the log and a batch is not: they are completed, by the same broker or
-by the next one; and batches that are there are not appended again.
+"""Steps of which the plan is in the log and a batch is not: they are completed, by the same broker
+or by the next one; and batches that are there are not appended again.
 
 Covers: kafkawire.schedules.deliverer, kafkawire.schedules.state, kafkawire.schedules.progress.
 """
@@ -13,6 +13,7 @@ import pytest
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.schedules.deliverer import Deliverer
+from kafkawire.schedules.progress import Progress
 from kafkawire.schedules.states import StateCoordinator
 from tests.kit.schedules.scripted import ORDERS, ScheduleScript
 from tests.kit.seeds import quiet
@@ -95,10 +96,11 @@ def test_checker_finds_lost_records(killed: bool, monkeypatch: pytest.MonkeyPatc
 def test_checker_finds_repeated_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that forgets what it has delivered delivers it again."""
     get = StateCoordinator.get
-    monkeypatch.setattr(
-        StateCoordinator,
-        "get",
-        lambda self, key: None if (s := get(self, key)) is None else s._replace(progress=s.progress.__class__()),
-    )
-    with pytest.raises(AssertionError, match="was delivered [2-9] times"):
+
+    def forgetful(self: StateCoordinator, key: Any) -> Any:
+        state = get(self, key)
+        return None if state is None else state._replace(progress=Progress())
+
+    monkeypatch.setattr(StateCoordinator, "get", forgetful)
+    with pytest.raises(AssertionError, match=r"was delivered [2-9] times"):
         interrupted(monkeypatch, 1, killed=True)

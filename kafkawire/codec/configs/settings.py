@@ -174,6 +174,7 @@ class TopicConfig:
     tier_min_bytes: int
     schedule_topic: str  # the fixed target of a schedule topic, "": none
     schedule_header: str  # the header that names the target, "": none
+    schedules: bool  # whether it is a schedule topic: one of the two is set
 
     def __init__(
         self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
@@ -197,8 +198,8 @@ class TopicConfig:
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
         for attribute, value in values.items():
             setattr(self, attribute, value)  # the row has checked the type
-        schedules = self.schedule_topic or self.schedule_header
-        if schedules and "message.timestamp.after.max.ms" not in overrides:
+        self.schedules = bool(self.schedule_topic or self.schedule_header)
+        if self.schedules and "message.timestamp.after.max.ms" not in overrides:
             self.after_max_ms = INT64_MAX  # timestamps are due times
         if "file.delete.delay.ms" not in overrides:
             self.file_delete_delay_ms = -1

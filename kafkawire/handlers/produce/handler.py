@@ -309,6 +309,13 @@ class Produce:
         done = partition.queue(batch, self.pending().now_ms, inspected, guard)
         return topic, index, 0, *done, None, ()
 
+    async def check_schedules(self, peer: Peer, partition: Partition, batch: memoryview) -> None:
+        """Check the due times and targets of the records for a schedule topic. Raises KafkaError:
+        INVALID_RECORD with the reasons, TOPIC_AUTHORIZATION_FAILED for a target."""
+        await self._broker.schedules.check(
+            partition, batch, lambda target: self.rights.may(peer, target)
+        )
+
     def _authorize(self, peer: Peer, topic: Topic) -> None:
         """Raise KafkaError if the client may not write to a topic, whether that exists or not."""
         if not self.rights.may(peer, topic):

@@ -207,6 +207,8 @@ class LongProduce:
         try:
             partition = produce.table.find(item.topic, item.partition)
             seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
+            if partition.config.schedules:
+                await produce.check_schedules(self._exchange.peer, partition, item.batch)
             portion.queued(item, produce.append(portion, item, self._guard(item), seen))
         except Exception as failure:
             self._refuse(portion, item, failure)

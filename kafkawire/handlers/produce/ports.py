@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.append.long_batch import LongBatches
     from kafkawire.log.io.ports import Env
-    from kafkawire.log.partition.partition import Inspected
+    from kafkawire.log.partition.partition import Inspected, Partition
     from kafkawire.log.partition.verification import Guard
 
 
@@ -56,6 +56,10 @@ class ProduceHandler(Protocol):
         items: list[ProduceItem],
         batches: TransactionalBatches,
         refusal: KafkaError | None,
+    ) -> None: ...
+
+    async def check_schedules(
+        self, peer: Peer, partition: Partition, batch: memoryview
     ) -> None: ...
 
     def transaction_refusal(

@@ -47,7 +47,7 @@ def due(partition: Partition, now_ms: int) -> int:
     too_old = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
     size = partition.size_bytes
     limit = partition.high_watermark
-    if config.schedule_topic or config.schedule_header:
+    if config.schedules:
         limit = min(limit, partition.kept_from)
     for end, length, newest in _pieces(partition):
         expired = not length or 0 <= newest < too_old
