@@ -231,6 +231,8 @@ class Deliverer:
         state = self.state
         if state is not None and state.held:
             delays_s.append(HELD_RETRY_S)
+        if self._partition.kept_from < self.backlog.followed:
+            delays_s.append(RELEASED_EVERY_S)
         timer = self._env.call_later(min(delays_s), self._wake.set) if delays_s else None
         try:
             await self._wake.wait()

@@ -12,7 +12,7 @@ from kafkawire.codec.batches import Record
 from kafkawire.schedules.times import (
     LAST_MS,
     Repetition,
-    TimeTextError,
+    ScheduleTextError,
     parse_duration,
     parse_repetition,
     parse_time,
@@ -75,17 +75,25 @@ def instruction_of(record: Record, *, compacted: bool, target_header: str) -> In
         if DELIVER_EVERY in named:
             repetition = parse_repetition(_text(named, DELIVER_EVERY))
             due_ms = _first(repetition, due_ms)
-        target = _text(named, target_header) if target_header else None
-        return Delivery(due_ms, repetition, target)
-    except TimeTextError as wrong:
+        return Delivery(due_ms, repetition, _target(named, target_header))
+    except ScheduleTextError as wrong:
         return Invalid(str(wrong))
+
+
+def _target(named: Mapping[str, bytes | None], target_header: str) -> str | None:
+    """Return the topic that a record names, None if the target is fixed."""
+    if not target_header:
+        return None
+    if target_header not in named:
+        raise ScheduleTextError(f"it has no header {target_header}, which names the target topic")
+    return _text(named, target_header)
 
 
 def _first(repetition: Repetition, due_ms: int) -> int:
     """Return the first time of a repetition at or after the due time."""
     first_ms = repetition.after(due_ms, due_ms - 1)
     if first_ms is None:
-        raise TimeTextError(f"{DELIVER_EVERY}: it matches no time after the due time")
+        raise ScheduleTextError(f"{DELIVER_EVERY}: it matches no time after the due time")
     return first_ms
 
 
@@ -93,14 +101,14 @@ def _due(record: Record, named: Mapping[str, bytes | None]) -> int:
     """Return the first due time: of the headers, else the record's timestamp."""
     if DELIVER_AT in named:
         if DELIVER_AFTER in named:
-            raise TimeTextError(f"it has both {DELIVER_AT} and {DELIVER_AFTER}")
+            raise ScheduleTextError(f"it has both {DELIVER_AT} and {DELIVER_AFTER}")
         return parse_time(_text(named, DELIVER_AT))
     if DELIVER_AFTER in named:
         due_ms = max(record.timestamp, 0) + parse_duration(_text(named, DELIVER_AFTER))
     else:
         due_ms = max(record.timestamp, 0)  # -1: the producer gave none
     if due_ms > LAST_MS:
-        raise TimeTextError(f"its due time, {due_ms} ms since 1970, is after the year 9999")
+        raise ScheduleTextError(f"its due time, {due_ms} ms since 1970, is after the year 9999")
     return due_ms
 
 
@@ -111,10 +119,10 @@ def _text(named: Mapping[str, bytes | None], name: str) -> str:
             return value.decode("ascii").strip()
     except UnicodeDecodeError:
         pass
-    raise TimeTextError(f"the header {name} has no text")
+    raise ScheduleTextError(f"the header {name} has no text")
 
 
 def _offset(text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise TimeTextError(f"{CANCELS} must be the offset of a record, not {text[:40]!r}")
+        raise ScheduleTextError(f"{CANCELS} must be the offset of a record, not {text[:40]!r}")
     return int(text)

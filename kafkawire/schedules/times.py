@@ -28,8 +28,8 @@ _DURATION = re.compile(
 _UNITS_MS = (7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000)
 
 
-class TimeTextError(ValueError):
-    """A text is not a time, duration or repetition; the message says what is allowed."""
+class ScheduleTextError(ValueError):
+    """A text of a record is not what is expected there; the message says what is allowed."""
 
 
 class Interval(NamedTuple):
@@ -67,7 +67,7 @@ Repetition: TypeAlias = Interval | Cron
 
 
 def parse_time(text: str) -> int:
-    """Return the time of a text: milliseconds since 1970, or ISO 8601. Raises TimeTextError."""
+    """Return the time of a text: milliseconds since 1970, or ISO 8601. Raises ScheduleTextError."""
     if _DIGITS.fullmatch(text):
         moment_ms = int(text)
     else:
@@ -76,25 +76,25 @@ def parse_time(text: str) -> int:
             zoned = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
             since = zoned - datetime(1970, 1, 1, tzinfo=UTC)
         except (ValueError, OverflowError):
-            raise TimeTextError(
+            raise ScheduleTextError(
                 f"{text[:MAX_TEXT_CHARS]!r} is not a time: it must be milliseconds since 1970, or "
                 "ISO 8601 such as 2026-01-31T12:00:00Z"
             ) from None
         moment_ms = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     if not 0 <= moment_ms <= LAST_MS:
-        raise TimeTextError(f"{text!r} is not between the years 1970 and 9999")
+        raise ScheduleTextError(f"{text!r} is not between the years 1970 and 9999")
     return moment_ms
 
 
 def parse_duration(text: str) -> int:
     """Return the milliseconds of a text: a number of them, or an ISO 8601 duration of weeks, days,
-    hours, minutes and seconds. Raises TimeTextError."""
+    hours, minutes and seconds. Raises ScheduleTextError."""
     if _DIGITS.fullmatch(text):
         duration_ms = int(text)
     else:
         match = _DURATION.fullmatch(text)
         if match is None:
-            raise TimeTextError(
+            raise ScheduleTextError(
                 f"{text[:MAX_TEXT_CHARS]!r} is not a duration: it must be milliseconds, or "
                 "ISO 8601 such as PT15M or P1DT12H, without years and months"
             )
@@ -102,22 +102,22 @@ def parse_duration(text: str) -> int:
         duration_ms = sum(int(n or 0) * unit for n, unit in zip(whole, _UNITS_MS, strict=True))
         duration_ms += int((fraction or "0")[:3].ljust(3, "0"))
     if duration_ms > LAST_MS:
-        raise TimeTextError(f"{text!r} is longer than 8,000 years")
+        raise ScheduleTextError(f"{text!r} is longer than 8,000 years")
     return duration_ms
 
 
 def parse_repetition(text: str) -> Repetition:
     """Return the repetition of a text: a duration of at least a second, or five fields of cron.
-    Raises TimeTextError."""
+    Raises ScheduleTextError."""
     if " " in text and len(text) <= MAX_TEXT_CHARS:
         try:
             next(CronSim(text, datetime(2026, 1, 1, tzinfo=UTC)))
         except StopIteration:
-            raise TimeTextError(f"{text!r} matches no time of the next 50 years") from None
+            raise ScheduleTextError(f"{text!r} matches no time of the next 50 years") from None
         except CronSimError as wrong:
-            raise TimeTextError(f"{text!r} is not an expression of cron: {wrong}") from None
+            raise ScheduleTextError(f"{text!r} is not an expression of cron: {wrong}") from None
         return Cron(text)
     every_ms = parse_duration(text)
     if every_ms < LEAST_INTERVAL_MS:
-        raise TimeTextError(f"{text!r} is shorter than a second")
+        raise ScheduleTextError(f"{text!r} is shorter than a second")
     return Interval(every_ms)
