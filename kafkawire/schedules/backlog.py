@@ -68,6 +68,7 @@ class Backlog:
         self._unsaved: dict[int, Arrival] = {}
         self._replaced: dict[bytes, int] = {}
         self._gone: list[Due] = []
+        self._saved = 0
         self._saved_at_s = 0.0
         self._generation = 0
         self.followed = 0
@@ -82,6 +83,7 @@ class Backlog:
             await self._env.offload.submit("files", self._index.drop, number)
             followed = None
         self.followed = self._partition.log_start if followed is None else followed
+        self._saved = await self._env.offload.submit("files", self._index.count, number)
         self._window = Window(horizon=None if followed is None else BEFORE_ALL)
         self._unsaved.clear()
         self._replaced.clear()
@@ -219,6 +221,15 @@ class Backlog:
 
     # -- saving ---------------------------------------------------------------------------
 
+    @property
+    def waiting(self) -> int:
+        """The number of waiting records; held ones are not among them."""
+        return max(self._saved + len(self._unsaved) - len(self._gone), len(self._window))
+
+    def due_until(self, until_ms: int) -> int:
+        """Return how many of the records in memory are due at or before `until_ms`."""
+        return self._window.count(until_ms)
+
     def unsaved(self) -> bool:
         """Whether there is something to save."""
         return bool(self._unsaved or self._gone)
@@ -234,12 +245,13 @@ class Backlog:
         what a crash can lose. Raises KafkaError, sqlite3.Error."""
         self._saved_at_s = self._env.clock.monotonic()
         await self._commit_log.commits.durable()
-        removed = await self._env.offload.submit(
+        removed, grown = await self._env.offload.submit(
             "files", self._index.save, self._generation, self._partition.number,
             self.followed, list(self._unsaved.values()), list(self._replaced.items()), self._gone,
         )  # fmt: skip
         for offset in removed:
             self._window.discard(offset)
+        self._saved += grown
         self._unsaved.clear()
         self._replaced.clear()
         self._gone = []

@@ -131,6 +131,7 @@ class Deliverer:
         self._targets = targets
         self._index = index
         self._key = partition.topic_id, partition.index
+        self.topic = partition.topic
         self.name = f"{partition.topic}-{partition.index}"
         self._feed = RecordFeed(env, partition, commit_log)
         self.backlog = Backlog(env, partition, commit_log, self._feed, index)

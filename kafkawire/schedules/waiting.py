@@ -152,24 +152,24 @@ class WaitingIndex:
         arrivals: Iterable[Arrival],
         replaced: Iterable[tuple[bytes, int]],
         gone: Iterable[Due],
-    ) -> list[int]:
+    ) -> tuple[list[int], int]:
         """Save what has changed since the last call, up to offset `until`: those that are `gone`
         wait no longer, the arrivals do, except those of a `replaced` key below an offset. Return
-        the offsets that were removed by key. Raises IndexReplaced if the index is not the one of
-        `generation` any more."""
+        the offsets that were removed by key, and by how much the number of waiting records
+        grew. Raises IndexReplaced if the index is not the one of `generation` any more."""
         self._check(generation)
         connection = self._open
         removed: list[int] = []
         connection.execute("BEGIN")
         try:
-            connection.executemany(
+            grown = -connection.executemany(
                 "DELETE FROM waiting WHERE number = ? AND due = ? AND at = ?",
                 [(number, *entry) for entry in gone],
-            )
-            connection.executemany(
-                "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?)",
+            ).rowcount
+            grown += connection.executemany(
+                "INSERT INTO waiting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 [(number, *arrival) for arrival in arrivals],
-            )
+            ).rowcount
             for key, below in replaced:
                 query = "DELETE FROM waiting WHERE number = ? AND key = ? AND at < ? RETURNING at"
                 rows = connection.execute(query, (number, key, below)).fetchall()
@@ -179,7 +179,7 @@ class WaitingIndex:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        return removed
+        return removed, grown - len(removed)
 
     def next(self, generation: int, number: int, after: Due, count: int) -> list[Stored]:
         """Return the next entries after `after`, in the order of delivery, at most `count`. Raises

@@ -79,6 +79,10 @@ class Window:
             heappush(self._heap, entry)
         return found
 
+    def count(self, until_ms: int) -> int:
+        """Return how many entries are due at or before `until_ms`: a millisecond for all."""
+        return sum(due_ms <= until_ms for due_ms in self._due.values())
+
     def _cut(self) -> None:
         """Keep the next records of the limit, or drop entries that are removed."""
         live = [entry for entry in self._heap if self._due.get(entry[1]) == entry[0]]

@@ -30,7 +30,7 @@ def waiting(index: WaitingIndex, number: int = 1) -> list[tuple[int, int]]:
 
 def test_records_in_the_order_of_delivery(index: WaitingIndex) -> None:
     arrivals = [Arrival(30, 0), Arrival(10, 1), Arrival(10, 2, True), Arrival(20, 3)]
-    assert index.save(0, 1, 4, arrivals, [], []) == []
+    assert index.save(0, 1, 4, arrivals, [], []) == ([], 4)
     assert waiting(index) == [(10, 1), (10, 2), (20, 3), (30, 0)]
     assert [row.repeats for row in index.next(0, 1, (10, 1), 2)] == [1, 0]
     assert (index.followed(1), index.count(1), index.least_offset(1)) == (4, 4, 0)
@@ -39,7 +39,9 @@ def test_records_in_the_order_of_delivery(index: WaitingIndex) -> None:
 
 def test_delivered_and_repeating_records(index: WaitingIndex) -> None:
     index.save(0, 1, 2, [Arrival(10, 0), Arrival(20, 1, True)], [], [])
-    index.save(0, 1, 2, [Arrival(120, 1, True)], [], [(10, 0), (20, 1)])
+    again = [Arrival(120, 1, True)]
+    assert index.save(0, 1, 2, again, [], [(10, 0), (20, 1), (99, 9)]) == ([], -1)
+    assert index.save(0, 1, 2, again, [], []) == ([], 0), "it is there"
     assert waiting(index) == [(120, 1)]
 
 
@@ -48,10 +50,10 @@ def test_newer_record_of_a_key_replaces_older_ones_also_of_the_same_save(
 ) -> None:
     index.save(0, 1, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
     arrivals = [Arrival(20, 1, False, b"a"), Arrival(5, 2, False, b"a"), Arrival(7, 3, False, b"b")]
-    removed = index.save(0, 1, 4, arrivals, [(b"a", 2), (b"b", 3)], [])
-    assert sorted(removed) == [0, 1]
+    removed, grown = index.save(0, 1, 4, arrivals, [(b"a", 2), (b"b", 3)], [])
+    assert (sorted(removed), grown) == ([0, 1], 1)
     assert waiting(index) == [(5, 2), (7, 3)]
-    assert index.save(0, 1, 5, [], [(b"b", 4)], []) == [3]
+    assert index.save(0, 1, 5, [], [(b"b", 4)], []) == ([3], -1)
     assert waiting(index) == [(5, 2)]
 
 

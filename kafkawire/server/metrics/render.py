@@ -17,6 +17,7 @@ from kafkawire.server.metrics.broker import backup_families, broker_families, me
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
 from kafkawire.server.metrics.quotas import quota_families
+from kafkawire.server.metrics.schedules import schedule_families
 from kafkawire.server.metrics.tier import tier_families
 from kafkawire.server.metrics.transactions import transaction_families
 
@@ -54,5 +55,6 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from partition_families(broker)
     yield from group_families(broker)
     yield from transaction_families(broker)
+    yield from schedule_families(broker)
     yield from tier_families(broker)
     yield from ProcessCollector(registry=None).collect()

@@ -1,0 +1,79 @@
+"""Metric families of schedule topics: what waits, what is held, how late deliveries are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from kafkawire.server.metrics.families import counters, gauges
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.schedules.deliverer import Deliverer
+
+SOON_MS = 60_000
+
+
+def schedule_families(broker: Broker) -> Iterator[Metric | None]:
+    """Yield the families, each with the sum of a topic's partitions, if there are schedule topics.
+    None: other tasks may run."""
+    service = broker.schedules.service
+    if service is None:
+        return
+    by_topic: dict[str, list[Deliverer]] = {}
+    for each in service.deliverers.values():
+        by_topic.setdefault(each.topic, []).append(each)
+    until_ms = broker.env.clock.now_ms() + SOON_MS
+    soon: dict[str, int] = {}
+    for topic, deliverers in by_topic.items():
+        soon[topic] = 0
+        for each in deliverers:
+            soon[topic] += each.backlog.due_until(until_ms)
+            yield None
+
+    def summed(figure: Callable[[Deliverer], float]) -> list[tuple[list[str], float]]:
+        return [([topic], sum(map(figure, every))) for topic, every in by_topic.items()]
+
+    yield gauges(
+        "schedule_waiting",
+        "Records of a schedule topic that are not delivered yet.",
+        ["topic"],
+        summed(lambda each: each.backlog.waiting),
+    )
+    yield gauges(
+        "schedule_due_soon",
+        "Records of a schedule topic that are due within a minute; at most 20,000 a partition are "
+        "counted.",
+        ["topic"],
+        [([topic], number) for topic, number in soon.items()],
+    )
+    yield gauges(
+        "schedule_held",
+        "Records of a schedule topic that are due and wait for their target topic.",
+        ["topic"],
+        summed(lambda each: len(each.state.held) if each.state is not None else 0),
+    )
+    yield gauges(
+        "schedule_late_seconds",
+        "How late the oldest record of the last delivery was, of the partition that was latest.",
+        ["topic"],
+        [
+            ([topic], max(each.counts.late_ms for each in every) / 1000)
+            for topic, every in by_topic.items()
+        ],
+    )
+    yield counters(
+        "schedule_delivered",
+        "Records delivered to their targets.",
+        ["topic"],
+        summed(lambda each: each.counts.delivered),
+    )
+    yield counters(
+        "schedule_undeliverable",
+        "Records of a schedule topic that cannot be delivered, such as those with invalid times "
+        "from before it was a schedule topic.",
+        ["topic"],
+        summed(lambda each: each.counts.invalid),
+    )
