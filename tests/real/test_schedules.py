@@ -6,9 +6,13 @@ Covers: kafkawire.schedules.service.
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -144,3 +148,77 @@ def test_times_order_and_headers_with_kafka_python(tmp_path: Path) -> None:
         assert headers["kafkawire-scheduled-from"].startswith(b"later-0-")
     for dues in places.values():
         assert dues == sorted(dues), "in due order in each partition"
+
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "schedule.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def example(at: int, bootstrap: str) -> dict[str, Any]:
+    """Run an example of docs/schedule.md; return what it defines."""
+    names: dict[str, Any] = {}
+    exec(EXAMPLES[at].replace("127.0.0.1:9092", bootstrap), names)
+    return names
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[confluent_kafka.Message]:
+    """Read records from the beginning, until there are so many."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    found: list[confluent_kafka.Message] = []
+
+    def arrived() -> bool:
+        for message in consumer.consume(100, timeout=0.2):
+            if message.error() is None:
+                found.append(message)
+        return len(found) >= count
+
+    wait_until(arrived, f"{count} records of {topic}")
+    consumer.close()
+    return found
+
+
+def test_orders_time_out_unless_they_are_paid(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, settings=TEST_SETTINGS) as broker:
+        shop = example(0, broker.bootstrap)
+        for number in range(6):
+            shop["ordered"](f"order-{number}", "PT2S")
+        shop["paid"]("order-1")
+        shop["paid"]("order-4")
+        assert shop["shop"].flush(30) == 0
+        found = read(broker.bootstrap, "order-timeouts", 4)
+    keys = sorted((message.key() or b"").decode() for message in found)
+    assert keys == ["order-0", "order-2", "order-3", "order-5"]
+
+
+def test_failed_records_are_retried_with_growing_delays(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, settings=TEST_SETTINGS) as broker:
+        names = example(1, broker.bootstrap)
+        names["FIRST_DELAY_MS"] = 100  # a test does not wait for half a minute
+        seen: list[tuple[bytes, float]] = []
+
+        def process(message: confluent_kafka.Message) -> None:
+            seen.append((message.value() or b"", time.monotonic()))
+            if message.value() == b"bad" or len(seen) < 3:
+                raise ValueError("a test says so")
+
+        stop = threading.Event()
+        worker = threading.Thread(target=names["work"], args=(process, stop.is_set))
+        worker.start()
+        try:
+            names["producer"].produce("payments", b"bad", b"k", headers=[("x", b"y")])
+            names["producer"].produce("payments", b"good", b"k")
+            names["producer"].flush()
+            (dead,) = read(broker.bootstrap, "payments.dead", 1)
+        finally:
+            stop.set()
+            worker.join()
+    assert (dead.value(), dead.key(), dead.headers()) == (b"bad", b"k", [("x", b"y")])
+    tries = [moment for value, moment in seen if value == b"bad"]
+    assert len(tries) == names["ATTEMPTS"]
+    pauses = [after - before for before, after in itertools.pairwise(tries)]
+    for pause, least in zip(pauses, (0.1, 0.2, 0.4, 0.8), strict=True):
+        assert pause >= least * 0.95, "never early, by a clock of milliseconds"
+    assert any(value == b"good" for value, _ in seen)
