@@ -162,7 +162,8 @@ class ScheduleStateKey:
 
 @struct
 class ScheduleCorner:
-    """What is delivered: all below offset `end` that is due at or before (`due_ms`, `offset`)."""
+    """A corner of what is delivered: all below offset `end`, due at or before (`due_ms`,
+    `offset`)."""
 
     end: int64 = 0
     due_ms: int64 = 0

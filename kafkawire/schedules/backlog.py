@@ -23,8 +23,8 @@ from kafkawire.schedules.headers import (
     instruction_of,
 )
 from kafkawire.schedules.progress import LAST_OFFSET, Due, Progress
-from kafkawire.schedules.waiting import Arrival, Stored, WaitingIndex
-from kafkawire.schedules.window import WINDOW_RECORDS, Window
+from kafkawire.schedules.waiting import Arrival, StoredDue, WaitingIndex
+from kafkawire.schedules.window import WINDOW_RECORDS, DueWindow
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -64,7 +64,7 @@ class Backlog:
         self._commit_log = commit_log
         self._feed = feed
         self._index = index
-        self._window = Window()
+        self._window = DueWindow()
         self._unsaved: dict[int, Arrival] = {}
         self._replaced: dict[bytes, int] = {}
         self._gone: list[Due] = []
@@ -84,7 +84,7 @@ class Backlog:
             followed = None
         self.followed = self._partition.log_start if followed is None else followed
         self._saved = await self._env.offload.submit("files", self._index.count, number)
-        self._window = Window(horizon=None if followed is None else BEFORE_ALL)
+        self._window = DueWindow(horizon=None if followed is None else BEFORE_ALL)
         self._unsaved.clear()
         self._replaced.clear()
         self._gone.clear()
@@ -202,7 +202,7 @@ class Backlog:
             self._window.refill([row.due for row in rows], complete=complete)
             await self._drop_delivered(rows, progress)
 
-    async def _drop_delivered(self, rows: Sequence[Stored], progress: Progress) -> None:
+    async def _drop_delivered(self, rows: Sequence[StoredDue], progress: Progress) -> None:
         """Correct rows that were delivered after the index was last saved."""
         repeating: list[int] = []
         for row in rows:

@@ -7,7 +7,7 @@ either. A step of delivery is
 2. append the plan of the step to `__schedule_state`, and directly after it the batches;
 3. wait for the commit of both.
 
-Only one step is under way. If anything after the plan fails, the batches of the plan are appended
+There is one step at a time. If anything after the plan fails, the batches of the plan are appended
 again until all are there: a partition that has one recognizes it by its sequence numbers.
 """
 
@@ -32,7 +32,7 @@ from kafkawire.schedules.step import (
     DueRecord,
     OutgoingBatch,
     Place,
-    Target,
+    TargetTopic,
     batches_of,
     fault_of,
     sequence_after,
@@ -80,7 +80,7 @@ class StateStore(Protocol):
 class TargetPort(Protocol):
     """The topics of the broker, as targets."""
 
-    def named(self, topic: str) -> Target:
+    def named(self, topic: str) -> TargetTopic:
         """Return a topic that records may be delivered to. Raises KafkaError with the reason."""
 
     async def partition(self, place: Place) -> Partition:
@@ -91,7 +91,7 @@ class TargetPort(Protocol):
 
 
 class DelivererCounts:
-    """What a deliverer has done since the start, in plain integers that the metrics page reads.
+    """Counts of a deliverer since the start, in plain integers that the metrics page reads.
     `late_ms`: of the last step, when its oldest record was appended."""
 
     __slots__ = ("delivered", "invalid", "late_ms")
@@ -103,7 +103,7 @@ class DelivererCounts:
 
 
 class StepContents(NamedTuple):
-    """What a step will do: `batches` with their partitions, `held` records with the reasons, and
+    """The contents of a step: `batches` with their partitions, `held` records with the reasons, and
     the records that repeat."""
 
     batches: list[tuple[OutgoingBatch, Partition]]
@@ -151,7 +151,7 @@ class Deliverer:
         self._task = self._env.spawn(self._run(), f"deliver {self.name}")
 
     async def close(self) -> None:
-        """End; the next start completes a step that is under way."""
+        """End; the next start completes an interrupted step."""
         self._partition.unwatch(self._moved)
         if self._task is not None:
             self._task.cancel()
@@ -336,7 +336,7 @@ class Deliverer:
             if asked.repetition is not None:
                 repeating.append((record, asked))
             target = self._target(record, asked)
-            if isinstance(target, Target):
+            if isinstance(target, TargetTopic):
                 due_records.append(DueRecord(due, record, target))
             else:
                 held[due] = target
@@ -351,7 +351,7 @@ class Deliverer:
                 held |= dict.fromkeys(batch.entries, str(error))
         return StepContents(ready, held, repeating)
 
-    def _target(self, record: Record, delivery: Delivery) -> Target | str:
+    def _target(self, record: Record, delivery: Delivery) -> TargetTopic | str:
         """Return the target of a record, or why it cannot be delivered there now."""
         name = delivery.target or self._partition.config.schedule_topic
         try:
@@ -431,7 +431,7 @@ class Deliverer:
     ) -> None:
         now_ms = self._env.clock.now_ms()
         found = await self._records([offset for _, offset in planned.entries])
-        target = Target(partition.topic, partition.topic_id, 1, partition.config)
+        target = TargetTopic(partition.topic, partition.topic_id, 1, partition.config)
         due_records: list[DueRecord] = []
         for due in planned.entries:
             record = found.get(due[1])

@@ -44,7 +44,7 @@ DENSE_OFFSETS = 64
 UNPACKED_AT_ONCE = 16 << 10
 """Compressed bytes that are unpacked on the event loop: a fraction of a millisecond."""
 PARSED_AT_ONCE = 50
-"""Records parsed between two looks at the clock: a quarter of a millisecond."""
+"""Records parsed between two readings of the clock: a quarter of a millisecond."""
 
 
 class RecordFeed:

@@ -1,4 +1,4 @@
-"""What a schedule partition has delivered, as a few corners of a staircase. Pure.
+"""The progress of a schedule partition: a few corners of a staircase. Pure.
 
 The delivered occurrences of records are those below a corner: of a lower offset than its `end`, and
 due at or before its `due`, in the order of (due time, offset). One corner is enough while records

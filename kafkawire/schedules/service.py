@@ -19,8 +19,8 @@ from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
 from kafkawire.schedules.check import check_batch
+from kafkawire.schedules.configs import is_schedule
 from kafkawire.schedules.deliverer import Deliverer
-from kafkawire.schedules.starter import is_schedule
 from kafkawire.schedules.state import ScheduleKey
 from kafkawire.schedules.states import StateCoordinator
 from kafkawire.schedules.targets import GetPartition, ScheduleTargets

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Env
+from kafkawire.schedules.configs import is_schedule
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -20,15 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TARGET_TOPIC = "schedule.target.topic"
-TARGET_HEADER = "schedule.target.header"
 RETRY_S = 1.0
 """Pause before the service is opened again, if its topic could not be created."""
-
-
-def is_schedule(configs: Mapping[str, str]) -> bool:
-    """Return whether these settings of a topic, its own, make it a schedule topic."""
-    return bool(configs.get(TARGET_TOPIC) or configs.get(TARGET_HEADER))
 
 
 class ScheduleStarter:

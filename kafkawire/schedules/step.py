@@ -24,7 +24,7 @@ Place: TypeAlias = tuple[bytes, int]
 """Topic id and index of a partition."""
 
 
-class Target(NamedTuple):
+class TargetTopic(NamedTuple):
     """A topic that records are delivered to. `config`: its settings."""
 
     name: str
@@ -38,7 +38,7 @@ class DueRecord(NamedTuple):
 
     due: Due
     record: Record
-    target: Target
+    target: TargetTopic
 
 
 class OutgoingBatch(NamedTuple):
@@ -60,14 +60,14 @@ class OutgoingBatch(NamedTuple):
         )
 
 
-def place_of(offset: int, record: Record, target: Target) -> Place:
+def place_of(offset: int, record: Record, target: TargetTopic) -> Place:
     """Return the partition of the target that a record goes to."""
     if record.key is not None:
         return target.topic_id, key_partition(record.key, target.partitions)
     return target.topic_id, offset % target.partitions
 
 
-def fault_of(record: Record, target: Target, source: str) -> str | None:
+def fault_of(record: Record, target: TargetTopic, source: str) -> str | None:
     """Return why the target does not take a record; None: it does."""
     if record.key is None and target.config.cleanup_compact:
         return f"it has no key, and the target topic {target.name} is compacted"

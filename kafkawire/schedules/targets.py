@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.schedules.starter import is_schedule
-from kafkawire.schedules.step import Place, Target
+from kafkawire.schedules.configs import is_schedule
+from kafkawire.schedules.step import Place, TargetTopic
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -33,10 +33,10 @@ class ScheduleTargets:
         self._get_partition = get_partition
         self._take_producer_id = take_producer_id
 
-    def named(self, topic: str) -> Target:
+    def named(self, topic: str) -> TargetTopic:
         """Return a topic that records may be delivered to. Raises KafkaError with the reason:
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an internal or a schedule topic,
-        which could deliver to each other for ever."""
+        which could deliver to each other without end."""
         info = self._catalog.by_name.get(topic)
         if info is None:
             raise KafkaError(
@@ -46,7 +46,7 @@ class ScheduleTargets:
             kind = "an internal topic" if info.internal else "a schedule topic itself"
             text = f"the target topic {topic} is {kind}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
-        return Target(topic, info.id, len(info.partitions), self._config_of(info.id))
+        return TargetTopic(topic, info.id, len(info.partitions), self._config_of(info.id))
 
     async def partition(self, place: Place) -> Partition:
         """Return a partition, in memory. Raises KafkaError: UNKNOWN_TOPIC_ID if its topic is

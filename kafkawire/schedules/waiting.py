@@ -55,7 +55,7 @@ class Arrival(NamedTuple):
     key: bytes | None = None
 
 
-class Stored(NamedTuple):
+class StoredDue(NamedTuple):
     """A row of the index, without its key."""
 
     due_ms: int
@@ -181,7 +181,7 @@ class WaitingIndex:
             raise
         return removed, grown - len(removed)
 
-    def next(self, generation: int, number: int, after: Due, count: int) -> list[Stored]:
+    def next(self, generation: int, number: int, after: Due, count: int) -> list[StoredDue]:
         """Return the next entries after `after`, in the order of delivery, at most `count`. Raises
         IndexReplaced as `save` does."""
         self._check(generation)
@@ -190,7 +190,7 @@ class WaitingIndex:
             "ORDER BY due, at LIMIT ?"
         )
         rows = self._open.execute(query, (number, *after, count)).fetchall()
-        return [Stored(*row) for row in rows]
+        return [StoredDue(*row) for row in rows]
 
     def per_hour(self, number: int, limit: int) -> list[tuple[int, int]]:
         """Return (start of the hour in ms, waiting records that are due in it), the next hours

@@ -16,7 +16,7 @@ WINDOW_RECORDS = 20_000
 most 4 MB for each partition with so many, twice that before it is cut back."""
 
 
-class Window:
+class DueWindow:
     """A priority queue with removal. `horizon`: None if everything that waits is here."""
 
     __slots__ = ("_due", "_heap", "_limit", "horizon")

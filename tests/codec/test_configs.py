@@ -78,7 +78,12 @@ unclean.leader.election.enable BOOLEAN false unclean.leader.election.enable
 
 
 OWN_TOPIC_CONFIGS = {
-    "index.keys.enable", "tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes",
+    "index.keys.enable",
+    "schedule.target.header",
+    "schedule.target.topic",
+    "tieredStorageLevel",
+    "tiering.max.lag.ms",
+    "tiering.min.object.bytes",
 }  # fmt: skip
 
 

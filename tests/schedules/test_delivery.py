@@ -1,7 +1,7 @@
 """Delivery by a simulated broker, in virtual time: when, in which order, and what holds it up.
 
 Covers: kafkawire.schedules.deliverer, kafkawire.schedules.backlog, kafkawire.schedules.feed,
-kafkawire.schedules.check, kafkawire.schedules.targets, kafkawire.schedules.starter,
+kafkawire.schedules.check, kafkawire.schedules.configs, kafkawire.schedules.targets, kafkawire.schedules.starter,
 kafkawire.schedules.service.
 """
 
@@ -205,7 +205,7 @@ def test_clock_that_jumps() -> None:
 
 def test_more_records_than_the_window_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "WINDOW_RECORDS", 50)
-    monkeypatch.setattr(window.Window.__init__, "__defaults__", (50, None))
+    monkeypatch.setattr(window.DueWindow.__init__, "__defaults__", (50, None))
 
     def place(number: int) -> int:
         return number * 7 % 1000 * 10

@@ -1,4 +1,4 @@
-"""What records of schedule topics ask for.
+"""Due times, targets and cancellations in the headers of records.
 
 Covers: kafkawire.schedules.headers.
 """

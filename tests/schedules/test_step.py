@@ -25,7 +25,7 @@ from kafkawire.schedules.state import (
 from kafkawire.schedules.step import (
     DueRecord,
     OutgoingBatch,
-    Target,
+    TargetTopic,
     batches_of,
     fault_of,
     sequence_after,
@@ -35,13 +35,13 @@ TOPIC_ID = bytes(range(16))
 NOW_MS = 1_795_000_000_000
 
 
-def target(partitions: int = 3, **configs: str) -> Target:
+def target(partitions: int = 3, **configs: str) -> TargetTopic:
     settings = {name.replace("_", "."): value for name, value in configs.items()}
-    return Target("orders", TOPIC_ID, partitions, TopicConfig(settings))
+    return TargetTopic("orders", TOPIC_ID, partitions, TopicConfig(settings))
 
 
 def due(
-    offset: int, due_ms: int, to: Target, value: bytes = b"v", key: bytes | None = b"k"
+    offset: int, due_ms: int, to: TargetTopic, value: bytes = b"v", key: bytes | None = b"k"
 ) -> DueRecord:
     record = Record(offset, due_ms, key, value, [("h", b"1"), ("h", None)])
     return DueRecord((due_ms, offset), record, to)

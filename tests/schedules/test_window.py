@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.schedules.progress import Due
-from kafkawire.schedules.window import Window
+from kafkawire.schedules.window import DueWindow
 
 LIMIT = 5
 actions = st.lists(
@@ -20,7 +20,7 @@ actions = st.lists(
 
 @given(actions)
 def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int]]) -> None:
-    window = Window(LIMIT)
+    window = DueWindow(LIMIT)
     model: dict[int, int] = {}
     for action, offset, due_ms in taken:
         if action == "add":
@@ -41,7 +41,7 @@ def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int]])
         assert len(window) <= 2 * LIMIT + 1
 
 
-def refill(window: Window, model: dict[int, int]) -> None:
+def refill(window: DueWindow, model: dict[int, int]) -> None:
     """Fill an empty window from all waiting records, as a Backlog does from the index."""
     while window.first() is None and window.horizon is not None:
         after = window.horizon
@@ -50,7 +50,7 @@ def refill(window: Window, model: dict[int, int]) -> None:
 
 
 def test_entry_that_is_removed_and_added_again_is_there_once() -> None:
-    window = Window()
+    window = DueWindow()
     window.add(5, 1)
     window.discard(1)
     window.add(5, 1)

@@ -10,6 +10,7 @@ source of the texts (command line, SQL) and their precedence are decided elsewhe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -65,6 +66,7 @@ __all__ = [
     "validate",
 ]
 
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
 _CODECS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -136,8 +138,11 @@ def check_broker(texts: Mapping[str, str]) -> None:
 
 def check_schedule(values: Mapping[str, Value]) -> None:
     """Raise ConfigError unless the settings of a schedule topic fit together."""
-    header = values["schedule.target.header"]
-    if header and values["schedule.target.topic"]:
+    header, topic = values["schedule.target.header"], str(values["schedule.target.topic"])
+    if topic and not _TOPIC_NAME.fullmatch(topic):
+        why = "it must be the name of a topic: letters, digits, '.', '_' and '-'"
+        raise ConfigError("schedule.target.topic", topic, why)
+    if header and topic:
         why = "schedule.target.topic is set, too, and a topic has one or the other"
         raise ConfigError("schedule.target.header", str(header), why)
 

@@ -197,6 +197,6 @@ async def test_real_broker_writes_manifest_for_spark(tmp_path: Path) -> None:
 async def test_manifest_can_be_disabled(tmp_path: Path) -> None:
     async with running(tmp_path, local_manifest_enable="false") as server:
         assert server.broker.manifest is None
-        assert server.broker.log.hooks.listeners == []
+        assert server.broker.log.hooks.listeners == [server.broker.schedules]
     home = tmp_path / "brokers" / str(server.broker.node_id)
     assert "manifest" not in [path.name for path in home.iterdir()]

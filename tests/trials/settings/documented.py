@@ -72,6 +72,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "::1/129", "10.0.0.0/x", "1.2.3.4:80", "[::1]", "256.0.0.1", "10.0.0.0 /8 x", "null", "{}",
         "1.2.3.4.5", "10.0.0.0/-1", "${x}",
     ),
+    "schedule.target.topic": (
+        "a b", "*", "ä", "x/y", "..", ".", "x" * 250, "%s", "{}", "[1]", "a:b", "a;b", "a,b",
+        "${x}", "a@b", "a+b", "(x)", "x\\y", "?", "a=b",
+    ),
+    "schedule.target.header": (),
     # Files, names and patterns that are used, and checked, with a listener of their kind.
     "audit.log": (),
     "delegation.token.secret.key": (),
