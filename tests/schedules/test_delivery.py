@@ -1,8 +1,8 @@
 """Delivery by a simulated broker, in virtual time: when, in which order, and what holds it up.
 
 Covers: kafkawire.schedules.deliverer, kafkawire.schedules.backlog, kafkawire.schedules.feed,
-kafkawire.schedules.check, kafkawire.schedules.configs, kafkawire.schedules.targets, kafkawire.schedules.starter,
-kafkawire.schedules.service.
+kafkawire.schedules.check, kafkawire.schedules.configs, kafkawire.schedules.targets,
+kafkawire.schedules.starter, kafkawire.schedules.service.
 """
 
 from __future__ import annotations
