@@ -260,6 +260,28 @@ def put_record(out: bytearray, record: Record, delta: int, time_delta: int) -> N
     out += body
 
 
+_NO_HEAD = BatchHead((0,) * 13)
+
+
+def dump_record(record: Record) -> bytes:
+    """Return a record by itself, in wire format with its timestamp, without its offset."""
+    out = bytearray()
+    put_record(out, record, 0, record.timestamp)
+    return bytes(out)
+
+
+def load_record(data: bytes, offset: int) -> Record:
+    """Return the record of `dump_record`. Raises KafkaError(CORRUPT_MESSAGE)."""
+    try:
+        record, end = _read_record(data, 0, _NO_HEAD, None)
+    except (IndexError, UnicodeDecodeError) as wrong:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
+    if end != len(data):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "bytes are left after the record")
+    record.offset = offset
+    return record
+
+
 def _put_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)  # -1, zig-zag

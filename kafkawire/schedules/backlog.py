@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import Record
+from kafkawire.codec.batches import Record, dump_record, load_record
 from kafkawire.log.io.ports import Env
 from kafkawire.schedules.feed import RecordFeed
 from kafkawire.schedules.headers import (
@@ -36,6 +36,10 @@ SAVED_EVERY_S = 5.0
 """How often changes are saved."""
 KEY_HASH_BYTES = 16
 """Of a key in the index: a collision would cancel another record."""
+CONTENT_BYTES = 512
+"""Records up to this size are in the index, too: reading one of them from the log means to read and
+parse a batch, which takes a hundred times as long if others of the batch are due at other times.
+With larger ones the bytes themselves count."""
 BEFORE_ALL: Due = (-1, -1)
 
 
@@ -46,6 +50,14 @@ def first_waiting(delivery: Delivery, offset: int, progress: Progress) -> int | 
         return delivery.due_ms
     due_ms, last = until
     return delivery.next_after(due_ms if offset <= last else due_ms - 1)
+
+
+def _content(record: Record) -> bytes | None:
+    """Return a small record as it is in the index; None for a larger one, which is read again."""
+    if len(record.key or b"") + len(record.value or b"") > CONTENT_BYTES or len(record.headers) > 8:
+        return None
+    content = dump_record(record)
+    return content if len(content) <= CONTENT_BYTES else None
 
 
 class Backlog:
@@ -130,7 +142,7 @@ class Backlog:
         due_ms = first_waiting(asked, record.offset, progress)
         if due_ms is not None:
             repeats = asked.repetition is not None
-            self._add(Arrival(due_ms, record.offset, repeats, key))
+            self._add(Arrival(due_ms, record.offset, repeats, key, _content(record)))
 
     async def _cancel(self, offset: int, progress: Progress) -> None:
         """Remove the record at an offset, if it waits."""
@@ -188,7 +200,30 @@ class Backlog:
         key = None
         if self._partition.config.cleanup_compact and record.key is not None:
             key = blake2b(record.key, digest_size=KEY_HASH_BYTES).digest()
-        return Arrival(due_ms, record.offset, True, key)
+        return Arrival(due_ms, record.offset, True, key, _content(record))
+
+    async def records(self, offsets: Sequence[int]) -> dict[int, Record]:
+        """Return records by offset; those that are not in the log any more are absent. Raises
+        KafkaError, OSError, sqlite3.Error."""
+        found: dict[int, Record] = {}
+        rest: list[int] = []
+        for offset in offsets:
+            arrival = self._unsaved.get(offset)
+            if arrival is not None and arrival.content is not None:
+                found[offset] = load_record(arrival.content, offset)
+            else:
+                rest.append(offset)
+            await self._env.slices.give_way()
+        if rest:
+            number = self._partition.number
+            rows = await self._env.offload.submit(
+                "files", self._index.contents, self._generation, number, rest
+            )
+            for offset, content in rows:
+                found[offset] = load_record(content, offset)
+                await self._env.slices.give_way()
+        missing = [offset for offset in rest if offset not in found]
+        return found | await self._feed.find(missing) if missing else found
 
     async def fill(self, progress: Progress) -> None:
         """Have the next waiting records in memory. Raises KafkaError, OSError, sqlite3.Error."""

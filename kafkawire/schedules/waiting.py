@@ -1,7 +1,9 @@
 """The index of waiting records: their due times and keys, in an SQLite file of its own.
 
-It holds what would be too much for memory: a record takes 40 to 80 bytes on disk. It is made from
-the schedule topics and can be deleted: the records are then read again. What SQLite has not synced
+It holds what would be too much for memory: a record takes 40 to 80 bytes on disk. Small records are
+in it as a whole: records that are due at the same time come from everywhere in the topic, and each
+would cost the read of a batch. It is made from the schedule topics and can be deleted: the records
+are then read again. What SQLite has not synced
 at a crash is followed again, too.
 
 Blocking; called through the offload pools, one call at a time. Raises sqlite3.Error.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,6 +26,8 @@ CACHE_KIB = 16384
 """SQLite's page cache: due times and keys are inserted at random places. A million records take 75
 MB with keys, and a quarter more time with an eighth of this."""
 
+LOOKED_UP_AT_ONCE = 500
+"""Records of one query: below SQLite's limit of parameters."""
 IN_MEMORY = ":memory:"
 """The path of an index without a file."""
 
@@ -33,12 +37,16 @@ _TABLES = f"""
 BEGIN;
 DROP TABLE IF EXISTS waiting;
 DROP TABLE IF EXISTS followed;
+DROP TABLE IF EXISTS content;
 CREATE TABLE waiting (
     number INTEGER NOT NULL, due INTEGER NOT NULL, at INTEGER NOT NULL,
     repeats INTEGER NOT NULL, key BLOB,
     PRIMARY KEY (number, due, at)
 ) WITHOUT ROWID;
 CREATE INDEX waiting_key ON waiting (number, key) WHERE key IS NOT NULL;
+CREATE TABLE content (
+    number INTEGER NOT NULL, at INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (number, at)
+) WITHOUT ROWID;
 CREATE TABLE followed (number INTEGER PRIMARY KEY, until INTEGER NOT NULL);
 PRAGMA user_version={FORMAT};
 COMMIT;
@@ -47,12 +55,13 @@ COMMIT;
 
 class Arrival(NamedTuple):
     """A record that waits. `repeats`: it will be due again after this time; `key`: the hash of its
-    key, if a later record can replace it."""
+    key, if a later record can replace it; `content`: the record itself, if it is small."""
 
     due_ms: int
     offset: int
     repeats: bool = False
     key: bytes | None = None
+    content: bytes | None = None
 
 
 class StoredDue(NamedTuple):
@@ -149,9 +158,9 @@ class WaitingIndex:
         generation: int,
         number: int,
         until: int,
-        arrivals: Iterable[Arrival],
+        arrivals: Sequence[Arrival],
         replaced: Iterable[tuple[bytes, int]],
-        gone: Iterable[Due],
+        gone: Sequence[Due],
     ) -> tuple[list[int], int]:
         """Save what has changed since the last call, up to offset `until`: those that are `gone`
         wait no longer, the arrivals do, except those of a `replaced` key below an offset. Return
@@ -168,12 +177,24 @@ class WaitingIndex:
             ).rowcount
             grown += connection.executemany(
                 "INSERT INTO waiting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                [(number, *arrival) for arrival in arrivals],
+                [(number, *arrival[:4]) for arrival in arrivals],
             ).rowcount
+            connection.executemany(
+                "DELETE FROM content WHERE number = ? AND at = ?",
+                [(number, offset) for _, offset in gone],
+            )
+            connection.executemany(
+                "INSERT INTO content VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                [(number, each.offset, each.content) for each in arrivals if each.content],
+            )
             for key, below in replaced:
                 query = "DELETE FROM waiting WHERE number = ? AND key = ? AND at < ? RETURNING at"
                 rows = connection.execute(query, (number, key, below)).fetchall()
                 removed += [at for (at,) in rows]
+            connection.executemany(
+                "DELETE FROM content WHERE number = ? AND at = ?",
+                [(number, offset) for offset in removed],
+            )
             connection.execute("INSERT OR REPLACE INTO followed VALUES (?, ?)", (number, until))
             connection.execute("COMMIT")
         except BaseException:
@@ -191,6 +212,21 @@ class WaitingIndex:
         )
         rows = self._open.execute(query, (number, *after, count)).fetchall()
         return [StoredDue(*row) for row in rows]
+
+    def contents(
+        self, generation: int, number: int, offsets: Sequence[int]
+    ) -> list[tuple[int, bytes]]:
+        """Return the records at some offsets that are in the index, (offset, record). Raises
+        IndexReplaced as `save` does."""
+        self._check(generation)
+        connection = self._open
+        found: list[tuple[int, bytes]] = []
+        for start in range(0, len(offsets), LOOKED_UP_AT_ONCE):
+            part = offsets[start : start + LOOKED_UP_AT_ONCE]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT at, record FROM content WHERE number = ? AND at IN ({marks})"
+            found += connection.execute(query, (number, *part)).fetchall()
+        return found
 
     def per_hour(self, number: int, limit: int) -> list[tuple[int, int]]:
         """Return (start of the hour in ms, waiting records that are due in it), the next hours
@@ -213,6 +249,7 @@ class WaitingIndex:
         connection.execute("BEGIN")
         try:
             connection.execute("DELETE FROM waiting WHERE number = ?", (number,))
+            connection.execute("DELETE FROM content WHERE number = ?", (number,))
             connection.execute("DELETE FROM followed WHERE number = ?", (number,))
             connection.execute("COMMIT")
         except BaseException:

@@ -16,7 +16,9 @@ from kafkawire.codec.batches import (
     Record,
     build,
     build_one,
+    dump_record,
     iter_batches,
+    load_record,
     pack,
     read_head,
 )
@@ -175,3 +177,14 @@ def test_signed_varints(value: int) -> None:
 def test_truncated_and_overlong_varints_are_refused(raw: str) -> None:
     with pytest.raises(IndexError):
         read_uvarint(bytes.fromhex(raw), 0)
+
+
+def test_record_by_itself() -> None:
+    record = Record(7, 1_795_000_000_123, b"k", None, [("h", b"1"), ("h", None), ("ä", b"")])
+    data = dump_record(record)
+    assert load_record(data, 7) == record
+    for cut in range(len(data)):
+        with pytest.raises(KafkaError):
+            load_record(data[:cut], 7)
+    with pytest.raises(KafkaError):
+        load_record(data + b"\0", 7)

@@ -57,6 +57,18 @@ def test_newer_record_of_a_key_replaces_older_ones_also_of_the_same_save(
     assert waiting(index) == [(5, 2)]
 
 
+def test_contents_of_small_records(index: WaitingIndex) -> None:
+    arrivals = [Arrival(10 * n, n, False, b"%d" % n, b"record %d" % n) for n in range(700)]
+    index.save(0, 1, 700, [*arrivals, Arrival(5, 700)], [], [])
+    found = index.contents(0, 1, list(range(701)))
+    assert sorted(found) == [(n, b"record %d" % n) for n in range(700)]
+    index.save(0, 1, 701, [], [(b"4", 700)], [(30, 3), (5, 700)])
+    assert sorted(index.contents(0, 1, [2, 3, 4, 5, 700])) == [(2, b"record 2"), (5, b"record 5")]
+    assert index.contents(0, 2, [2]) == []
+    index.drop(1)
+    assert index.contents(0, 1, [2]) == []
+
+
 def test_partitions_are_apart(index: WaitingIndex) -> None:
     index.save(0, 1, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
     index.save(0, 2, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
