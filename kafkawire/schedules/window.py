@@ -1,28 +1,30 @@
 """The next waiting records of a schedule partition, in memory in the order of delivery. Pure.
 
 Complete up to `horizon`: what is due after it is only in the index on disk, from which the window
-is filled again when it runs out.
+is filled again when it runs out. The very next entries are a sorted list, the others a heap.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
 
 from kafkawire.schedules.progress import Due
 
-WINDOW_RECORDS = 20_000
-"""Records in a window: a second of the fastest delivery; with their entries in heap and dict at
-most 4 MB for each partition with so many, twice that before it is cut back."""
+WINDOW_RECORDS = 2_000
+"""Records in a window, twice that before it is cut back: sorting more would take longer than a
+slice of the event loop."""
 
 
 class DueWindow:
     """A priority queue with removal. `horizon`: None if everything that waits is here."""
 
-    __slots__ = ("_due", "_heap", "_limit", "horizon")
+    __slots__ = ("_due", "_heap", "_limit", "_next", "horizon")
 
     def __init__(self, limit: int = WINDOW_RECORDS, horizon: Due | None = None) -> None:
         self._limit = limit
+        self._next: list[Due] = []  # sorted, all below those of the heap
         self._heap: list[Due] = []
         self._due: dict[int, int] = {}
         self.horizon = horizon
@@ -31,12 +33,12 @@ class DueWindow:
         return len(self._due)
 
     def refill(self, entries: Iterable[Due], *, complete: bool) -> None:
-        """Add the entries that follow the horizon; `complete`: there are no more after them."""
+        """Add the entries that follow the horizon, in order; `complete`: there are no more after
+        them."""
         last = self.horizon
-        for entry in entries:
-            last = entry if last is None else max(last, entry)
-            self._due[entry[1]] = entry[0]
-            self._heap.append(entry)
+        for last in entries:
+            self._due[last[1]] = last[0]
+            self._heap.append(last)
         heapify(self._heap)
         self.horizon = None if complete else last
 
@@ -47,8 +49,11 @@ class DueWindow:
         if self.horizon is not None and entry > self.horizon:
             return
         self._due[offset] = due_ms
-        heappush(self._heap, entry)
-        if len(self._heap) > 2 * self._limit:
+        if self._next and entry < self._next[-1]:
+            insort(self._next, entry)
+        else:
+            heappush(self._heap, entry)
+        if len(self._heap) + len(self._next) > 2 * self._limit:
             self._cut()
 
     def discard(self, offset: int) -> None:
@@ -57,38 +62,49 @@ class DueWindow:
 
     def first(self) -> Due | None:
         """Return the next entry, None if there is none in memory."""
-        heap = self._heap
-        while heap:
-            due_ms, offset = heap[0]
-            if self._due.get(offset) == due_ms:
-                return heap[0]
-            heappop(heap)  # removed, or due at another time now
-        return None
+        found = self.next(1)
+        return found[0] if found else None
 
-    def next(self, count: int, until_ms: int) -> list[Due]:
-        """Return the next entries, at most `count`, that are due at or before `until_ms`; they
-        stay."""
-        if self.first() is None:
-            return []
+    def next(self, count: int, until_ms: int | None = None) -> list[Due]:
+        """Return the next entries, at most `count`, that are due at or before `until_ms` (None: at
+        any time); they stay."""
         found: list[Due] = []
-        while len(found) < count and (entry := self.first()) is not None and entry[0] <= until_ms:
-            found.append(heappop(self._heap))
-            while self._heap and self._heap[0] == entry:
-                heappop(self._heap)  # added twice
-        for entry in found:
-            heappush(self._heap, entry)
+        stale = 0
+        self._sort(count)
+        for entry in self._next:
+            if len(found) == count or (until_ms is not None and entry[0] > until_ms):
+                break
+            if self._is_live(entry) and (not found or found[-1] != entry):
+                found.append(entry)
+            else:
+                stale += 1
+        if stale > count:
+            self._next = [entry for entry in self._next if self._is_live(entry)]
         return found
 
     def count(self, until_ms: int) -> int:
-        """Return how many entries are due at or before `until_ms`: a millisecond for all."""
+        """Return how many entries are due at or before `until_ms`."""
         return sum(due_ms <= until_ms for due_ms in self._due.values())
 
+    def _is_live(self, entry: Due) -> bool:
+        """Return whether an entry was neither removed nor given another due time."""
+        return self._due.get(entry[1]) == entry[0]
+
+    def _sort(self, count: int) -> None:
+        """Have the next `count` entries in the sorted list."""
+        if len(self._next) < 2 * count:
+            self._next = [entry for entry in self._next if self._is_live(entry)]
+        heap = self._heap
+        while heap and len(self._next) < count:
+            entry = heappop(heap)
+            if self._is_live(entry):
+                self._next.append(entry)
+
     def _cut(self) -> None:
-        """Keep the next records of the limit, or drop entries that are removed."""
-        live = [entry for entry in self._heap if self._due.get(entry[1]) == entry[0]]
-        kept = nsmallest(self._limit, set(live))
-        if len(kept) < len(set(live)):
+        """Keep the next records of the limit."""
+        live = {entry for entry in (*self._next, *self._heap) if self._is_live(entry)}
+        kept = nsmallest(self._limit, live)
+        if len(kept) < len(live):
             self.horizon = kept[-1]
-        self._heap = kept
-        heapify(self._heap)
+        self._next, self._heap = [], kept  # a sorted list is a heap
         self._due = {offset: due_ms for due_ms, offset in kept}
