@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STEP_RECORDS = 500
-"""Records of a step: its plan takes 8 KB, and 40 steps a second deliver 20,000 records. What is done
-for all of them at once takes one or two milliseconds."""
+"""Records of a step: its plan takes 8 KB, and 40 steps a second deliver 20,000 records. What is
+done for all of them at once takes one or two milliseconds."""
 AHEAD_MS = 5_000
 """Records are read so long before they are due: a slow read from the remote tier takes less."""
 HELD_MAX = 1_000
