@@ -115,6 +115,15 @@ GROUPS = {
             "restore": "tier.restore:restore",
         },
     ),
+    "schedule": group(
+        "Show schedule topics and what waits in them; cancel records.",
+        {
+            "list": "schedule.commands:list_schedules",
+            "show": "schedule.commands:show",
+            "why": "schedule.commands:why",
+            "cancel": "schedule.commands:cancel",
+        },
+    ),
     "pipeline": group(
         "Topics as tables, on Spark: run, compact, audit, replay, query, report.",
         {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.handlers.context import UNAUTHORIZED
-from kafkawire.messages.registry import GROUP_ACTIVITY, TIER
+from kafkawire.messages.registry import DESCRIBE_SCHEDULES, GROUP_ACTIVITY, TIER
 from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
@@ -157,6 +157,9 @@ ACCESS: dict[int, ApiAccess] = {
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
     TIER: ApiAccess(_cluster(_O.ALTER)),
+    DESCRIBE_SCHEDULES: ApiAccess(
+        items=((_DESCRIBE_TOPIC, "29; hidden when all topics are asked for"),)
+    ),
 }
 """By API key. Codes: 29 TOPIC_, 30 GROUP_, 31 CLUSTER_, 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
 55 OPERATION_NOT_ATTEMPTED; 65 DELEGATION_TOKEN_AUTHORIZATION_FAILED."""

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.messages.registry import GROUP_ACTIVITY, TIER, spec_of
+from kafkawire.messages.registry import DESCRIBE_SCHEDULES, GROUP_ACTIVITY, TIER, spec_of
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -110,6 +110,7 @@ PACKAGES = ("produce", "fetch")
 OWN_ROWS: tuple[ApiRow, ...] = (
     ApiRow(TIER, "tier"),
     ApiRow(GROUP_ACTIVITY, "group_activity"),
+    ApiRow(DESCRIBE_SCHEDULES, "describe_schedules"),
 )
 """Served but not listed by ApiVersions, because Kafka's clients do not use these APIs."""
 

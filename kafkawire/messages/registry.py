@@ -127,10 +127,11 @@ _DECLARED: dict[int, tuple[str, int, int, int | None]] = {
     94: ("UnregisterController", 0, 0, 0),
     10000: ("Tier", 0, 0, 0),
     10001: ("GroupActivity", 0, 0, 0),
+    10002: ("DescribeSchedules", 0, 0, 0),
     # end of what is made
 }
 
-TIER, GROUP_ACTIVITY = 10000, 10001
+TIER, GROUP_ACTIVITY, DESCRIBE_SCHEDULES = 10000, 10001, 10002
 APIS = {key: ApiSpec(key, *row) for key, row in _DECLARED.items() if key < TIER}
 OWN = {key: ApiSpec(key, *row) for key, row in _DECLARED.items() if key >= TIER}
 """APIs of our own: no other Kafka serves them and ApiVersions does not name them. Kafka's keys are

@@ -265,6 +265,12 @@ class Backlog:
         """Return how many of the records in memory are due at or before `until_ms`."""
         return self._window.count(until_ms)
 
+    async def hours(self, limit: int) -> list[tuple[int, int]]:
+        """Return (start of an hour in ms, saved records that are due in it), the next hours first.
+        Raises sqlite3.Error."""
+        number = self._partition.number
+        return await self._env.offload.submit("files", self._index.per_hour, number, limit)
+
     def unsaved(self) -> bool:
         """Whether there is something to save."""
         return bool(self._unsaved or self._gone)

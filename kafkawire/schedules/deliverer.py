@@ -22,6 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
+from kafkawire.messages.describe_schedules import (
+    ScheduleHour,
+    SchedulePartition,
+    UndeliveredRecord,
+)
 from kafkawire.plural import count
 from kafkawire.schedules.backlog import SAVED_EVERY_S, Backlog
 from kafkawire.schedules.feed import RecordFeed
@@ -64,6 +69,8 @@ RELEASED_EVERY_S = 60.0
 """How often it is looked up from where on records wait: a tenth of a second for a million."""
 SLEPT_MAX_S = 1.0
 """Longest pause while a record waits: the clock may jump."""
+HOURS_SHOWN = 48
+"""Hours with waiting records that are counted for operators."""
 REASONS_MAX = 100
 """Reasons kept for operators, the newest ones."""
 
@@ -194,6 +201,44 @@ class Deliverer:
     def _progress(self) -> Progress:
         state = self.state
         return Progress() if state is None else state.progress
+
+    async def described(self, *, details: bool) -> SchedulePartition:
+        """Return its figures; `details`: also the waiting records by hour, and the records that are
+        not delivered, with the reasons. Raises sqlite3.Error."""
+        config, state = self._partition.config, self.state
+        held = () if state is None else state.held
+        first_ms = self.backlog.first_due_ms()
+        row = SchedulePartition(
+            self.topic,
+            self._partition.index,
+            config.schedule_topic,
+            config.schedule_header,
+            config.cleanup_compact,
+            self.backlog.followed,
+            self._partition.high_watermark,
+            self.backlog.waiting,
+            len(held),
+            -1 if first_ms is None else first_ms,
+            self.counts.late_ms,
+            self.counts.delivered,
+            self.counts.invalid,
+        )
+        if details:
+            row.hours = [ScheduleHour(*hour) for hour in await self.backlog.hours(HOURS_SHOWN)]
+            row.undelivered = self._undelivered(held)
+        return row
+
+    def _undelivered(self, held: Collection[Due]) -> list[UndeliveredRecord]:
+        waits = "its target did not take it; the reason is looked up within seconds"
+        found = [
+            UndeliveredRecord(offset, due_ms, True, self.reasons.get(offset, waits))
+            for due_ms, offset in held
+        ]
+        known = {each.offset for each in found}
+        for offset, reason in self.reasons.items():
+            if offset not in known:
+                found.append(UndeliveredRecord(offset, reason=reason))
+        return found
 
     # -- rounds ---------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ CASES: dict[str, str] = {
     "quotas list": "",
     "consume": "t --group g",
     "find": "t --from @0",
+    "schedule list": "",
     "sql": "'SELECT value FROM t'",
     "groups list": "",
     "groups describe": "g",
@@ -76,9 +77,13 @@ INPUT = {"produce"}
 """Commands whose --json is the form of their input."""
 PIPELINE = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
 """Checked in tests/cli/test_pipeline_json.py without Spark; some in tests/spark with it, too."""
-ELSEWHERE = {"tier restore", "security restore", "acls list", "acls explain"}
+ELSEWHERE = {
+    "tier restore", "security restore", "acls list", "acls explain",
+    "schedule show", "schedule why", "schedule cancel",
+}  # fmt: skip
 """Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
-rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py."""
+rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py. Schedule topics:
+tests/cli/test_schedule.py."""
 STREAMS = {"consume", "find", "sql", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""
