@@ -82,8 +82,8 @@ ELSEWHERE = {
     "schedule show", "schedule why", "schedule cancel",
 }  # fmt: skip
 """Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
-rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py. Schedule topics:
-tests/cli/test_schedule.py."""
+rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py.
+Schedule topics: tests/cli/test_schedule.py."""
 STREAMS = {"consume", "find", "sql", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""
