@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush, nsmallest
 
 from kafkawire.schedules.progress import Due
 
-WINDOW_RECORDS = 2_000
+WINDOW_RECORDS = 1_000
 """Records in a window, twice that before it is cut back: sorting more would take longer than a
 slice of the event loop."""
 

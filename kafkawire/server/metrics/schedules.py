@@ -44,7 +44,7 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
     )
     yield gauges(
         "schedule_due_soon",
-        "Records of a schedule topic that are due within a minute; at most 2,000 a partition are "
+        "Records of a schedule topic that are due within a minute; at most 1,000 a partition are "
         "counted.",
         ["topic"],
         [([topic], number) for topic, number in soon.items()],
