@@ -7,11 +7,15 @@ index finds the ones that they replace.
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import Record, dump_record, load_record
+from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.schedules.feed import RecordFeed
 from kafkawire.schedules.headers import (
@@ -82,11 +86,17 @@ class Backlog:
         self._gone: list[Due] = []
         self._saved = 0
         self._saved_at_s = 0.0
+        self._outdated = False  # the index, beyond the horizon of the window
+        self._saving: dict[int, Arrival] = {}
+        self._one_save = asyncio.Lock()
+        self._save_task: asyncio.Task[None] | None = None
         self._generation = 0
         self.followed = 0
 
     async def open(self) -> None:
         """Begin with what the index has. Raises sqlite3.Error."""
+        with suppress(KafkaError, sqlite3.Error):  # what failed is read again
+            await self.finish_saving(wait=True)
         number = self._partition.number
         self._generation = self._index.generation
         followed = await self._env.offload.submit("files", self._index.followed, number)
@@ -98,8 +108,10 @@ class Backlog:
         self._saved = await self._env.offload.submit("files", self._index.count, number)
         self._window = DueWindow(horizon=None if followed is None else BEFORE_ALL)
         self._unsaved.clear()
+        self._saving = {}
         self._replaced.clear()
         self._gone.clear()
+        self._outdated = False
         self._saved_at_s = self._env.clock.monotonic()
 
     # -- arrivals -------------------------------------------------------------------------
@@ -146,6 +158,7 @@ class Backlog:
 
     async def _cancel(self, offset: int, progress: Progress) -> None:
         """Remove the record at an offset, if it waits."""
+        self._outdated = True
         arrival = self._unsaved.pop(offset, None)
         self._window.discard(offset)
         if arrival is not None:
@@ -160,7 +173,8 @@ class Backlog:
 
     def _add(self, arrival: Arrival) -> None:
         self._unsaved[arrival.offset] = arrival
-        self._window.add(arrival.due_ms, arrival.offset)
+        if not self._window.add(arrival.due_ms, arrival.offset):
+            self._outdated = True
 
     # -- what is due ----------------------------------------------------------------------
 
@@ -208,7 +222,7 @@ class Backlog:
         found: dict[int, Record] = {}
         rest: list[int] = []
         for offset in offsets:
-            arrival = self._unsaved.get(offset)
+            arrival = self._unsaved.get(offset) or self._saving.get(offset)
             if arrival is not None and arrival.content is not None:
                 found[offset] = load_record(arrival.content, offset)
             else:
@@ -228,7 +242,8 @@ class Backlog:
     async def fill(self, progress: Progress) -> None:
         """Have the next waiting records in memory. Raises KafkaError, OSError, sqlite3.Error."""
         while self._window.first() is None and self._window.horizon is not None:
-            await self.save()
+            if self._outdated or self._saving:
+                await self.save()
             rows = await self._env.offload.submit(
                 "files", self._index.next, self._generation, self._partition.number,
                 self._window.horizon, WINDOW_RECORDS,
@@ -259,7 +274,8 @@ class Backlog:
     @property
     def waiting(self) -> int:
         """The number of waiting records; held ones are not among them."""
-        return max(self._saved + len(self._unsaved) - len(self._gone), len(self._window))
+        waiting = self._saved + len(self._saving) + len(self._unsaved) - len(self._gone)
+        return max(waiting, len(self._window))
 
     def due_until(self, until_ms: int) -> int:
         """Return how many of the records in memory are due at or before `until_ms`."""
@@ -281,21 +297,37 @@ class Backlog:
         if elapsed_s >= SAVED_EVERY_S and self.unsaved():
             await self.save()
 
+    def save_many(self) -> None:
+        """Save in the background if there is much to save; `finish_saving` reports failures."""
+        if len(self._unsaved) + len(self._gone) >= UNSAVED_MAX and self._save_task is None:
+            self._save_task = self._env.spawn(self.save(), "save the index of waiting records")
+
+    async def finish_saving(self, *, wait: bool = False) -> None:
+        """Raise what a save in the background has raised, if it has ended; `wait`: wait for its
+        end."""
+        task = self._save_task
+        if task is not None and (wait or task.done()):
+            self._save_task = None
+            await task
+
     async def save(self) -> None:
         """Save everything that changed, once the log has it durably: the index must not know of
         what a crash can lose. Raises KafkaError, sqlite3.Error."""
-        self._saved_at_s = self._env.clock.monotonic()
-        await self._commit_log.commits.durable()
-        removed, grown = await self._env.offload.submit(
-            "files", self._index.save, self._generation, self._partition.number,
-            self.followed, list(self._unsaved.values()), list(self._replaced.items()), self._gone,
-        )  # fmt: skip
-        for offset in removed:
-            self._window.discard(offset)
-        self._saved += grown
-        self._unsaved.clear()
-        self._replaced.clear()
-        self._gone = []
+        async with self._one_save:
+            self._saved_at_s = self._env.clock.monotonic()
+            self._saving, self._unsaved = self._unsaved, {}
+            replaced, self._replaced = list(self._replaced.items()), {}
+            gone, self._gone = self._gone, []
+            self._outdated, followed = False, self.followed
+            await self._commit_log.commits.durable()
+            removed, grown = await self._env.offload.submit(
+                "files", self._index.save, self._generation, self._partition.number, followed,
+                list(self._saving.values()), replaced, gone,
+            )  # fmt: skip
+            for offset in removed:
+                self._window.discard(offset)
+            self._saved += grown
+            self._saving = {}
 
     async def least_offset(self) -> int:
         """Return the lowest offset of a waiting record, or of what is not followed. Raises

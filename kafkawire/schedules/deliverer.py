@@ -245,6 +245,7 @@ class Deliverer:
     async def _round(self) -> None:
         """Follow, deliver, or wait."""
         self._wake.clear()
+        await self.backlog.finish_saving()
         backlog, progress = self.backlog, self._progress
         if self._behind() and len(progress.corners) < CORNERS_MAX:
             for offset, reason in await backlog.follow(progress):
@@ -350,6 +351,7 @@ class Deliverer:
         await self._env.slices.give_way()
         self.backlog.delivered(entries, again)
         await self._env.slices.give_way()
+        self.backlog.save_many()
         self.counts.late_ms = self._env.clock.now_ms() - entries[0][0]
         for _, offset in entries:
             self._ahead.pop(offset, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 
 from kafkawire.schedules.progress import Due
 
@@ -42,19 +42,21 @@ class DueWindow:
         heapify(self._heap)
         self.horizon = None if complete else last
 
-    def add(self, due_ms: int, offset: int) -> None:
-        """Add a record, or change its due time, if it is within the horizon."""
+    def add(self, due_ms: int, offset: int) -> bool:
+        """Add a record, or change its due time; return False if it, or records that had to make
+        room, are beyond the horizon."""
         self._due.pop(offset, None)
         entry = (due_ms, offset)
         if self.horizon is not None and entry > self.horizon:
-            return
+            return False
         self._due[offset] = due_ms
         if self._next and entry < self._next[-1]:
             insort(self._next, entry)
         else:
             heappush(self._heap, entry)
         if len(self._heap) + len(self._next) > 2 * self._limit:
-            self._cut()
+            return not self._cut()
+        return True
 
     def discard(self, offset: int) -> None:
         """Remove a record, which need not be here."""
@@ -100,11 +102,12 @@ class DueWindow:
             if self._is_live(entry):
                 self._next.append(entry)
 
-    def _cut(self) -> None:
-        """Keep the next records of the limit."""
-        live = {entry for entry in (*self._next, *self._heap) if self._is_live(entry)}
-        kept = nsmallest(self._limit, live)
+    def _cut(self) -> bool:
+        """Keep the next records of the limit; return whether others were removed."""
+        live = sorted(zip(self._due.values(), self._due, strict=True))
+        kept = live[: self._limit]
         if len(kept) < len(live):
             self.horizon = kept[-1]
+            self._due = {offset: due_ms for due_ms, offset in kept}
         self._next, self._heap = [], kept  # a sorted list is a heap
-        self._due = {offset: due_ms for due_ms, offset in kept}
+        return len(kept) < len(live)
