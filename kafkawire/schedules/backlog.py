@@ -84,6 +84,8 @@ class Backlog:
         self._unsaved: dict[int, Arrival] = {}
         self._replaced: dict[bytes, int] = {}
         self._gone: list[Due] = []
+        self._passed = 0  # saved records that are delivered since
+        self._progress = Progress()
         self._saved = 0
         self._saved_at_s = 0.0
         self._outdated = False  # the index, beyond the horizon of the window
@@ -111,6 +113,8 @@ class Backlog:
         self._saving = {}
         self._replaced.clear()
         self._gone.clear()
+        self._passed = 0
+        self._progress = Progress()
         self._outdated = False
         self._saved_at_s = self._env.clock.monotonic()
 
@@ -132,7 +136,7 @@ class Backlog:
             await self._enter(record, progress, invalid)
             await self._env.slices.give_way()
         self.followed = after
-        if self._replaced or len(self._unsaved) + len(self._gone) >= UNSAVED_MAX:
+        if self._replaced or self._changes() >= UNSAVED_MAX:
             await self.save()
         return invalid
 
@@ -196,13 +200,16 @@ class Backlog:
             return until_ms, LAST_OFFSET
         return entries[-1]
 
-    def delivered(self, entries: Collection[Due], again: Sequence[Arrival]) -> None:
+    def delivered(
+        self, entries: Collection[Due], again: Sequence[Arrival], progress: Progress
+    ) -> None:
         """Remove records that are delivered, or held, which the state has; `again`: those that
-        repeat, with their next due time."""
-        for due_ms, offset in entries:
+        repeat, with their next due time. `progress`: with these records, committed."""
+        for _, offset in entries:
             self._window.discard(offset)
             if self._unsaved.pop(offset, None) is None:
-                self._gone.append((due_ms, offset))
+                self._passed += 1
+        self._progress = progress
         for arrival in again:
             self._add(arrival)
 
@@ -216,28 +223,30 @@ class Backlog:
             key = blake2b(record.key, digest_size=KEY_HASH_BYTES).digest()
         return Arrival(due_ms, record.offset, True, key, _content(record))
 
-    async def records(self, offsets: Sequence[int]) -> dict[int, Record]:
-        """Return records by offset; those that are not in the log any more are absent. Raises
-        KafkaError, OSError, sqlite3.Error."""
+    async def records(self, entries: Sequence[Due]) -> dict[int, Record]:
+        """Return the records of entries, which are in the order of delivery, by offset; those that
+        are not in the log any more are absent. Raises KafkaError, OSError, sqlite3.Error."""
         found: dict[int, Record] = {}
-        rest: list[int] = []
-        for offset in offsets:
+        rest: dict[int, Due] = {}
+        for entry in entries:
+            offset = entry[1]
             arrival = self._unsaved.get(offset) or self._saving.get(offset)
             if arrival is not None and arrival.content is not None:
                 found[offset] = load_record(arrival.content, offset)
             else:
-                rest.append(offset)
+                rest[offset] = entry
             await self._env.slices.give_way()
         if rest:
-            number = self._partition.number
+            dues = sorted(rest.values())
             rows = await self._env.offload.submit(
-                "files", self._index.contents, self._generation, number, rest
-            )
+                "files", self._index.contents, self._generation, self._partition.number, dues[0],
+                dues[-1], 2 * len(dues),
+            )  # fmt: skip
             for offset, content in rows:
-                found[offset] = load_record(content, offset)
+                if rest.pop(offset, None) is not None:
+                    found[offset] = load_record(content, offset)
                 await self._env.slices.give_way()
-        missing = [offset for offset in rest if offset not in found]
-        return found | await self._feed.find(missing) if missing else found
+        return found | await self._feed.find(rest) if rest else found
 
     async def fill(self, progress: Progress) -> None:
         """Have the next waiting records in memory. Raises KafkaError, OSError, sqlite3.Error."""
@@ -274,7 +283,8 @@ class Backlog:
     @property
     def waiting(self) -> int:
         """The number of waiting records; held ones are not among them."""
-        waiting = self._saved + len(self._saving) + len(self._unsaved) - len(self._gone)
+        waiting = self._saved + len(self._saving) + len(self._unsaved)
+        waiting -= len(self._gone) + self._passed
         return max(waiting, len(self._window))
 
     def due_until(self, until_ms: int) -> int:
@@ -289,7 +299,10 @@ class Backlog:
 
     def unsaved(self) -> bool:
         """Whether there is something to save."""
-        return bool(self._unsaved or self._gone)
+        return self._changes() > 0
+
+    def _changes(self) -> int:
+        return len(self._unsaved) + len(self._gone) + self._passed
 
     async def save_if_due(self) -> None:
         """Save from time to time."""
@@ -299,7 +312,7 @@ class Backlog:
 
     def save_many(self) -> None:
         """Save in the background if there is much to save; `finish_saving` reports failures."""
-        if len(self._unsaved) + len(self._gone) >= UNSAVED_MAX and self._save_task is None:
+        if self._changes() >= UNSAVED_MAX and self._save_task is None:
             self._save_task = self._env.spawn(self.save(), "save the index of waiting records")
 
     async def finish_saving(self, *, wait: bool = False) -> None:
@@ -317,12 +330,12 @@ class Backlog:
             self._saved_at_s = self._env.clock.monotonic()
             self._saving, self._unsaved = self._unsaved, {}
             replaced, self._replaced = list(self._replaced.items()), {}
-            gone, self._gone = self._gone, []
+            gone, self._gone, self._passed = self._gone, [], 0
             self._outdated, followed = False, self.followed
             await self._commit_log.commits.durable()
             removed, grown = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,
-                list(self._saving.values()), replaced, gone,
+                list(self._saving.values()), replaced, gone, self._progress.corners,
             )  # fmt: skip
             for offset in removed:
                 self._window.discard(offset)

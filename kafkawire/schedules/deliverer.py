@@ -305,8 +305,8 @@ class Deliverer:
         until_ms = self._env.clock.now_ms() + AHEAD_MS
         entries = self.backlog.next(after + STEP_RECORDS, until_ms)[after:]
         wanted = {offset for _, offset in entries}
-        missing = wanted - self._ahead.keys()
-        found = await self.backlog.records(sorted(missing)) if missing else {}
+        missing = [each for each in entries if each[1] not in self._ahead]
+        found = await self.backlog.records(missing) if missing else {}
         self._ahead = {at: each for at, each in self._ahead.items() if at in wanted} | found
 
     async def _committed_meanwhile(self, work: Coroutine[None, None, None]) -> None:
@@ -349,7 +349,7 @@ class Deliverer:
         await self._append(contents, progress, (*held, *contents.held))
         again = self._again(contents.repeating, progress)
         await self._env.slices.give_way()
-        self.backlog.delivered(entries, again)
+        self.backlog.delivered(entries, again, progress)
         await self._env.slices.give_way()
         self.backlog.save_many()
         self.counts.late_ms = self._env.clock.now_ms() - entries[0][0]
@@ -383,7 +383,7 @@ class Deliverer:
     async def _contents(self, entries: Sequence[Due], now_ms: int) -> StepContents:
         """Read the records of a step and find their targets. Records that are not in the log any
         more are left out."""
-        found = await self._records([offset for _, offset in entries])
+        found = await self._records(entries)
         held: dict[Due, str] = {}
         repeating: list[tuple[Record, Delivery]] = []
         due_records: list[DueRecord] = []
@@ -431,9 +431,9 @@ class Deliverer:
             return target
         return fault_of(record, target, self.name) or target
 
-    async def _records(self, offsets: Collection[int]) -> dict[int, Record]:
-        known = {at: self._ahead[at] for at in offsets if at in self._ahead}
-        missing = [at for at in offsets if at not in known]
+    async def _records(self, entries: Sequence[Due]) -> dict[int, Record]:
+        known = {at: self._ahead[at] for _, at in entries if at in self._ahead}
+        missing = [each for each in entries if each[1] not in known]
         return known | await self.backlog.records(missing) if missing else known
 
     async def _append(
@@ -502,7 +502,7 @@ class Deliverer:
         self, partition: Partition, planned: PlannedBatch, state: ScheduleState
     ) -> None:
         now_ms = self._env.clock.now_ms()
-        found = await self._records([offset for _, offset in planned.entries])
+        found = await self._records(planned.entries)
         target = TargetTopic(partition.topic, partition.topic_id, 1, partition.config)
         due_records: list[DueRecord] = []
         for due in planned.entries:

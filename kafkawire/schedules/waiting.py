@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kafkawire.schedules.progress import Due
+from kafkawire.schedules.progress import Corner, Due
 
 FORMAT = 1
 """Of the tables, as SQLite's user_version; a file of another format is made again."""
@@ -26,8 +26,8 @@ CACHE_KIB = 16384
 """SQLite's page cache: due times and keys are inserted at random places. A million records take 75
 MB with keys, and a quarter more time with an eighth of this."""
 
-LOOKED_UP_AT_ONCE = 500
-"""Records of one query: below SQLite's limit of parameters."""
+PAGE_BYTES = 16_384
+"""Of SQLite: rows of up to half a kilobyte are in the tree itself if it has large pages."""
 IN_MEMORY = ":memory:"
 """The path of an index without a file."""
 
@@ -37,16 +37,12 @@ _TABLES = f"""
 BEGIN;
 DROP TABLE IF EXISTS waiting;
 DROP TABLE IF EXISTS followed;
-DROP TABLE IF EXISTS content;
 CREATE TABLE waiting (
     number INTEGER NOT NULL, due INTEGER NOT NULL, at INTEGER NOT NULL,
-    repeats INTEGER NOT NULL, key BLOB,
+    repeats INTEGER NOT NULL, key BLOB, record BLOB,
     PRIMARY KEY (number, due, at)
 ) WITHOUT ROWID;
 CREATE INDEX waiting_key ON waiting (number, key) WHERE key IS NOT NULL;
-CREATE TABLE content (
-    number INTEGER NOT NULL, at INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (number, at)
-) WITHOUT ROWID;
 CREATE TABLE followed (number INTEGER PRIMARY KEY, until INTEGER NOT NULL);
 PRAGMA user_version={FORMAT};
 COMMIT;
@@ -115,6 +111,7 @@ class WaitingIndex:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
+            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
@@ -161,11 +158,13 @@ class WaitingIndex:
         arrivals: Sequence[Arrival],
         replaced: Iterable[tuple[bytes, int]],
         gone: Sequence[Due],
+        delivered: Sequence[Corner] = (),
     ) -> tuple[list[int], int]:
-        """Save what has changed since the last call, up to offset `until`: those that are `gone`
-        wait no longer, the arrivals do, except those of a `replaced` key below an offset. Return
-        the offsets that were removed by key, and by how much the number of waiting records
-        grew. Raises IndexReplaced if the index is not the one of `generation` any more."""
+        """Save what has changed since the last call, up to offset `until`: records that are `gone`
+        or below a corner of what is `delivered` wait no longer, the arrivals do, except those of a
+        `replaced` key below an offset. Return the offsets that were removed by key, and by how much
+        the number of waiting records grew. Raises IndexReplaced if the index is not the one of
+        `generation` any more."""
         self._check(generation)
         connection = self._open
         removed: list[int] = []
@@ -175,26 +174,17 @@ class WaitingIndex:
                 "DELETE FROM waiting WHERE number = ? AND due = ? AND at = ?",
                 [(number, *entry) for entry in gone],
             ).rowcount
+            for corner in delivered:
+                query = "DELETE FROM waiting WHERE number = ? AND (due, at) <= (?, ?) AND at < ?"
+                grown -= connection.execute(query, (number, *corner.due, corner.end)).rowcount
             grown += connection.executemany(
-                "INSERT INTO waiting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                [(number, *arrival[:4]) for arrival in arrivals],
+                "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                [(number, *arrival) for arrival in arrivals],
             ).rowcount
-            connection.executemany(
-                "DELETE FROM content WHERE number = ? AND at = ?",
-                [(number, offset) for _, offset in gone],
-            )
-            connection.executemany(
-                "INSERT INTO content VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                [(number, each.offset, each.content) for each in arrivals if each.content],
-            )
             for key, below in replaced:
                 query = "DELETE FROM waiting WHERE number = ? AND key = ? AND at < ? RETURNING at"
                 rows = connection.execute(query, (number, key, below)).fetchall()
                 removed += [at for (at,) in rows]
-            connection.executemany(
-                "DELETE FROM content WHERE number = ? AND at = ?",
-                [(number, offset) for offset in removed],
-            )
             connection.execute("INSERT OR REPLACE INTO followed VALUES (?, ?)", (number, until))
             connection.execute("COMMIT")
         except BaseException:
@@ -214,19 +204,16 @@ class WaitingIndex:
         return [StoredDue(*row) for row in rows]
 
     def contents(
-        self, generation: int, number: int, offsets: Sequence[int]
+        self, generation: int, number: int, first: Due, last: Due, count: int
     ) -> list[tuple[int, bytes]]:
-        """Return the records at some offsets that are in the index, (offset, record). Raises
-        IndexReplaced as `save` does."""
+        """Return the small records from `first` to `last` in the order of delivery, (offset,
+        record), at most `count`. Raises IndexReplaced as `save` does."""
         self._check(generation)
-        connection = self._open
-        found: list[tuple[int, bytes]] = []
-        for start in range(0, len(offsets), LOOKED_UP_AT_ONCE):
-            part = offsets[start : start + LOOKED_UP_AT_ONCE]
-            marks = ",".join("?" * len(part))
-            query = f"SELECT at, record FROM content WHERE number = ? AND at IN ({marks})"
-            found += connection.execute(query, (number, *part)).fetchall()
-        return found
+        query = (
+            "SELECT at, record FROM waiting WHERE number = ? AND (due, at) >= (?, ?) "
+            "AND (due, at) <= (?, ?) AND record IS NOT NULL ORDER BY due, at LIMIT ?"
+        )
+        return self._open.execute(query, (number, *first, *last, count)).fetchall()
 
     def per_hour(self, number: int, limit: int) -> list[tuple[int, int]]:
         """Return (start of the hour in ms, waiting records that are due in it), the next hours
@@ -249,7 +236,6 @@ class WaitingIndex:
         connection.execute("BEGIN")
         try:
             connection.execute("DELETE FROM waiting WHERE number = ?", (number,))
-            connection.execute("DELETE FROM content WHERE number = ?", (number,))
             connection.execute("DELETE FROM followed WHERE number = ?", (number,))
             connection.execute("COMMIT")
         except BaseException:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.schedules.progress import Corner
 from kafkawire.schedules.waiting import IN_MEMORY, Arrival, IndexReplaced, WaitingIndex
 
 FIRST = (-1, -1)
@@ -58,15 +59,19 @@ def test_newer_record_of_a_key_replaces_older_ones_also_of_the_same_save(
 
 
 def test_contents_of_small_records(index: WaitingIndex) -> None:
-    arrivals = [Arrival(10 * n, n, False, b"%d" % n, b"record %d" % n) for n in range(700)]
-    index.save(0, 1, 700, [*arrivals, Arrival(5, 700)], [], [])
-    found = index.contents(0, 1, list(range(701)))
-    assert sorted(found) == [(n, b"record %d" % n) for n in range(700)]
-    index.save(0, 1, 701, [], [(b"4", 700)], [(30, 3), (5, 700)])
-    assert sorted(index.contents(0, 1, [2, 3, 4, 5, 700])) == [(2, b"record 2"), (5, b"record 5")]
-    assert index.contents(0, 2, [2]) == []
-    index.drop(1)
-    assert index.contents(0, 1, [2]) == []
+    arrivals = [Arrival(10 * n, n, False, b"%d" % n, b"record %d" % n) for n in range(70)]
+    index.save(0, 1, 71, [*arrivals, Arrival(15, 70)], [], [])
+    found = index.contents(0, 1, (10, 1), (40, 4), 100)
+    assert found == [(n, b"record %d" % n) for n in (1, 2, 3, 4)], "the large one is in the log"
+    assert index.contents(0, 1, (10, 1), (40, 4), 2) == found[:2]
+    assert index.contents(0, 2, (0, 0), (99, 99), 9) == []
+
+
+def test_delivered_records_are_removed_by_corners(index: WaitingIndex) -> None:
+    index.save(0, 1, 6, [Arrival(10 * n, n) for n in range(6)], [], [])
+    corners = [Corner(3, 40, 9), Corner(6, 10, 0)]
+    assert index.save(0, 1, 6, [], [], [], corners) == ([], -3)
+    assert waiting(index) == [(30, 3), (40, 4), (50, 5)]
 
 
 def test_partitions_are_apart(index: WaitingIndex) -> None:
