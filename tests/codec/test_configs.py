@@ -37,6 +37,7 @@ from kafkawire.codec.configs.settings import (
     topic_default,
     validate,
 )
+from tests.kit.configs import OWN_TOPIC_CONFIGS
 
 ROWS = [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()]
 # LogConfig of Apache Kafka 4.3.1, printed by its ConfigDef: name -> (type, default, broker name).
@@ -75,16 +76,6 @@ segment.jitter.ms LONG 0 log.roll.jitter.ms
 segment.ms LONG 604800000 log.roll.ms
 unclean.leader.election.enable BOOLEAN false unclean.leader.election.enable
 """
-
-
-OWN_TOPIC_CONFIGS = {
-    "index.keys.enable",
-    "schedule.target.header",
-    "schedule.target.topic",
-    "tieredStorageLevel",
-    "tiering.max.lag.ms",
-    "tiering.min.object.bytes",
-}  # fmt: skip
 
 
 def test_topic_settings_are_kafkas() -> None:

@@ -14,6 +14,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.codec.batches import build
 from kafkawire.messages import create_topics, list_offsets, produce
 from kafkawire.messages.registry import APIS
+from tests.kit.configs import OWN_TOPIC_CONFIGS
 
 KEYS = {spec.name: key for key, spec in APIS.items()}
 LEFT_OUT = {"unknown_tags", "throttle_time_ms", "error_message", "batch_index_error_message"}
@@ -22,13 +23,6 @@ EACH_ITS_OWN = {"host", "port", "cluster_id", "topic_id", "member_id", "leader",
 """Fields that always differ: only whether they are set is compared."""
 UNSET = (-1, "", None, bytes(16))
 NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
-OUR_SETTINGS = {
-    "index.keys.enable",
-    "tieredStorageLevel",
-    "tiering.max.lag.ms",
-    "tiering.min.object.bytes",
-}
-"""Settings of topics that Kafka does not have."""
 ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 
 
@@ -43,7 +37,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
                     found = "unset" if found in UNSET else "set"
                 yield from flatten(found, f"{path}.{field}")
     elif isinstance(value, list):
-        value = [each for each in value if getattr(each, "name", "") not in OUR_SETTINGS]
+        value = [each for each in value if getattr(each, "name", "") not in OWN_TOPIC_CONFIGS]
         yield path + ".length", len(value)
         for index, element in enumerate(value):
             known = () if isinstance(element, str) else NAMES  # str.partition is a method

@@ -20,6 +20,15 @@ from kafkawire.metadata.catalog import TopicInfo
 from tests.kit.admin import FakeBroker, call
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+OWN_TOPIC_CONFIGS = {
+    "index.keys.enable",
+    "schedule.target.header",
+    "schedule.target.topic",
+    "tieredStorageLevel",
+    "tiering.max.lag.ms",
+    "tiering.min.object.bytes",
+}
+"""Settings of topics that Kafka does not have."""
 
 
 def wanted(name: str, partitions: int = -1, replicas: int = -1, **configs: str) -> CreatableTopic:
