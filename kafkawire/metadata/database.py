@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import create_engine, event, inspect, text
@@ -28,6 +29,20 @@ from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10  # asyncpg's default of a minute would block admin requests
+IDLE_TIMEOUT_S = 10.0
+"""When PostgreSQL rolls back the transaction of a broker that sends no statements, because it is
+stopped or its machine is gone: all changes of topics wait for one row that it may have locked."""
+LOCK_TIMEOUT_S = 15.0
+"""How long a statement waits for a lock of another broker: longer than IDLE_TIMEOUT_S, so that a
+stopped broker does not make others fail."""
+STATEMENT_TIMEOUT_S = 25.0
+"""How long PostgreSQL works on one statement: ten times the slowest one with a million topics."""
+ANSWER_TIMEOUT_S = 30.0
+"""How long the answer to a statement may take: a server that does not answer at all has not ended
+the statement by its own limit. TCP alone would wait for 15 minutes."""
+UPGRADE_TIMEOUT_S = 3600.0
+"""The last two limits while tables of an older version are changed: one statement may rewrite a
+table of a hundred million rows."""
 CANCEL_PATIENCE_S = sqlite_device.BUSY_TIMEOUT_S
 """How long a cancelled caller waits for its transaction: as long as SQLite may wait for a lock."""
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
@@ -79,10 +94,19 @@ class Database:
             sqlite_device.refuse_foreign(self._url.database)
         self._engine = _engine(self._url)
         try:
-            await self.run(lambda connection: _prepare(connection, self.name))
+            if not await self.run(lambda connection: _prepare(connection, self.name)):
+                await self._upgrade()
         except BaseException:
             await self.close()
             raise
+
+    async def _upgrade(self) -> None:
+        """Migrate the tables, without the usual limit for a statement."""
+        await self.close()
+        self._engine = _engine(self._url, UPGRADE_TIMEOUT_S)
+        await self.run(lambda connection: _prepare(connection, self.name, migrate=True))
+        await self.close()
+        self._engine = _engine(self._url)
 
     async def stored_revision(self) -> str | None:
         """Return the revision of the tables without changing them; None if there are none of
@@ -145,17 +169,22 @@ def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, upgrade_s: float | None = None) -> Engine:
+    """`upgrade_s`: for PostgreSQL, the limit of statements instead of the usual ones."""
     if not url.drivername.startswith("sqlite"):
-        return create_engine(
+        answer_s = upgrade_s or ANSWER_TIMEOUT_S
+        engine = create_engine(
             url,
             hide_parameters=True,  # keys of users would be in texts of errors
             poolclass=AsyncAdaptedQueuePool,
             pool_size=1,
             max_overflow=0,
             pool_pre_ping=True,  # reconnect after a restart of the server
-            connect_args={"timeout": CONNECT_TIMEOUT_S},
+            connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": answer_s},
         )
+        limits = _session_limits(upgrade_s or STATEMENT_TIMEOUT_S)
+        event.listen(engine, "connect", partial(_set_limits, limits))
+        return engine
     engine = create_engine(
         url,
         hide_parameters=True,
@@ -177,6 +206,29 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
+def _session_limits(statement_s: float) -> dict[str, int]:
+    """Return the settings of a session of PostgreSQL. The last four let it notice that the machine
+    of a broker is gone."""
+    return {
+        "statement_timeout": int(statement_s * 1000),
+        "lock_timeout": int(LOCK_TIMEOUT_S * 1000),
+        "idle_in_transaction_session_timeout": int(IDLE_TIMEOUT_S * 1000),
+        "tcp_user_timeout": int(IDLE_TIMEOUT_S * 1000),
+        "tcp_keepalives_idle": 5,
+        "tcp_keepalives_interval": 2,
+        "tcp_keepalives_count": 2,
+    }
+
+
+def _set_limits(limits: Mapping[str, int], connection: Any, _record: object) -> None:
+    """Set them by a statement: connection poolers refuse unknown parameters of the connection."""
+    calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in limits.items())
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT {calls}")
+    cursor.close()
+    connection.commit()  # settings of a transaction that is rolled back are, too
+
+
 def _on_connect(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver begins no transactions: _on_begin does
     cursor = connection.cursor()
@@ -188,17 +240,18 @@ def _on_begin(connection: Connection) -> None:
     connection.exec_driver_sql(sqlite_device.BEGIN)
 
 
-def _prepare(connection: Connection, name: str) -> None:
-    """Create or migrate the tables, inside the transaction that `open` began."""
+def _prepare(connection: Connection, name: str, *, migrate: bool = False) -> bool:
+    """Create the tables, or check their revision; `migrate`: and bring them to the current one.
+    Return whether they have it."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})"))
     if not inspect(connection).has_table(schema.VERSION_TABLE):
         tables.metadata.create_all(connection)
         connection.execute(tables.revision.insert().values(version_num=schema.REVISION))
-        return
+        return True
     stored = connection.execute(tables.revision.select()).scalar()
     if stored == schema.REVISION:
-        return
+        return True
     if not isinstance(stored, str) or not stored.isdigit():
         raise MetadataError(f"{name} has no revision this kafkawire knows: {stored!r}")
     if int(stored) > int(schema.REVISION):
@@ -206,9 +259,11 @@ def _prepare(connection: Connection, name: str) -> None:
             f"{name} was written by a newer kafkawire (revision {stored}, this one knows "
             f"{schema.REVISION}): use that version or another data folder"
         )
-    from kafkawire.metadata.migrate import upgrade  # importing Alembic takes 0.2 s
+    if migrate:
+        from kafkawire.metadata.migrate import upgrade  # importing Alembic takes 0.2 s
 
-    upgrade(connection)
+        upgrade(connection)
+    return migrate
 
 
 def revision_of(connection: Connection) -> str | None:

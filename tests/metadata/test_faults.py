@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sqlite3
@@ -12,16 +13,20 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.util import await_only
 
 from kafkawire.codec.errors import ErrorCode, code_of
+from kafkawire.metadata import database as databases
 from kafkawire.metadata import sqlite_device
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from tests.kit.postgres import postgres
+from tests.kit.postgres import new_database, postgres
 
 
 async def opened(folder: Path) -> SqlStore:
@@ -146,6 +151,104 @@ async def test_lost_connection_is_reopened() -> None:
         assert catalog.by_name["b"] == info
         await again.close()
         await admin.close()
+
+
+@pytest.fixture
+async def database(postgres_url: str) -> str:
+    """The URL of an empty PostgreSQL database."""
+    return await new_database(postgres_url)
+
+
+@pytest.mark.real
+async def test_a_stopped_broker_does_not_block_the_others(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks of a process that was stopped in a transaction were never released."""
+    monkeypatch.setattr(databases, "IDLE_TIMEOUT_S", 0.2)
+    stopped, other = SqlMetadata(database), SqlMetadata(database)
+    await stopped.open()
+    await other.open()
+    locked, resumed = asyncio.Event(), asyncio.Event()
+
+    def stop(session: Session) -> None:
+        session.run("UPDATE cluster SET version = version + 1")
+        locked.set()
+        await_only(resumed.wait())
+        session.run("UPDATE cluster SET version = version + 1")
+
+    transaction = asyncio.ensure_future(stopped.transact(stop))
+    await locked.wait()
+    (info,) = await other.create_topics([NewTopic("a", [1])])
+    resumed.set()
+    with pytest.raises(MetadataError, match="connection is closed"):
+        await transaction
+    (second,) = await stopped.create_topics([NewTopic("b", [1])])
+    assert second.partitions[0].number == info.partitions[0].number + 1
+    await stopped.close()
+    await other.close()
+
+
+class Silence:
+    """A TCP proxy; `silent`: it accepts connections and passes nothing on."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._speaks = asyncio.Event()
+        self._speaks.set()
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> int:
+        """Return its port."""
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def silence(self, silent: bool) -> None:
+        """Stop or continue to pass bytes on."""
+        self._speaks.clear() if silent else self._speaks.set()
+
+    async def close(self) -> None:
+        """End all connections."""
+        assert self._server is not None
+        self._server.close()
+        for each in self._open:
+            each.close()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far, near = await asyncio.open_connection(*self._target)
+        self._open |= {writer, near}
+        await asyncio.gather(self._copy(reader, near), self._copy(far, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                await self._speaks.wait()
+                writer.write(data)
+        writer.close()
+
+
+@pytest.mark.real
+async def test_a_server_that_does_not_answer_is_not_waited_for_without_limit(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the start: TCP itself gives up after fifteen minutes."""
+    monkeypatch.setattr(databases, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(databases, "CONNECT_TIMEOUT_S", 0.5)
+    url = make_url(database)
+    proxy = Silence((url.host or "", url.port or 0))
+    through = url.set(port=await proxy.start()).render_as_string()
+    store = SqlMetadata(through)
+    await store.open()
+    proxy.silence(True)
+    with pytest.raises(MetadataError):
+        await store.create_topics([NewTopic("a", [1])])
+    with pytest.raises(MetadataError, match="cannot be opened"):
+        await SqlMetadata(through).open()
+    proxy.silence(False)
+    await store.create_topics([NewTopic("b", [1])])
+    await store.close()
+    await proxy.close()
 
 
 @pytest.mark.parametrize(
