@@ -187,6 +187,11 @@ class Backlog:
         first = self._window.first()
         return None if first is None else first[0]
 
+    def overdue_ms(self, now_ms: int) -> int:
+        """Return for how long the next record has been due; 0 if it is not."""
+        first_ms = self.first_due_ms()
+        return 0 if first_ms is None else max(0, now_ms - first_ms)
+
     def next(self, count: int, until_ms: int) -> list[Due]:
         """Return the next records, at most `count`, that are due at or before `until_ms`. Call
         `fill` before."""

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.counts import SECONDS, Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
@@ -280,13 +282,16 @@ BEGIN, END = (
 
 
 async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
-    """(name, type, words) of every metric family of a broker with a tier and a group."""
+    """(name, type, words) of every metric family of a broker with a tier, a group and a schedule
+    topic."""
     async with watched(data, backup_url=f"{data}-backups", tier_url=parse_tier(str(tier)).url) as (
         server,
         port,
     ):
         client = await Client.connect(port_of(server))
         await make(client, "t")
+        await make(client, "later", schedule_target_topic="t")
+        await until(lambda: server.broker.schedules.service is not None)
         await client.call(produce("t", batch(b"x")), 7)
         await server.broker.groups.open()
         await server.broker.transactions.open()
@@ -431,3 +436,25 @@ async def test_quotas_have_series_while_clients_use_them(
         assert of(found, "kafkawire_quota_counters") == 1
         assert ("kafkawire_quota_limit", frozenset(labels.items())) not in found
         await client.close()
+
+
+async def test_schedule_topics_are_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await make(client, "later", schedule_target_topic="t")
+        now_ms = int(time.time() * 1000)
+        times = (now_ms - 5_000, now_ms + 50_000, now_ms + 3_600_000)
+        records = [Record(at, due_ms, None, b"x", []) for at, due_ms in enumerate(times)]
+        answer = await client.call(produce("later", bytes(pack(records))), 7)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        delivered = ("kafkawire_schedule_delivered_total", frozenset({("topic", "later")}))
+        found = await scrape(port)
+        while not found.get(delivered):
+            found = await scrape(port)
+        await client.close()
+    assert of(found, "kafkawire_schedule_waiting", topic="later") == 2
+    assert of(found, "kafkawire_schedule_due_soon", topic="later") == 1
+    assert of(found, "kafkawire_schedule_held", topic="later") == 0
+    assert of(found, "kafkawire_schedule_late_seconds", topic="later") >= 5
+    assert of(found, "kafkawire_schedule_overdue_seconds", topic="later") == 0

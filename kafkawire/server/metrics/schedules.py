@@ -25,12 +25,12 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
     by_topic: dict[str, list[Deliverer]] = {}
     for each in service.deliverers.values():
         by_topic.setdefault(each.topic, []).append(each)
-    until_ms = broker.env.clock.now_ms() + SOON_MS
+    now_ms = broker.env.clock.now_ms()
     soon: dict[str, int] = {}
     for topic, deliverers in by_topic.items():
         soon[topic] = 0
         for each in deliverers:
-            soon[topic] += each.backlog.due_until(until_ms)
+            soon[topic] += each.backlog.due_until(now_ms + SOON_MS)
             yield None
 
     def summed(figure: Callable[[Deliverer], float]) -> list[tuple[list[str], float]]:
@@ -61,6 +61,15 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
         ["topic"],
         [
             ([topic], max(each.counts.late_ms for each in every) / 1000)
+            for topic, every in by_topic.items()
+        ],
+    )
+    yield gauges(
+        "schedule_overdue_seconds",
+        "For how long the oldest record is due that is not delivered now; 0: none is.",
+        ["topic"],
+        [
+            ([topic], max(each.backlog.overdue_ms(now_ms) for each in every) / 1000)
             for topic, every in by_topic.items()
         ],
     )
