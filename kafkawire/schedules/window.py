@@ -7,7 +7,7 @@ is filled again when it runs out. The very next entries are a sorted list, the o
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from kafkawire.schedules.progress import Due
@@ -72,8 +72,7 @@ class DueWindow:
         any time); they stay."""
         found: list[Due] = []
         stale = 0
-        self._sort(count)
-        for entry in self._next:
+        for entry in self._sorted():
             if len(found) == count or (until_ms is not None and entry[0] > until_ms):
                 break
             if self._is_live(entry) and (not found or found[-1] != entry):
@@ -92,15 +91,13 @@ class DueWindow:
         """Return whether an entry was neither removed nor given another due time."""
         return self._due.get(entry[1]) == entry[0]
 
-    def _sort(self, count: int) -> None:
-        """Have the next `count` entries in the sorted list."""
-        if len(self._next) < 2 * count:
-            self._next = [entry for entry in self._next if self._is_live(entry)]
-        heap = self._heap
-        while heap and len(self._next) < count:
-            entry = heappop(heap)
-            if self._is_live(entry):
-                self._next.append(entry)
+    def _sorted(self) -> Iterator[Due]:
+        """Yield all entries in order, sorting as many as are taken; some are not live."""
+        yield from self._next
+        while self._heap:
+            entry = heappop(self._heap)
+            self._next.append(entry)
+            yield entry
 
     def _cut(self) -> bool:
         """Keep the next records of the limit; return whether others were removed."""

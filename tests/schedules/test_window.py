@@ -13,16 +13,21 @@ from kafkawire.schedules.window import DueWindow
 
 LIMIT = 5
 actions = st.lists(
-    st.tuples(st.sampled_from(["add", "discard", "next"]), st.integers(0, 30), st.integers(0, 40)),
+    st.tuples(
+        st.sampled_from(["add", "discard", "next"]),
+        st.integers(0, 30),
+        st.integers(0, 40),
+        st.integers(1, 4),
+    ),
     max_size=60,
 )
 
 
 @given(actions)
-def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int]]) -> None:
+def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int, int]]) -> None:
     window = DueWindow(LIMIT)
     model: dict[int, int] = {}
-    for action, offset, due_ms in taken:
+    for action, offset, due_ms, count in taken:
         if action == "add":
             model[offset] = due_ms
             window.add(due_ms, offset)
@@ -32,10 +37,10 @@ def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int]])
         else:
             refill(window, model)
             expected = sorted((d, o) for o, d in model.items() if d <= due_ms)
-            found = window.next(3, due_ms)
+            found = window.next(count, due_ms)
             horizon = window.horizon
             within = [each for each in expected if horizon is None or each <= horizon]
-            assert found == within[:3]
+            assert found == within[:count]
             if expected:
                 assert found, "a window that is not empty has the next record"
         assert len(window) <= 2 * LIMIT + 1
@@ -56,3 +61,14 @@ def test_entry_that_is_removed_and_added_again_is_there_once() -> None:
     window.add(5, 1)
     assert window.next(10, 100) == [(5, 1)]
     assert window.next(10, 100) == [(5, 1)], "entries stay until they are discarded"
+
+
+def test_removed_entries_are_made_up_for_by_later_ones() -> None:
+    """What is missing in an answer of fewer entries than asked for counts as delivered."""
+    window = DueWindow()
+    for offset in range(9):
+        window.add(offset, offset)
+    assert len(window.next(6)) == 6
+    for offset in (0, 1, 2, 4):
+        window.discard(offset)
+    assert window.next(3, 100) == [(3, 3), (5, 5), (6, 6)]
