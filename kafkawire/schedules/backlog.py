@@ -95,8 +95,8 @@ class Backlog:
         self._generation = 0
         self.followed = 0
 
-    async def open(self) -> None:
-        """Begin with what the index has. Raises sqlite3.Error."""
+    async def open(self, progress: Progress) -> None:
+        """Begin with what the index has. Raises KafkaError, OSError, sqlite3.Error."""
         with suppress(KafkaError, sqlite3.Error):  # what failed is read again
             await self.finish_saving(wait=True)
         number = self._partition.number
@@ -117,6 +117,9 @@ class Backlog:
         self._progress = Progress()
         self._outdated = False
         self._saved_at_s = self._env.clock.monotonic()
+        # Before anything is followed: a record that repeats may be in the index with a due time
+        # that is delivered, and what cancels it looks for the next one.
+        await self.fill(progress)
 
     # -- arrivals -------------------------------------------------------------------------
 
@@ -144,13 +147,13 @@ class Backlog:
         self, record: Record, progress: Progress, invalid: list[tuple[int, str]]
     ) -> None:
         asked = self.instruction(record)
-        if isinstance(asked, CancelOffset):
-            await self._cancel(asked.offset, progress)
-            return
         key = None
         if self._partition.config.cleanup_compact and record.key is not None:
             key = blake2b(record.key, digest_size=KEY_HASH_BYTES).digest()
             self._replaced[key] = record.offset
+        if isinstance(asked, CancelOffset):
+            await self._cancel(asked.offset, progress)
+            return
         if isinstance(asked, Invalid):
             invalid.append((record.offset, asked.reason))
         if isinstance(asked, Invalid | CancelKey):
@@ -336,11 +339,13 @@ class Backlog:
             self._saving, self._unsaved = self._unsaved, {}
             replaced, self._replaced = list(self._replaced.items()), {}
             gone, self._gone, self._passed = self._gone, [], 0
+            # What is delivered from here on removes nothing: its repetitions are in the next save.
+            corners = self._progress.corners
             self._outdated, followed = False, self.followed
             await self._commit_log.commits.durable()
             removed, grown = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,
-                list(self._saving.values()), replaced, gone, self._progress.corners,
+                list(self._saving.values()), replaced, gone, corners,
             )  # fmt: skip
             for offset in removed:
                 self._window.discard(offset)

@@ -173,7 +173,7 @@ class Deliverer:
         while not self._partition.removed:
             try:
                 if not opened:
-                    await self.backlog.open()
+                    await self.backlog.open(self._progress)
                     await self._repeat()
                     opened = True
                 await self._round()
