@@ -146,6 +146,8 @@ class Deliverer:
         self._ahead: dict[int, Record] = {}
         self._held_tried_s = 0.0
         self._release_at_s = 0.0
+        self._mark = (0, 0)  # an end of the committed records, and when it was
+        self._known_ms = 0  # what was committed until then is followed
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.reasons: dict[int, str] = {}
@@ -247,16 +249,18 @@ class Deliverer:
         self._wake.clear()
         await self.backlog.finish_saving()
         backlog, progress = self.backlog, self._progress
-        if self._behind() and len(progress.corners) < CORNERS_MAX:
+        many = len(progress.corners) >= CORNERS_MAX
+        if self._behind() and not (many and backlog.next(1, self._env.clock.now_ms())):
             for offset, reason in await backlog.follow(progress):
                 self._refuse(offset, reason)
         await backlog.fill(progress)
         if await self._retry_held():
             return
         now_ms = self._env.clock.now_ms()
-        entries = backlog.next(STEP_RECORDS, now_ms)
+        until_ms = now_ms if many else self._known_until(now_ms)
+        entries = backlog.next(STEP_RECORDS, until_ms)
         if entries:
-            await self._deliver(entries, now_ms)
+            await self._deliver(entries, until_ms)
         elif not self._behind():
             await backlog.save_if_due()
             await self._release()
@@ -266,6 +270,16 @@ class Deliverer:
     def _behind(self) -> bool:
         """Whether there are committed records that are not followed."""
         return self.backlog.followed < self._partition.last_stable_offset
+
+    def _known_until(self, now_ms: int) -> int:
+        """Return up to which due time records may be delivered: what was committed before is
+        followed, so what cancels or replaces them in time is known."""
+        followed, end = self.backlog.followed, self._partition.last_stable_offset
+        if followed >= end:
+            self._known_ms = now_ms
+        elif followed >= self._mark[0]:
+            self._known_ms, self._mark = self._mark[1], (end, now_ms)
+        return min(self._known_ms, now_ms)
 
     async def _wait(self) -> None:
         """Wait until a record is due, or one arrives, or something is to be saved."""
@@ -333,9 +347,9 @@ class Deliverer:
 
     # -- steps ----------------------------------------------------------------------------
 
-    async def _deliver(self, entries: Sequence[Due], now_ms: int) -> None:
-        """Deliver records that are due, and advance the progress past them."""
-        contents = await self._contents(entries, now_ms)
+    async def _deliver(self, entries: Sequence[Due], until_ms: int) -> None:
+        """Deliver the records that are due until then, and advance the progress past them."""
+        contents = await self._contents(entries, self._env.clock.now_ms())
         state = self.state
         held = () if state is None else state.held
         if len(held) + len(contents.held) > HELD_MAX:
@@ -344,7 +358,7 @@ class Deliverer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{HELD_MAX} records wait for their targets, and another one, because {reason}",
             )
-        until = self.backlog.until(entries, STEP_RECORDS, now_ms)
+        until = self.backlog.until(entries, STEP_RECORDS, until_ms)
         progress = self._progress.advanced(self.backlog.followed, until)
         await self._append(contents, progress, (*held, *contents.held))
         again = self._again(contents.repeating, progress)

@@ -93,6 +93,30 @@ def test_record_is_replaced_and_cancelled_by_key() -> None:
     simulated(main, policy="compact")
 
 
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_what_cancels_a_record_is_in_time_however_much_is_to_be_read_before_it(
+    policy: str,
+) -> None:
+    """Both are due when the broker starts, and the index is lost."""
+
+    async def main(world: ScheduleWorld) -> None:
+        now = world.now_ms()
+        far = now + 3_600_000
+        await world.send([Record(0, now + 2000, b"a", b"cancelled")])
+        large = [Record(n, far, b"x%d" % n, b"x" * 50_000) for n in range(10)]
+        for _ in range(2):
+            await world.send(large)
+        cancel = Record(0, now, b"a", None, [(CANCELS, b"0")] if policy == "delete" else [])
+        await world.send([cancel, Record(1, now + 2000, b"b", b"kept")])
+        await world.world.life(0, "close")
+        await world.sleep(5)
+        assert await world.world.start()
+        await world.sleep(2)
+        assert [row.value for row in await world.delivered()] == [b"kept"]
+
+    simulated(main, policy=policy)
+
+
 def test_record_is_cancelled_by_offset() -> None:
     async def main(world: ScheduleWorld) -> None:
         now = world.now_ms()
