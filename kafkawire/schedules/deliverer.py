@@ -491,7 +491,6 @@ class Deliverer:
         state = self.state
         if state is None:
             return
-        lost: list[Due] = []
         for planned in state.batches:
             place = planned.topic_id, planned.partition
             try:
@@ -499,18 +498,11 @@ class Deliverer:
             except KafkaError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                     raise
-                lost += planned.entries
-                continue
+                continue  # they were due before it was deleted, and are deleted with it
             following = partition.producers.next_sequence(state.producer_id)
             if following is None or following == planned.base_sequence:
                 await self._append_again(partition, planned, state)
         await self._commit_log.committed()
-        if lost:
-            kept = [each for each in state.batches if each.entries[0] not in lost]
-            new = state._replace(batches=tuple(kept), held=(*state.held, *lost))
-            failure = self._states.store(self._key, new)
-            if failure is not None:
-                raise KafkaError(failure)
 
     async def _append_again(
         self, partition: Partition, planned: PlannedBatch, state: ScheduleState
