@@ -217,7 +217,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.appended()
 
     def appended(self) -> None:
-        self.backlog._partition.next_offset = len(self.log)  # type: ignore[misc]
+        self.backlog._partition.next_offset = len(self.log)
 
     # -- what a deliverer does ------------------------------------------------------------
 
