@@ -64,7 +64,7 @@ def test_entry_that_is_removed_and_added_again_is_there_once() -> None:
 
 
 def test_removed_entries_are_made_up_for_by_later_ones() -> None:
-    """What is missing in an answer of fewer entries than asked for counts as delivered."""
+    """An answer of fewer entries than asked for means that no others are due."""
     window = DueWindow()
     for offset in range(9):
         window.add(offset, offset)
