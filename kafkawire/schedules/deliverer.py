@@ -387,12 +387,8 @@ class Deliverer:
     def _again(
         self, repeating: Sequence[tuple[Record, Delivery]], progress: Progress
     ) -> list[Arrival]:
-        found: list[Arrival] = []
-        for record, delivery in repeating:
-            arrival = self.backlog.again(record, delivery, progress)
-            if arrival is not None:
-                found.append(arrival)
-        return found
+        found = (self.backlog.again(*each, progress) for each in repeating)
+        return [arrival for arrival in found if arrival is not None]
 
     async def _contents(self, entries: Sequence[Due], now_ms: int) -> StepContents:
         """Read the records of a step and find their targets. Records that are not in the log any
