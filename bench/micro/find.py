@@ -12,7 +12,9 @@ time.
 `--sources broker` is a running broker with the records of the first topic in its journals, recent
 ones in memory, and then its data folder.
 
-Without an index of keys a search for a key reads everything in its range. Prints Markdown tables;
+`--index`: without an index of keys (`none`) a search for a key reads everything in its range; with
+one (`keys`) it reads one filter a segment; `packs` of 64 segments have the filters of all but the
+last 40. The compacted topic has none. Prints Markdown tables;
 least of the rounds. Opening a source, which reads its manifest, is a row of its own.
 """
 
@@ -42,12 +44,14 @@ from kafkawire.reading import TopicReader, TopicRecord, open_broker, open_bucket
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import running
 from tests.kit.spark.files import Files, Share
+from tests.kit.spark.key_index import put, put_packs
 
 URL = "s3://find/tier"
 ORDERS, TABLE = "orders", "table"
 IN_SEGMENT, IN_BATCH, VALUE_BYTES, ZSTD = 1000, 100, 100, 4
 TABLE_SEGMENTS, IN_TABLE_SEGMENT = 10, 30_000
 START_MS = 1_700_000_000_000
+IN_PACK, UNPACKED = 64, 40
 REPEATED = 20
 MBPS = 50.0
 """Of a connection, as a remote bucket provides."""
@@ -81,12 +85,20 @@ def batches(first: int, count: int, now_ms: int = START_MS) -> Iterator[bytes]:
         yield bytes(pack(rows, codec=ZSTD))
 
 
-def fill(url: str, segments: int) -> None:
-    """Make both topics."""
+def fill(url: str, segments: int, index: str) -> None:
+    """Make both topics. `index`: "none", "keys", or "packs" of all segments but the last 40."""
     files = Files(open_place(url))
     [orders], [table] = files.topic(ORDERS), files.topic(TABLE, cleanup_policy="compact")
     for name in range(segments):
-        files.put(name + 1, Share(orders, list(batches(name * IN_SEGMENT, IN_SEGMENT))))
+        share = Share(orders, list(batches(name * IN_SEGMENT, IN_SEGMENT)))
+        if index == "none":
+            files.put(name + 1, share)
+        else:
+            put(files, name + 1, share)
+    if index == "packs":
+        uuids = [(name + 1).to_bytes(16, "big") for name in range(segments - UNPACKED)]
+        groups = [uuids[at : at + IN_PACK] for at in range(0, len(uuids), IN_PACK)]
+        put_packs(files.place, *groups)
     for name in range(TABLE_SEGMENTS):
         share = Share(table, list(batches(name * IN_TABLE_SEGMENT, IN_TABLE_SEGMENT)))
         files.put(segments + name + 1, share)
@@ -215,13 +227,13 @@ def sources(chosen: Sequence[str], stack: ExitStack, options: argparse.Namespace
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     found: Sources = {}
     if "folder" in chosen:
-        fill(str(folder / "tier"), options.segments)
+        fill(str(folder / "tier"), options.segments, options.index)
         found["folder"] = lambda: open_bucket(str(folder / "tier"))
     if "minio" in chosen or "far" in chosen:
         server = stack.enter_context(running(folder / "minio"))
         os.environ.update(server.environ)
         server.client().create_bucket(Bucket=urlsplit(URL).netloc)
-        fill(URL, options.segments)
+        fill(URL, options.segments, options.index)
         endpoint = stack.enter_context(far(server.endpoint, options.delay, MBPS))
         if "minio" in chosen:
             found["MinIO"] = lambda: open_bucket(f"{URL}?endpoint={server.endpoint}")
@@ -237,6 +249,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=1000)
     parser.add_argument("--delay", type=float, default=20.0, help="milliseconds")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--index", choices=("none", "keys", "packs"), default="packs")
     parser.add_argument("--sources", default="folder,minio,far", help="and broker")
     options = parser.parse_args()
     chosen = options.sources.split(",")

@@ -5,6 +5,8 @@
     manifest/snapshot-<20 digits>  everything up to this sequence number
     manifest/delta-<20 digits>     one round of changes
     segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
+    filters/current                which filter packs there are (JSON; kafkawire.manifest.packs)
+    filters/pack-<20 digits>       a filter pack (kafkawire.codec.segment.filter_pack)
 
 Sequence numbers are padded, so that a listing is sorted by them. Pure.
 """
@@ -16,6 +18,9 @@ CURRENT = "manifest/current"
 SNAPSHOTS = "manifest/snapshot-"
 DELTAS = "manifest/delta-"
 SEGMENTS = "segments/"
+FILTERS = "filters/"
+PACK_LIST = "filters/current"
+PACKS = "filters/pack-"
 SEQUENCE_DIGITS = 20
 _SUFFIX = ".segment"
 
@@ -45,10 +50,24 @@ def segment_uuid(key: str) -> bytes | None:
     return bytes.fromhex(text)
 
 
+def pack_key(number: int) -> str:
+    """Return the key of the filter pack with this number."""
+    return f"{PACKS}{number:0{SEQUENCE_DIGITS}}"
+
+
+def pack_number(key: str) -> int | None:
+    """Return the number in the key of a filter pack; None for another key."""
+    return _number(key, PACKS)
+
+
 def sequence_of(key: str) -> int | None:
     """Return the sequence number in the key of a delta or snapshot; None for another key."""
-    for prefix in (SNAPSHOTS, DELTAS):
-        text = key.removeprefix(prefix)
-        if text != key and len(text) == SEQUENCE_DIGITS and text.isascii() and text.isdigit():
-            return int(text)
+    found = _number(key, SNAPSHOTS)
+    return _number(key, DELTAS) if found is None else found
+
+
+def _number(key: str, prefix: str) -> int | None:
+    text = key.removeprefix(prefix)
+    if text != key and len(text) == SEQUENCE_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     return None

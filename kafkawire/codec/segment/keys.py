@@ -311,3 +311,22 @@ def check_keys(body: Buffer) -> dict[int, PartitionKeys]:
             at += size + _SUM.size
             left -= size // shape.row_bytes
     return found
+
+
+def whole_buckets(body: Buffer, keys: PartitionKeys) -> bytes:
+    """Return the buckets of a partition's filter of all its keys, in their order, from the body of
+    the section. FormatError if a chunk is damaged."""
+    view, (blocks, rows), at = memoryview(body), keys.shape, keys.start
+    wanted = BUCKET_BYTES * blocks
+    parts: list[memoryview] = []
+    while rows:
+        size = min(rows, keys.shape.chunk_rows) * keys.shape.row_bytes
+        chunk = view[at : at + size]
+        if crc32c(chunk) != _SUM.unpack_from(view, at + size)[0]:
+            raise FormatError(f"the key index of partition {keys.number} is damaged")
+        parts += [
+            chunk[row : row + wanted] for row in range(0, size, keys.shape.row_bytes)
+        ]
+        rows -= size // keys.shape.row_bytes
+        at += size + _SUM.size
+    return b"".join(parts)

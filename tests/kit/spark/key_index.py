@@ -1,8 +1,21 @@
-"""Segments with a key index, for tests of readers."""
+"""Segments with a key index, and filter packs, for tests of readers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kafkawire.codec.segment.filter_pack import (
+    PackedObject,
+    shape_of_pack,
+    whole_filters,
+    write_stripes,
+)
+from kafkawire.codec.segment.format import KEYS, read_trailer
+from kafkawire.codec.segment.keys import read_keys
 from kafkawire.log.segments.file.key_port import key_collector
+from kafkawire.manifest.keys import PACK_LIST, pack_key, segment_key
+from kafkawire.manifest.packs import FilterPack, PackList, write_packs
+from kafkawire.spark.source.files.locations import Place
 from tests.kit.spark.files import Files, Share
 
 
@@ -23,3 +36,20 @@ def indexed(*shares: Share) -> bytes:
 def put(files: Files, name: int, *shares: Share) -> str:
     """Store a segment with its key index; return its key."""
     return files.put(name, *shares, keys=indexed(*shares))
+
+
+def put_packs(place: Place, *groups: Sequence[bytes]) -> None:
+    """Store a filter pack of each group of objects, which are stored, and the list of packs."""
+    packs = []
+    for number, uuids in enumerate(groups, 1):
+        objects = [_packed(uuid, place.get(segment_key(uuid))) for uuid in uuids]
+        shape = shape_of_pack(objects)
+        place.put(pack_key(number), b"".join(write_stripes(number, objects, shape)))
+        packs.append(FilterPack(number, shape, tuple(uuids)))
+    place.put(PACK_LIST, write_packs(PackList(len(packs) + 1, packs)))
+
+
+def _packed(uuid: bytes, data: bytes) -> PackedObject:
+    section = read_trailer(data, len(data)).section(KEYS)
+    body = memoryview(data)[section.body_start : section.stop]
+    return PackedObject(uuid, whole_filters(body, read_keys(body, len(body))))

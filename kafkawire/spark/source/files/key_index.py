@@ -1,8 +1,9 @@
-"""Choose the blocks of segments that may have a key by their key indexes.
+"""Choose the blocks of segments that may have a key by filter packs and key indexes.
 
-A file needs one request if its index is small, otherwise three: its end, the head of the section,
-and the row of the key. They are sent for many files concurrently. The section's own checksum covers
-more than is read; head and chunks have checksums of their own.
+Files that a filter pack excludes are not read. Another one needs one request if its index is small,
+otherwise three: its end, the head of the section, and the row of the key. They are sent for many
+files concurrently. The section's own checksum covers more than is read; head and chunks have
+checksums of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kafkawire.codec.segment.key_hash import key_hash
 from kafkawire.codec.segment.keys import HEAD_BYTES, PartitionKeys, head_length, read_keys
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.model.source import Piece
+from kafkawire.spark.source.files.filter_packs import without_keys
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import read_index
 
@@ -52,20 +54,22 @@ class KeyIndexBlocks:
         self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
     ) -> Sequence[Piece]:
         """Return the pieces as KeyBlocks.narrowed does. Raises PlaceError."""
-        files: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for at, piece in enumerate(pieces):
-            if _is_worth_it(piece):
-                files[piece.place, piece.key].append(at)
-        found: list[Sequence[Piece]] = [[piece] for piece in pieces]
-        if not files:
-            return pieces
         hashes = frozenset(map(key_hash, keys))
+        found: list[Sequence[Piece]] = [[piece] for piece in pieces]
 
         def choose(numbers: Sequence[int]) -> list[Sequence[Piece]]:
             mine = [pieces[at] for at in numbers]
             return _choose(places[mine[0].place], mine, hashes)
 
-        with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(files)), "kafkawire-keys") as pool:
+        # Its threads are started by the first requests.
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, "kafkawire-keys") as pool:
+            excluded = without_keys(places, pieces, hashes, pool)
+            files: dict[tuple[int, str], list[int]] = defaultdict(list)
+            for at, piece in enumerate(pieces):
+                if at in excluded:
+                    found[at] = []
+                elif _is_worth_it(piece):
+                    files[piece.place, piece.key].append(at)
             for numbers, chosen in zip(
                 files.values(), pool.map(choose, files.values()), strict=True
             ):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kafkawire.manifest.keys import FILTERS
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.objectstore.folder import FOLDER, FolderProvider
@@ -114,7 +115,8 @@ class Place(ABC):
             with self._translated(key, "read"):
                 data = self._objects().get(self._checked(key), start, length, Call())[0]
         finally:
-            traffic.count(self.url, len(data))
+            packs = key.startswith(FILTERS)
+            traffic.count(f"{self.url} (filter packs)" if packs else self.url, len(data))
         return data
 
     def _checked(self, key: str) -> str:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class ReadCost(NamedTuple):
-    """Requests to one source, and the bytes of their answers."""
+    """Requests to one source, and the bytes of their answers; those for filter packs are a source
+    of their own."""
 
     source: str
     requests: int
