@@ -29,6 +29,7 @@ from kafkawire.tiering.log_listener import listen
 from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.migrate.migrate import Mover
+from kafkawire.tiering.packs.packer import Packer
 from kafkawire.tiering.read.cold_reader import ColdReader
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier
@@ -63,8 +64,8 @@ NO_LIMIT = (1 << 63) - 1
 class Tiering:
     """The remote tier of one broker. `state`: "attaching", "attached", "refused" or "owned by
     another"; `error`: the reason if it is not attached. Public components: `store`, `cold`,
-    `local`, `rounds`, `dispatcher`, `uploader`, `remover`, `upload_lag`; `switch` replaces those
-    that belong to one tier."""
+    `local`, `rounds`, `dispatcher`, `uploader`, `remover`, `packer`, `upload_lag`; `switch`
+    replaces those that belong to one tier."""
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class Tiering:
         self._attaching.cancel()
         await asyncio.gather(self._attaching, return_exceptions=True)
         await self.uploader.close()
+        await self.packer.close()
         await self.remover.close()
         await self.rounds.close()
 
@@ -179,6 +181,11 @@ class Tiering:
         self.remover = Remover(
             env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
             grace_ms, self._retry_max_s, self.topic_disabler.run,
+        )  # fmt: skip
+        self.packer = Packer(
+            env, storage, segments.store, self.store, self.catalog,
+            lambda: self.uploader.uploads, self._may_not_write, grace_ms, self._retry_max_s,
+            os.path.join(log.folder, "tier-packs"), self.tier,
         )  # fmt: skip
         self.upload_lag = LagMonitor(
             env, self.catalog, self.dispatcher, candidates, segments.cutter.timing, self._trouble
@@ -291,6 +298,7 @@ class Tiering:
         logger.info("attached the remote tier %s", self.tiers.current.url)
         self.uploader.wake()
         self.remover.start()
+        self.packer.start()
         if self.tiers.moving:
             self.mover.start()
 
@@ -319,6 +327,10 @@ class Tiering:
         if self.state == "attached":
             return ""
         return self.state if self.error is None else f"{self.state}: {self.error}"
+
+    def _may_not_write(self) -> bool:
+        """Return whether the bucket must stay as it is: another broker's, or paused."""
+        return bool(not self.rounds.owned or self.dispatcher.foreign or self.dispatcher.paused)
 
     def _topic_of(self, number: int) -> str:
         location = self.catalog.locate(number)

@@ -33,6 +33,7 @@ JOBS = {
     "check": "kafkawire.log.segments.file.verify",
     "skip": "kafkawire.log.segments.skip.job",
     "manifest": "kafkawire.log.manifest.job",
+    "pack": "kafkawire.log.segments.file.pack_job",
     "index": "kafkawire.log.journal.reindex_job",
     "verify": "kafkawire.log.journal.verify_job",
 }

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.manifest.keys import OWNER, segment_key
+from kafkawire.manifest.keys import FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.objectstore.overlap import overlap, tier_in_data
@@ -389,12 +389,14 @@ class Mover:
         return False
 
     async def _clear(self, url: str) -> None:
-        """Remove the manifest and the owner of an abandoned tier, if it still belongs to this
-        cluster. The owner is removed last, so that a failed attempt can be repeated."""
+        """Remove the manifest, the filter packs and the owner of an abandoned tier, if it still
+        belongs to this cluster. The owner is removed last, so that a failed attempt can be
+        repeated."""
         store = self._tiering.tiers.store_at(url)
         found = await read_owner(store)
         if found is None or found[0].cluster_id != self._tiering.cluster_id:
             return
-        while listed := await store.list(MANIFEST):
-            await store.delete([each.key for each in listed])
+        for prefix in (MANIFEST, FILTERS):
+            while listed := await store.list(prefix):
+                await store.delete([each.key for each in listed])
         await store.delete([OWNER])
