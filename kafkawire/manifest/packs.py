@@ -91,7 +91,8 @@ def read_packs(data: bytes) -> PackList:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FormatError(f"{PACK_LIST} is not what kafkawire writes") from None
-    if any(each.number >= following for each in (*packs, *obsolete)):
+    numbers = [each.number for each in packs] + [each.number for each in obsolete]
+    if any(number >= following for number in numbers):
         raise FormatError(f"{PACK_LIST} has a pack with a number that was not given")
     return PackList(following, packs, obsolete)
 

@@ -114,7 +114,9 @@ def _span(buckets: int, stripe: int, stripes: int) -> tuple[int, int]:
     return lowest * buckets >> 32, (highest * buckets >> 32) + 1
 
 
-def write_stripes(number: int, objects: Sequence[PackedObject], shape: PackShape) -> Iterator[bytes]:
+def write_stripes(
+    number: int, objects: Sequence[PackedObject], shape: PackShape
+) -> Iterator[bytes]:
     """Yield the stripes of a pack, of the shape `shape_of_pack`."""
     entries = [(at, each) for at, one in enumerate(objects) for each in one.filters]
     sizes = [len(each.buckets) // BUCKET_BYTES for _, each in entries]

@@ -324,9 +324,7 @@ def whole_buckets(body: Buffer, keys: PartitionKeys) -> bytes:
         chunk = view[at : at + size]
         if crc32c(chunk) != _SUM.unpack_from(view, at + size)[0]:
             raise FormatError(f"the key index of partition {keys.number} is damaged")
-        parts += [
-            chunk[row : row + wanted] for row in range(0, size, keys.shape.row_bytes)
-        ]
+        parts += [chunk[row : row + wanted] for row in range(0, size, keys.shape.row_bytes)]
         rows -= size // keys.shape.row_bytes
         at += size + _SUM.size
     return b"".join(parts)

@@ -91,6 +91,7 @@ class Packer:
         self.dropped = 0
         self._without: set[bytes] = set()
         self._scan_at = 0.0
+        self._busy = asyncio.Lock()
         self._warnings = Warnings(env, logger)
         self._task: asyncio.Task[None] | None = None
 
@@ -131,6 +132,21 @@ class Packer:
     async def scan(self) -> float:
         """Write the packs that are full, drop those that are not needed; return the seconds until
         the next scan is due. Raises StoreError, OSError, WorkerError and the storage's errors."""
+        async with self._busy:
+            return await self._scan()
+
+    async def drop(self, numbers: set[int]) -> None:
+        """Drop packs from the list, because they are damaged; their objects wait for the next
+        one. Raises StoreError."""
+        async with self._busy:
+            packs = await self.list.read()
+            due_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
+            gone = [ObsoletePack(each, due_ms) for each in sorted(numbers)]
+            kept = [each for each in packs.packs if each.number not in numbers]
+            await self.list.exchange(PackList(packs.next, kept, [*packs.obsolete, *gone]))
+        self.rescan()
+
+    async def _scan(self) -> float:
         topics = await self._indexed_topics()
         if not topics:
             return ANYWAY_S

@@ -25,6 +25,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRange,
     SegmentRow,
 )
+from kafkawire.tiering.scrub.packs import Drop
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.upload.finisher import Publisher
 
@@ -35,7 +36,7 @@ class Site:
     `grace_ms`: the grace period for readers of the manifest; `known`: returns which partition
     numbers SQL ever assigned; `wake`: wakes the remover; `refusal`: why nothing may be written to
     the bucket, if so; `bytes_per_second`: rate of a deep scrub, -1: unlimited; `skipper` rewrites
-    segments without lost records."""
+    segments without lost records; `drop_packs` drops filter packs from their list."""
 
     env: Env
     store: ObjectStore
@@ -54,6 +55,7 @@ class Site:
     bytes_per_second: Callable[[], int]
     skipper: Skipper
     known: Known
+    drop_packs: Drop
 
 
 async def schedule_deletion(site: Site, uuids: Sequence[bytes]) -> None:

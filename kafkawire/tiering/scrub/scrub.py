@@ -19,6 +19,7 @@ from kafkawire.objectstore.port import Listed
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.scrub.check import Checker
 from kafkawire.tiering.scrub.manifest import Named, read_outline
+from kafkawire.tiering.scrub.packs import PackCheck
 from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
     Finding,
@@ -74,6 +75,12 @@ class Scrub:
             after = upper
         async for reported in self._last(named):
             yield reported
+        site = self._site
+        packs = PackCheck(
+            site.store, self._asking, site.drop_packs, report.repaired, self._before_ms
+        )
+        for finding in await packs.run(deep):
+            report.add(finding)
         yield report
 
     async def _outline(self) -> Named | None:

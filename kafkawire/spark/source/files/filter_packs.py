@@ -23,7 +23,7 @@ from kafkawire.spark.source.files.locations import Place
 logger = logging.getLogger(__name__)
 
 MIN_OBJECTS = 16
-"""Segments of a bucket from which on the list of packs is read: fewer are asked in the same time."""
+"""Segments of a bucket from which on the list of packs is read: fewer take no longer without."""
 
 
 class _Question(NamedTuple):
@@ -92,10 +92,9 @@ def _answer(question: _Question, pieces: Sequence[Piece], hashes: Collection[int
             stripe = read_stripe(data, pack.number, pack.shape, number)
             left -= _candidates(stripe, covered, pieces, some)
     except (FileNotFoundError, FormatError) as failure:
-        reason = "it is gone" if isinstance(failure, FileNotFoundError) else failure
-        logger.warning(
-            "%s: %s; the filters of its %d segments are read", place.where(key), reason, len(covered)
-        )
+        why = "it is gone" if isinstance(failure, FileNotFoundError) else failure
+        text = "%s: %s; the filters of its %d segments are read"
+        logger.warning(text, place.where(key), why, len(covered))
         return set()
     return left
 
