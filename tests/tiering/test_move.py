@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.manifest.keys import SEGMENTS, segment_key
+from kafkawire.manifest.keys import SEGMENTS, pack_key, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LEFT, TierRow
 from kafkawire.tiering.migrate.copy_object import copy_uuid
 from kafkawire.tiering.migrate.migrate import MoveError
@@ -158,6 +158,7 @@ def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None
         await filled(process)
         before = segments_in(world.bucket)
         assert len(before) >= 2
+        world.bucket.store(pack_key(1), b"a filter pack")
         await process.tiering.mover.begin(NEW)
         await process.moved("waiting")
         assert segments_in(world.bucket) == before  # a reader may still use it

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 CHECKED_EVERY_S = 10.0
 """How often it is checked whether enough was uploaded: no request, no loop."""
 ANYWAY_S = 3600.0
-"""Maximum time between two looks at all objects: some may not be live any more."""
+"""Maximum time between two scans: some objects may not be live any more."""
 TRIED = MAX_OBJECTS + 16
 """Objects that may be read for a pack: some may have no key index after all, since their batches
 were compressed or are of another topic."""
