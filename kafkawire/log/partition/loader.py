@@ -70,8 +70,8 @@ class LoadListener(Protocol):
 
 class Loader:
     """Loads partitions into memory when they are first used. `partitions` by number are those in
-    memory; of partitions from `fresh_from` on nothing can be stored, for they were created in this
-    run."""
+    memory; of partitions from `fresh_from` on nothing is stored, for they were created in this run,
+    unless another broker has led them meanwhile."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Loader:
         partition = self.partitions.get(number)
         if partition is not None:
             return partition
-        if number >= self.fresh_from:
+        if number >= self.fresh_from and self._has_first_leader(number):
             partition = self.make(number)
             if partition is None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -163,6 +163,11 @@ class Loader:
             return None
         partition = self.partitions[number] = self._new(number, location)
         return partition
+
+    def _has_first_leader(self, number: int) -> bool:
+        """Return whether a partition never had another leader; each change raises the epoch."""
+        location = self._catalog.locate(number)
+        return location is None or location.leader_epoch == 0
 
     async def _go(self) -> None:
         """Load one round after the other, while callers wait."""

@@ -16,7 +16,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.loader import REFUSE_S, Loader, NotLoaded
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
-from kafkawire.metadata.checkpoint import Checkpoint
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.storage.memory import MemoryStorage
@@ -83,6 +83,23 @@ async def test_new_topic_is_used_without_reading_sql() -> None:
     partition.append(batch(b"a"), EPOCH_MS)
     await world.log.commit_log.committed()
     assert reads.trips == []
+
+
+async def test_new_topic_that_another_broker_has_led_is_loaded() -> None:
+    """It was taken for empty because it was created in this run: its offsets began at 0 again."""
+    world = Lazy()
+    await world.start()
+    (info,) = await world.metadata.create_topics([NewTopic("t", [1], {})])
+    world.catalog.add_topic(info)
+    number = info.partitions[0].number
+    elsewhere = PartitionCheckpoint(number, next_offset=17, log_start=3)
+    await world.storage.save_checkpoint(Checkpoint(1, 0, [elsewhere]))
+    world.catalog.set_leader_epochs({number: 2})
+    with pytest.raises(NotLoaded):
+        world.loader.get(number)
+    await world.loader.load([number])
+    partition = world.loader.get(number)
+    assert (partition.log_start, partition.next_offset, partition.leader_epoch) == (3, 17, 2)
 
 
 async def test_concurrent_requests_load_partition_once() -> None:
