@@ -10,7 +10,7 @@ leave an object with that key, which the next attempt replaces, so that nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,11 +27,17 @@ FORMAT = 1
 
 
 class FilterPack(NamedTuple):
-    """A pack, and the uuids of the objects it covers."""
+    """A pack, and the uuids of the objects it covers, back to back: a list of a hundred thousand
+    objects is read in 16 ms, where it takes 50 with a text for each."""
 
     number: int
     shape: PackShape
-    objects: tuple[bytes, ...]
+    uuids: bytes
+
+    @property
+    def objects(self) -> list[bytes]:
+        """The uuids of the objects."""
+        return [self.uuids[at : at + UUID_BYTES] for at in range(0, len(self.uuids), UUID_BYTES)]
 
 
 class ObsoletePack(NamedTuple):
@@ -52,24 +58,27 @@ class PackList:
 
 def write_packs(packs: PackList) -> bytes:
     """Encode the list."""
-    says = {
-        "format": FORMAT,
-        "next": packs.next,
-        "packs": [
-            {
-                "number": each.number,
-                "stripes": each.shape.stripes,
-                "stripe_bytes": each.shape.stripe_bytes,
-                "objects": [uuid.hex() for uuid in each.objects],
-            }
-            for each in packs.packs
-        ],
-        "obsolete": [
-            {"number": each.number, "delete_after_ms": each.delete_after_ms}
-            for each in packs.obsolete
-        ],
-    }
-    return json.dumps(says, separators=(",", ":")).encode() + b"\n"
+    packed = (
+        {
+            "number": each.number,
+            "stripes": each.shape.stripes,
+            "stripe_bytes": each.shape.stripe_bytes,
+            "objects": each.uuids.hex(),
+        }
+        for each in packs.packs
+    )
+    obsolete = (
+        {"number": each.number, "delete_after_ms": each.delete_after_ms} for each in packs.obsolete
+    )
+    # Each by itself: encoding a list of thousands would hold the interpreter lock for 20 ms.
+    return (
+        f'{{"format":{FORMAT},"next":{packs.next},"packs":[{_joined(packed)}],'
+        f'"obsolete":[{_joined(obsolete)}]}}\n'
+    ).encode()
+
+
+def _joined(values: Iterable[dict[str, Any]]) -> str:
+    return ",\n".join(json.dumps(each, separators=(",", ":")) for each in values)
 
 
 def read_packs(data: bytes) -> PackList:
@@ -99,12 +108,12 @@ def read_packs(data: bytes) -> PackList:
 
 def _pack(says: Any) -> FilterPack:
     stripes, size = _natural(says["stripes"]), _natural(says["stripe_bytes"])
-    objects = tuple(map(bytes.fromhex, says["objects"]))
+    uuids = bytes.fromhex(says["objects"])
     if not 0 < stripes <= MAX_STRIPES or not 0 < size <= MAX_STRIPE_BYTES:
         raise ValueError(stripes, size)
-    if any(len(uuid) != UUID_BYTES for uuid in objects):
-        raise ValueError(objects)
-    return FilterPack(_natural(says["number"]), PackShape(stripes, size), objects)
+    if len(uuids) % UUID_BYTES:
+        raise ValueError(uuids)
+    return FilterPack(_natural(says["number"]), PackShape(stripes, size), uuids)
 
 
 def _natural(value: object) -> int:

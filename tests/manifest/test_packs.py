@@ -24,7 +24,7 @@ from kafkawire.manifest.packs import (
 )
 
 shapes = st.builds(PackShape, st.integers(1, MAX_STRIPES), st.integers(1, MAX_STRIPE_BYTES))
-uuids = st.lists(st.binary(min_size=16, max_size=16), max_size=3).map(tuple)
+uuids = st.lists(st.binary(min_size=16, max_size=16), max_size=3).map(b"".join)
 packs = st.builds(FilterPack, st.integers(0, 9), shapes, uuids)
 obsolete = st.builds(ObsoletePack, st.integers(0, 9), st.integers(0, 1 << 60))
 
@@ -42,7 +42,7 @@ def test_list_is_read_as_written(given_list: PackList) -> None:
 
 
 def written(**changed: Any) -> bytes:
-    one = FilterPack(3, PackShape(2, 100), (b"u" * 16,))
+    one = FilterPack(3, PackShape(2, 100), b"u" * 16)
     says = json.loads(write_packs(PackList(4, (one,), (ObsoletePack(2, 9),))))
     for name, value in changed.items():
         if name in says:
@@ -63,8 +63,9 @@ def test_names_that_are_not_known_are_skipped() -> None:
         {"stripes": MAX_STRIPES + 1},
         {"stripe_bytes": MAX_STRIPE_BYTES + 1},
         {"stripe_bytes": True},
-        {"objects": ["00"]},
-        {"objects": ["x" * 32]},
+        {"objects": "00"},
+        {"objects": "x" * 32},
+        {"objects": ["00" * 16]},
         {"number": -1},
         {"next": 3},
         {"packs": 3},
@@ -86,6 +87,11 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 def test_newer_format_is_named() -> None:
     with pytest.raises(NewerFormatError, match="has format 2"):
         read_packs(written(format=2))
+
+
+def test_objects_are_sixteen_bytes_each() -> None:
+    pack = FilterPack(1, PackShape(1, 9), b"a" * 16 + b"b" * 16)
+    assert pack.objects == [b"a" * 16, b"b" * 16]
 
 
 def test_keys_have_the_numbers_of_packs() -> None:

@@ -86,7 +86,7 @@ class Packer:
         self._retry_max_s = retry_max_s
         self._folder = folder
         self._tier = tier
-        self.list = StoredPackList(store, env.clock.now_ms)
+        self.list = StoredPackList(env, store)
         self.packs = 0
         self.dropped = 0
         self._without: set[bytes] = set()
@@ -153,7 +153,10 @@ class Packer:
         packs = await self.list.read()
         live = await self._live()
         packs = await self._drop(packs, live)
-        covered = {uuid for pack in packs.packs for uuid in pack.objects}
+        covered: set[bytes] = set()
+        for pack in packs.packs:
+            covered.update(pack.objects)
+            await self._env.slices.pause()
         left = await self._waiting(live, covered, topics)
         while len(left) >= MAX_OBJECTS and not self._is_stopped():
             result = await self._write(packs.next, left)
@@ -196,7 +199,8 @@ class Packer:
         due = [each for each in packs.obsolete if each.delete_after_ms <= now_ms]
         kept, obsolete = [], [each for each in packs.obsolete if each not in due]
         for pack in packs.packs:
-            if 2 * sum(uuid in known for uuid in pack.objects) >= len(pack.objects):
+            objects = pack.objects
+            if 2 * sum(uuid in known for uuid in objects) >= len(objects):
                 kept.append(pack)
             else:
                 obsolete.append(ObsoletePack(pack.number, now_ms + max(1, self._grace_ms())))
@@ -214,11 +218,13 @@ class Packer:
         self, live: dict[bytes, Segment], covered: set[bytes], topics: set[bytes]
     ) -> list[Segment]:
         """Return the segments in no pack, oldest first, that may have a key index."""
-        ids = sorted(
-            segment.row.id
-            for uuid, segment in live.items()
-            if uuid not in covered and uuid not in self._without
-        )
+        ids: list[int] = []
+        for at, (uuid, segment) in enumerate(live.items(), 1):
+            if uuid not in covered and uuid not in self._without:
+                ids.append(segment.row.id)
+            if at % SLICE == 0:
+                await self._env.slices.pause()
+        ids.sort()
         if len(ids) < MAX_OBJECTS:
             return []
         indexed: list[int] = []
@@ -280,7 +286,7 @@ class Packer:
 
     async def _name(self, packs: PackList, result: PackResult) -> PackList:
         """Name the pack in the list."""
-        pack = FilterPack(packs.next, result.shape, tuple(result.packed))
+        pack = FilterPack(packs.next, result.shape, b"".join(result.packed))
         changed = PackList(packs.next + 1, [*packs.packs, pack], packs.obsolete)
         await self.list.exchange(changed)
         self.packs += 1

@@ -99,7 +99,7 @@ class PackCheck:
                 found = read_stripe(data, pack.number, pack.shape, stripe)
             except FormatError as failure:
                 return str(failure)
-            if tuple(found.objects) != pack.objects:
+            if found.objects != pack.objects:
                 return "it has other objects than the list says"
         return ""
 

@@ -45,7 +45,7 @@ def put_packs(place: Place, *groups: Sequence[bytes]) -> None:
         objects = [_packed(uuid, place.get(segment_key(uuid))) for uuid in uuids]
         shape = shape_of_pack(objects)
         place.put(pack_key(number), b"".join(write_stripes(number, objects, shape)))
-        packs.append(FilterPack(number, shape, tuple(uuids)))
+        packs.append(FilterPack(number, shape, b"".join(uuids)))
     place.put(PACK_LIST, write_packs(PackList(len(packs) + 1, packs)))
 
 

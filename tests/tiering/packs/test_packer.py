@@ -73,7 +73,7 @@ def check_packs(world: TierWorld) -> set[bytes]:
         size = pack.shape.stripe_bytes
         assert len(data) == pack.shape.stripes * size
         stripe = read_stripe(data[:size], pack.number, pack.shape, 0)
-        assert tuple(stripe.objects) == pack.objects
+        assert stripe.objects == pack.objects
         covered += pack.objects
     assert len(covered) == len(set(covered))
     return set(covered)
