@@ -150,7 +150,14 @@ class ScheduleWorld:
 
     async def rows(self, topic: str) -> list[Row]:
         """Return the records of a topic."""
-        found: list[Row] = []
+        return [
+            Row(0, each.offset, each.timestamp, each.key, each.value, dict(each.headers))
+            for each in await self.records(topic)
+        ]
+
+    async def records(self, topic: str) -> list[Record]:
+        """Return the records of a topic, with all headers."""
+        found: list[Record] = []
         offset = 0
         while True:
             row = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -165,8 +172,4 @@ class ScheduleWorld:
             for position, head in iter_batches(raw):
                 offset = head.last_offset + 1
                 if not head.attributes & CONTROL:
-                    for each in records(raw, position):
-                        headers = dict(each.headers)
-                        found.append(
-                            Row(0, each.offset, each.timestamp, each.key, each.value, headers)
-                        )
+                    found += records(raw, position)
