@@ -1,5 +1,5 @@
 """Delivery by a simulated broker through faults: a full disk, damaged segments, targets that are
-created again, transactions that end before a crash.
+created again, segments that are only in the bucket, transactions that end before a crash.
 
 Covers: kafkawire.schedules.deliverer, kafkawire.schedules.feed, kafkawire.schedules.targets.
 """
@@ -14,6 +14,7 @@ import pytest
 from kafkawire.codec.batches import Record
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.schedules.deliverer import HELD_RETRY_S
+from kafkawire.schedules.headers import CANCELS, DELIVER_AT
 from tests.kit.log.damaged_life import settle
 from tests.kit.schedules.broker import ScheduleWorld
 from tests.kit.schedules.scripted import ORDERS, Row
@@ -116,6 +117,40 @@ def test_damaged_records_do_not_hold_up_others() -> None:
         assert values(await world.delivered()) == expected
 
     simulated(main)
+
+
+def test_records_that_are_only_in_the_bucket_are_in_time() -> None:
+    async def main(world: ScheduleWorld) -> None:
+        now = world.now_ms()
+        records = due_at(now, size=1000)
+        headers: list[tuple[str, bytes | None]] = [(DELIVER_AT, b"%d" % (now + 120_000))]
+        for each in records:
+            await world.send([Record(0, now, each.key, each.value, headers)])
+        await world.send([Record(0, now, b"k", b"cancelled", headers)])
+        cancel = Record(0, now, b"c", b"", [(CANCELS, b"%d" % RECORDS)])
+        await world.send([cancel])
+        while any(b"record 7 " in bytes(node.data) for node in world.world.fs.files.values()):
+            await world.sleep(1)
+            assert world.now_ms() < now + 80_000, "the segments stay local"
+        await world.restart()
+        assert await world.delivered() == []
+        await world.sleep((now + 121_000 - world.now_ms()) / 1000)
+        found = await world.delivered()
+        assert values(found) == once(records)
+        for row in found:
+            assert 0 <= row.timestamp - now - 120_000 <= 100
+
+    simulated(
+        main,
+        configs={
+            "schedule.target.topic": ORDERS,
+            "remote.storage.enable": "true",
+            "tiering.max.lag.ms": "5000",
+            "tiering.min.object.bytes": "1",
+            "local.retention.ms": "1",
+            "retention.ms": "-1",
+        },
+    )
 
 
 def test_aborted_records_are_not_delivered_after_a_restart() -> None:
