@@ -44,7 +44,7 @@ def later(offset: int = 0, headers: Sequence[tuple[str, bytes | None]] = ()) -> 
 async def schedule(server: Server, **configs: str) -> Client:
     """Make the schedule topic "later"; return a client of the administrator."""
     admin = await Client.connect(port_of(server), host=ADMIN)
-    await make(admin, "later", **configs)
+    await make(admin, "later", 1, **configs)
     await until(lambda: _delivering(server))
     return admin
 
