@@ -23,7 +23,7 @@ RECORDS = 600
 CANCELLED = 200
 DUE_IN_MS = 6_000
 HEADER_BYTES = 100
-"""Of a SQLite file: behind an intact one damage is found by the first read of a page."""
+"""The header of an SQLite file; damage after it is found by the first read of a page."""
 
 
 def send(bootstrap: str, due_ms: int) -> None:
