@@ -165,11 +165,8 @@ class SqlEngine:
             self._catalog, name, self._planning, self._running, self.scans.append
         )
         self._connection.register(records, dataset)
-        texts = ", ".join(f"TRY(decode({each})) AS {each}_text" for each in ("key", "value"))
         quoted = '"' + name.replace('"', '""') + '"'
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {quoted} AS SELECT *, {texts} FROM {records}"
-        )
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted} AS SELECT * FROM {records}")
         self._views.add(name)
 
     def _errors(self) -> tuple[type[BaseException], ...]:

@@ -1,15 +1,19 @@
-"""Parts of a topic that can satisfy a filter: partitions, offsets, and the earliest time.
+"""Parts of a topic that can satisfy a filter: partitions, offsets, the earliest time, and keys.
 
 DuckDB passes a filter as an expression of Arrow, which has no public form to read. But Arrow's data
 sets leave out fragments whose guarantee contradicts a filter. So each question is asked with
 fragments without files: "which of these partitions", "which of these ranges of offsets". The answer
 may keep too much, never too little.
+
+Keys to ask for are the constants of the expression, which its serialized form has: a filter selects
+records by key if it contradicts all keys below, between and above them, and no key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,13 +21,17 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from kafkawire.spark.model.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from kafkawire.spark.model.source import PartitionRange
+from kafkawire.sql.texts import KEY_TEXT
 
 SLICES = 64
 """Ranges of one question: with ten questions the first of 2^60 microseconds is found."""
 YEARS_US = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """The years 1 to 9999, which timestamps of the source are clamped to."""
+MAX_KEYS = 1000
+"""Constants of a filter that are compared with it as keys: 20 ms. Arrow simplifies lists of up to
+50 of them; with a longer one every key is read."""
 
 Span = tuple[int, int]
 """A range [low, high) of numbers."""
@@ -46,8 +54,7 @@ class TopicFilter:
         self._schema, self._expression = schema, expression
         self._topic = pc.field(TOPIC) == pc.scalar(topic)
         self._files, self._format = fs.LocalFileSystem(), ds.IpcFileFormat()
-        text = str(expression)
-        self.columns = frozenset(name for name in schema.names if name in text)
+        self.columns = frozenset(schema.names) & frozenset(re.findall(r"\w+", str(expression)))
         """The columns that it names; a constant may look like one, which only reads more."""
 
     def needed(self, partitions: int, low: int, high: int) -> Needed:
@@ -73,6 +80,16 @@ class TopicFilter:
             [(place == each.partition) & _within(number, each.base, each.end) for each in ranges]
         )
 
+    def keys(self) -> frozenset[bytes] | None:
+        """Return the only keys of records that it may select; None if they are not known."""
+        if not {KEY, KEY_TEXT} & self.columns:
+            return None
+        known = sorted(_constants(self._expression))
+        if len(known) > MAX_KEYS or self._keep(list(_other_keys(known))):
+            return None
+        kept = self._keep([at for key in known for at in _this_key(key)])
+        return frozenset(known[at // 2] for at in kept)
+
     def _offsets(self, spans: Sequence[Span]) -> list[int]:
         return self._keep([_within(pc.field(OFFSET), *span) for span in spans])
 
@@ -93,6 +110,71 @@ class TopicFilter:
 
 def _within(field: pc.Expression, low: object, high: object) -> pc.Expression:
     return (field >= low) & (field < high)
+
+
+def _constants(expression: pc.Expression) -> frozenset[bytes]:
+    """Return the bytes and texts that are constants in an expression, and maybe some more; none
+    for a serialized form that is not known."""
+    try:
+        [data] = expression.__reduce__()[1]
+        constants = [each[0].as_py() for each in pa.ipc.open_file(data).get_batch(0).columns]
+    except (pa.ArrowException, AttributeError, TypeError, ValueError):
+        return frozenset()
+    return frozenset(_bytes_in(constants))
+
+
+def _bytes_in(constant: object) -> Iterator[bytes]:
+    if isinstance(constant, dict):
+        constant = list(constant.values())
+    if isinstance(constant, list):
+        for each in constant:
+            yield from _bytes_in(each)
+    elif isinstance(constant, str):
+        yield constant.encode()
+    elif isinstance(constant, bytes):
+        yield constant
+
+
+def _this_key(key: bytes) -> tuple[pc.Expression, pc.Expression]:
+    """Return what holds for records with a key if its text is null, and if not."""
+    is_key = pc.field(KEY) == pa.scalar(key, pa.binary())
+    text, known = pc.field(KEY_TEXT), _text(key)
+    return is_key & text.is_null(), is_key & (text.is_valid() if known is None else text == known)
+
+
+def _other_keys(known: Sequence[bytes]) -> Iterator[pc.Expression]:
+    """Yield what holds for records with other keys than these ascending ones: with no key, and with
+    one between two of them, which as text is between their texts."""
+    key, text = pc.field(KEY), pc.field(KEY_TEXT)
+    yield key.is_null() & text.is_null()
+    texts = [_text(each) for each in known]
+    below = accumulate([None, *texts], _last_known)
+    above = list(accumulate([None, *reversed(texts)], _last_known))
+    edges = zip([None, *known], [*known, None], below, reversed(above), strict=True)
+    for low, high, text_low, text_high in edges:
+        between = _strictly_within(key, low, high)
+        yield between & text.is_null()
+        yield between & _strictly_within(text, text_low, text_high)
+
+
+def _last_known(before: str | None, text: str | None) -> str | None:
+    return before if text is None else text
+
+
+def _strictly_within(field: pc.Expression, low: object, high: object) -> pc.Expression:
+    found = field.is_valid()
+    if low is not None:
+        found &= field > low
+    if high is not None:
+        found &= field < high
+    return found
+
+
+def _text(key: bytes) -> str | None:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def narrowed(keep: Callable[[Sequence[Span]], list[int]], whole: Span) -> Span:

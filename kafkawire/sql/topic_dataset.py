@@ -1,13 +1,14 @@
 """A topic as a data set of Arrow: DuckDB asks it for columns and a filter, and gets a stream.
 
-A scan plans as a task of Spark's source: the partitions, segments and offsets that the filter can
-select. Arrow then applies the filter to each batch, as DuckDB does not apply it again.
+A scan plans as a task of Spark's source: the partitions, segments, offsets and blocks of keys that
+the filter can select. Arrow then applies the filter to each batch, as DuckDB does not apply it
+again. So the columns of texts are made here: a filter on a computed column of a view is not passed.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,10 +19,13 @@ import pyarrow.dataset as ds
 from kafkawire.spark.model.columns import DEFAULT_HEADERS, OFFSET, Selection
 from kafkawire.spark.model.source import PartitionRange, Task, TaskPart
 from kafkawire.spark.source.catalog import SourceCatalog
+from kafkawire.spark.source.files.key_index import KeyIndexBlocks
+from kafkawire.spark.source.key_filter import ranges_with_keys
 from kafkawire.spark.source.pushdown import Pruning
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.sql.pruning import TopicFilter
 from kafkawire.sql.running_scans import RunningScans
+from kafkawire.sql.texts import ORIGINS, with_texts
 
 BATCH_ROWS, BATCH_BYTES = 16384, 2 << 20
 """Size of a batch: a quarter of a Spark task's, because the first row waits for a whole one."""
@@ -33,7 +37,8 @@ the bounds of the offsets count."""
 @dataclass(frozen=True, slots=True)
 class Scan:
     """Contents of one scan of a topic: `segments` of `of_segments`, `partitions` of
-    `of_partitions`; `size_bytes`: of batches, estimated."""
+    `of_partitions`, `size_bytes` of `of_bytes`: of batches, estimated. A segment with two
+    partitions counts twice."""
 
     topic: str
     partitions: int
@@ -42,20 +47,23 @@ class Scan:
     of_segments: int
     offsets: int
     size_bytes: int
+    of_bytes: int
 
 
 class TopicScanner:
-    """A scan of a topic: batches of `selection`, filtered, with the columns `shown`."""
+    """A scan of a topic: batches filtered by `expression`, which names the columns `asked`, with
+    the columns `shown` of `schema`."""
 
     def __init__(
         self,
         batches: Iterator[pa.RecordBatch],
-        selection: Selection,
+        schema: pa.Schema,
         shown: Sequence[str],
         expression: pc.Expression | None,
+        asked: Collection[str],
     ) -> None:
-        self._batches, self._shown, self._expression = batches, shown, expression
-        schema = selection.arrow_schema()
+        self._batches, self._shown = batches, shown
+        self._expression, self._asked = expression, asked
         self.projected_schema = pa.schema([schema.field(name) for name in shown])
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -64,9 +72,10 @@ class TopicScanner:
 
     def _filtered(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            kept = batch if self._expression is None else batch.filter(self._expression)
-            if kept.num_rows:
-                yield kept.select(self._shown)
+            if self._expression is not None:
+                batch = with_texts(batch, self._asked).filter(self._expression)
+            if batch.num_rows:
+                yield with_texts(batch, self._shown).select(self._shown)
 
 
 class TopicDataset(ds.Dataset):
@@ -85,11 +94,12 @@ class TopicDataset(ds.Dataset):
     ) -> None:
         self._catalog, self._topic, self._planning = catalog, topic, planning
         self._running, self._scanned = running, scanned
-        self._schema = DEFAULT_HEADERS.arrow_schema()
+        texts = [pa.field(name, pa.string()) for name in ORIGINS]
+        self._schema = pa.schema([*DEFAULT_HEADERS.arrow_schema(), *texts])
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the Spark source, with headers."""
+        """The columns of the Spark source, with headers, and texts."""
         return self._schema
 
     def scanner(
@@ -97,10 +107,10 @@ class TopicDataset(ds.Dataset):
     ) -> TopicScanner:
         """Plan a scan of the records of now. DuckDB calls `to_reader` of what is returned."""
         wanted = None if filter is None else TopicFilter(self._schema, self._topic, filter)
-        names = self._schema.names
-        shown = list(names if columns is None else columns)
-        read = {*shown, *(wanted.columns if wanted is not None else ())}
-        selection = Selection(tuple(name for name in names if name in read))
+        shown = list(self._schema.names if columns is None else columns)
+        asked = frozenset() if wanted is None else wanted.columns
+        read = {ORIGINS.get(name, name) for name in asked.union(shown)}
+        selection = Selection(tuple(name for name in DEFAULT_HEADERS.names if name in read))
         try:
             with self._planning:
                 parts = self._plan(wanted)
@@ -108,24 +118,26 @@ class TopicDataset(ds.Dataset):
             self._running.failed(error)
             raise
         batches = self._running.add(self._rows(parts, selection))
-        return TopicScanner(batches, selection, shown, filter)
+        return TopicScanner(batches, self._schema, shown, filter, asked)
 
     def _plan(self, wanted: TopicFilter | None) -> list[TaskPart]:
         whole = self._ranges()
         parts = self._catalog.parts(whole)
-        every = sum(len(part.pieces) for part in parts)
+        every, every_bytes = _segments(parts), sum(part.size_bytes for part in parts)
         if wanted is not None:
             parts = self._catalog.parts(self._selected(whole, wanted))
             parts = self._without_unselected(parts, wanted)
+            parts = self._with_keys(parts, wanted)
         self._scanned(
             Scan(
                 self._topic,
                 len({part.range.partition for part in parts}),
                 self._catalog.topics[self._topic],
-                sum(len(part.pieces) for part in parts),
+                _segments(parts),
                 every,
                 sum(part.range.end - part.range.base for part in parts),
                 sum(part.size_bytes for part in parts),
+                every_bytes,
             )
         )
         return parts
@@ -161,6 +173,16 @@ class TopicDataset(ds.Dataset):
             return parts
         return self._catalog.parts(_joined([ranges[at] for at in kept]))
 
+    def _with_keys(self, parts: list[TaskPart], wanted: TopicFilter) -> list[TaskPart]:
+        """Return parts without the blocks that do not have a selected key."""
+        keys = wanted.keys()
+        if keys is None:
+            return parts
+        if not keys:
+            return []
+        places = self._catalog.places
+        return self._catalog.parts(ranges_with_keys(places, parts, keys, KeyIndexBlocks()))
+
     def _rows(self, parts: Sequence[TaskPart], selection: Selection) -> Iterator[pa.RecordBatch]:
         return read_task(
             self._catalog.source,
@@ -171,6 +193,13 @@ class TopicDataset(ds.Dataset):
             batch_bytes=BATCH_BYTES,
             quick_start=True,
         )
+
+
+def _segments(parts: Sequence[TaskPart]) -> int:
+    """Return in how many segments parts are, of each partition."""
+    return len(
+        {(part.range.partition, piece.place, piece.key) for part in parts for piece in part.pieces}
+    )
 
 
 def _cut(part: TaskPart) -> list[PartitionRange]:

@@ -80,7 +80,8 @@ def query(
     """Query topics with SQL at once, on DuckDB. Each topic is a table of the same name.
 
     Columns: topic, partition, "offset", timestamp, timestampType, key, value, headers, key_text and
-    value_text; offset needs its quotes. Filters on partition, offset and timestamp skip segments.
+    value_text; offset needs its quotes. Filters on partition, offset, timestamp and key skip
+    segments.
 
     Examples:
       kafkawire sql "SELECT count(*) FROM orders"
@@ -151,6 +152,6 @@ def _explain(scans: Sequence[Scan]) -> None:
         print(
             f"{scan.topic}: {scan.segments} of {scan.of_segments} segments, {scan.partitions} of "
             f"{scan.of_partitions} partitions, {scan.offsets} offsets, about {scan.size_bytes} "
-            "bytes",
+            f"of {scan.of_bytes} bytes",
             file=sys.stderr,
         )
