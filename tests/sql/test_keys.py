@@ -154,16 +154,16 @@ def keys_of(expression: pc.Expression) -> list[bytes] | None:
 
 def test_keys_of_filters() -> None:
     key, text, value = pc.field("key"), pc.field("key_text"), pc.field("value")
-    assert keys_of(key == b"a") == frozenset({b"a"})
-    assert keys_of((key == b"a") | (text == "\u00e9")) == frozenset({b"a", "\u00e9".encode()})
-    assert keys_of(key.isin(pa.array([b"\xff", b"b"], pa.binary()))) == frozenset({b"\xff", b"b"})
-    assert keys_of((key == b"a") & (value == b"b")) == frozenset({b"a"})
-    assert keys_of((key == b"a") & (text != "a")) == frozenset()
+    assert keys_of(key == b"a") == [b"a"]
+    assert keys_of((key == b"a") | (text == "\u00e9")) == [b"a", "\u00e9".encode()]
+    assert keys_of(key.isin(pa.array([b"\xff", b"b"], pa.binary()))) == [b"b", b"\xff"]
+    assert keys_of((key == b"a") & (value == b"b")) == [b"a"]
+    assert keys_of((key == b"a") & (text != "a")) == []
     assert keys_of((key == b"a") | (value == b"a")) is None
     assert keys_of(key == value) is None
     assert keys_of(value == b"a") is None
     assert keys_of(key >= b"a") is None
-    assert keys_of((key >= b"a") & (key <= b"a")) == frozenset({b"a"})
+    assert keys_of((key >= b"a") & (key <= b"a")) == [b"a"]
 
 
 @pytest.mark.slow
