@@ -77,6 +77,13 @@ class Shell:
         rows = in_utc(rows[:limit] if more else rows, _times(frame))
         return Result(frame.columns, rows, more)
 
+    def unread(self) -> dict[str, int]:
+        """Return how many offsets of the topics of the last statement are only in the journals of a
+        data folder, which are not read without a broker: those topics that have any."""
+        from kafkawire.spark.source.unread import unread_offsets
+
+        return unread_offsets(self._catalog, self._known)
+
     def _forget(self) -> None:
         """Drop the views of the last statement, because a loaded frame keeps the offsets and
         filters of its first plan."""

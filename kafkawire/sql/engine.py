@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.source.files import data_folder
-from kafkawire.spark.source.files.locations import FolderPlace
+from kafkawire.spark.source.unread import unread_offsets
 from kafkawire.sql.failures import INSTALL, MissingPackage, SqlError, sentence
 from kafkawire.sql.running_scans import RunningScans
 
@@ -99,20 +98,7 @@ class SqlEngine:
     def unread(self) -> dict[str, int]:
         """Return how many offsets of the topics of the last statement are only in the journals of a
         data folder, which are not read without a broker: those topics that have any."""
-        folders = [each for each in self._catalog.places if isinstance(each, FolderPlace)]
-        found: dict[str, int] = {}
-        for topic in {scan.topic for scan in self.scans}:
-            known = range(self._catalog.topics[topic])
-            ends = [self._catalog.bounds(topic, partition).end for partition in known]
-            for place in folders:
-                missing = sum(
-                    max(0, each.next_offset - ends[each.partition])
-                    for each in data_folder.stored_partitions(place, topic)
-                    if each.partition < len(ends)
-                )
-                if missing:
-                    found[topic] = max(missing, found.get(topic, 0))
-        return found
+        return unread_offsets(self._catalog, {scan.topic for scan in self.scans})
 
     def _batches(self, reader: Any, statement: str) -> Iterator[pa.RecordBatch]:
         try:

@@ -11,19 +11,24 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.cli.app import app
+from kafkawire.cli.pipeline.query import run as run_statements
 from kafkawire.cli.sql.output import write_rows
+from kafkawire.spark.model.source import Source
 from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
 from tests.kit.cli import produce, run
 from tests.kit.spark.files import Files, Share, batches, value
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 from tests.kit.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -68,8 +73,9 @@ def test_limits(tier: str) -> None:
     assert len(done.stdout.splitlines()) == 3
 
 
-@pytest.mark.real
-def test_offsets_only_in_journals_are_reported(tmp_path: Path) -> None:
+@pytest.fixture
+def stopped(tmp_path: Path) -> str:
+    """The data folder of a stopped broker: the topic `orders` has 7 records, only in journals."""
     statement = "SELECT count(*) FROM orders"
     with BrokerProcess(tmp_path, settings=TEST_SETTINGS) as broker:
         produce(broker.bootstrap, "orders", {0: 7})
@@ -77,9 +83,33 @@ def test_offsets_only_in_journals_are_reported(tmp_path: Path) -> None:
         assert (whole.exit_code, whole.stdout.split()[-1], whole.stderr) == (0, "7", "")
         manifest = tmp_path / "brokers" / "1" / "manifest" / "current"
         wait_until(manifest.exists, "the local manifest, which is first written after 2 s")
-    done = run(app, ["sql", "--source", str(tmp_path), statement])
+    return str(tmp_path)
+
+
+UNREAD = "orders: 7 offsets that are only in journals were not read"
+
+
+@pytest.mark.real
+def test_offsets_only_in_journals_are_reported(stopped: str) -> None:
+    done = run(app, ["sql", "--source", stopped, "SELECT count(*) FROM orders"])
     assert (done.exit_code, done.stdout.split()[-1]) == (0, "0")
-    assert "orders: 7 offsets that are only in journals were not read" in done.stderr
+    assert UNREAD in done.stderr
+
+
+@pytest.mark.real
+def test_spark_reports_offsets_only_in_journals(
+    stopped: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statements = "SELECT count(*) FROM orders; SELECT 1"
+    run_statements(spark, Source(stopped), statements, lambda _: None, 10)
+    assert capsys.readouterr().err.count(UNREAD) == 1
+
+
+def test_folder_without_manifest(tmp_path: Path) -> None:
+    done = run(app, ["sql", "--source", str(tmp_path), "SELECT 1"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"kafkawire: {tmp_path} has no manifest")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_explain_and_plan(tier: str) -> None:

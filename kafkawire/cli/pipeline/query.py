@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,11 +150,13 @@ def run(
         if sql:
             for statement in statements_of(sql):
                 show_result(_answer(shell, spark, statement, limit))
+                print_unread(shell.unread())
             return
         failed = False
         for statement in _typed():
             try:
                 show_result(_answer(shell, spark, statement, limit))
+                print_unread(shell.unread())
             except SourceError as error:
                 print(f"kafkawire: {error}", file=sys.stderr)
                 failed = True
@@ -164,6 +166,16 @@ def run(
             raise SystemExit(1)
     finally:
         shell.close()
+
+
+def print_unread(unread: Mapping[str, int]) -> None:
+    """Report on standard error how many offsets of each topic a query has not read."""
+    for topic, offsets in sorted(unread.items()):
+        print(
+            f"{topic}: {count(offsets, 'offset')} that are only in journals were not read; "
+            "read them from a broker with --server, or with kafkawire find",
+            file=sys.stderr,
+        )
 
 
 def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:

@@ -20,7 +20,6 @@ from kafkawire.cli.shared.parameters import (
     Wide,
     not_empty,
 )
-from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire.spark.model.source import Source
@@ -119,25 +118,22 @@ def _source(source: str, server: str, isolation: str) -> Source:
 
 def _run(source: Source, sql: str, shape: tuple[str, int, str, bool], explain: bool) -> None:
     from kafkawire.spark.model.source import SourceError
+    from kafkawire.spark.source.files.manifests import NothingThere
     from kafkawire.sql.engine import SqlEngine
     from kafkawire.sql.failures import MissingPackage
 
     form, limit, output, wide = shape
     try:
         with SqlEngine(source) as engine:
+            from kafkawire.cli.pipeline.query import print_unread
             from kafkawire.cli.sql.output import write_rows
 
             schema, batches = engine.run(sql)
             write_rows(schema, batches, form, limit, output, wide)
             if explain:
                 _explain(engine.scans)
-            for topic, offsets in sorted(engine.unread().items()):
-                print(
-                    f"{topic}: {count(offsets, 'offset')} that are only in journals were not read; "
-                    "read them from a broker with --server, or with kafkawire find",
-                    file=sys.stderr,
-                )
-    except MissingPackage as error:
+            print_unread(engine.unread())
+    except (MissingPackage, NothingThere) as error:
         fail(error, 2)
     except SourceError as error:
         fail(error)
