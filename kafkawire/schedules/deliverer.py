@@ -66,7 +66,8 @@ HELD_RETRY_S = 5.0
 RETRY_S = 1.0
 """Pause after a failure of the log or of a read: disks recover in seconds."""
 RELEASED_EVERY_S = 60.0
-"""How often it is looked up from where on records wait: a tenth of a second for a million."""
+"""How often it is looked up from where on records wait, a tenth of a second for a million; and how
+long the plan of a complete step is kept, far shorter than producer.id.expiration.ms."""
 SLEPT_MAX_S = 1.0
 """Longest pause while a record waits: the clock may jump."""
 HOURS_SHOWN = 48
@@ -293,7 +294,7 @@ class Deliverer:
         state = self.state
         if state is not None and state.held:
             delays_s.append(HELD_RETRY_S)
-        if self._partition.kept_from < self.backlog.followed:
+        if (state and state.batches) or self._partition.kept_from < self.backlog.followed:
             delays_s.append(RELEASED_EVERY_S)
         timer = self._env.call_later(min(delays_s), self._wake.set) if delays_s else None
         try:
@@ -303,13 +304,15 @@ class Deliverer:
                 timer.cancel()
 
     async def _release(self) -> None:
-        """Have retention delete what is before all waiting records, from time to time."""
+        """From time to time, release to retention what is delivered, and remove its plan."""
         now_s = self._env.clock.monotonic()
         if now_s < self._release_at_s:
             return
         self._release_at_s = now_s + RELEASED_EVERY_S
         least = await self.backlog.least_offset()
         state = self.state
+        if state and state.batches:  # the target forgets the producer of an idle schedule
+            self._states.store(self._key, state._replace(batches=()))
         held = () if state is None else state.held
         self._partition.keep_from(min([least, *(offset for _, offset in held)]))
 
@@ -324,8 +327,7 @@ class Deliverer:
         self._ahead = {at: each for at, each in self._ahead.items() if at in wanted} | found
 
     async def _committed_meanwhile(self, work: Coroutine[None, None, None]) -> None:
-        """Wait for the commit of what was appended, and do some work meanwhile. Raises what either
-        raises."""
+        """Wait for the commit of what was appended, and do some work meanwhile."""
         committed = self._env.spawn(self._commit_log.committed(), f"commit of {self.name}")
         try:
             await work

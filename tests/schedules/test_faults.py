@@ -169,3 +169,30 @@ def test_aborted_records_are_not_delivered_after_a_restart() -> None:
         assert values(await world.delivered()) == Counter({b"committed": 1})
 
     simulated(main)
+
+
+@pytest.mark.parametrize("how", ["close", "kill"])
+def test_last_step_is_not_repeated_when_the_target_has_forgotten_its_producer(how: str) -> None:
+    async def main(world: ScheduleWorld) -> None:
+        records = due_at(world.now_ms() + 500)
+        await world.send(records)
+        await world.sleep(400)
+        assert values(await world.delivered()) == once(records)
+        producers = world.partition(ORDERS).producers
+        state = world.deliverer.state
+        assert state is not None
+        assert producers.next_sequence(state.producer_id) is None
+        await world.world.life(0, how)
+        assert await world.world.start()
+        await world.sleep(5)
+        assert values(await world.delivered()) == once(records)
+        later = due_at(world.now_ms() + 500, 3)
+        await world.send(later)
+        await world.sleep(2)
+        assert len(await world.delivered()) == len(records) + 3
+
+    simulated(
+        main,
+        producer_id_expiration_ms=120_000,
+        producer_id_expiration_check_interval_ms=10_000,
+    )
