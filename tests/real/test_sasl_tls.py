@@ -118,3 +118,18 @@ def test_commands(address: str, mechanism: str, tmp_path: Path) -> None:
     assert stranger.returncode == 1
     assert "certificate" in stranger.stderr
     assert stranger.stderr.count("\n") == 1
+
+
+def test_sql(address: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    settings = config(address, "PLAIN")
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    producer = confluent_kafka.Producer(settings)
+    producer.produce("orders", b"one", b"4711")
+    assert producer.flush(30) == 0
+    statement = "SELECT count(*) AS n FROM orders WHERE key_text = '4711'"
+    words = ["sql", "--source", address, "--format", "json", statement]
+    done = command("--command-config", str(file), *words)
+    assert (done.returncode, done.stdout) == (0, '{"n": 1}\n'), done.stderr
+    missing = command("--command-config", f"{file}.no", *words)
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)

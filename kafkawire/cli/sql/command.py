@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafkawire.cli.shared.command_config import COMMAND_CONFIG
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
@@ -104,6 +106,7 @@ def _source(source: str, server: str, isolation: str) -> Source:
     from kafkawire.cli.pipeline.query import source_of
     from kafkawire.client.address import parse_servers
     from kafkawire.client.errors import ClientError
+    from kafkawire.client.security import read_security
     from kafkawire.spark.model.source import SourceError
 
     try:
@@ -111,7 +114,11 @@ def _source(source: str, server: str, isolation: str) -> Source:
             source = os.environ.get("KAFKAWIRE_SERVER") or LOCAL
         if server:
             parse_servers("--server", server)
-        return source_of(source, server, isolation)
+        found = source_of(source, server, isolation)
+        path = COMMAND_CONFIG.get() if found.bootstrap else ""
+        if path:
+            read_security("--command-config", path)
+        return replace(found, security_file=path)
     except (ClientError, SourceError) as error:
         fail(error, 2)
 

@@ -16,6 +16,7 @@ from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.client.offsets import READ_COMMITTED as COMMITTED_LEVEL
 from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
+from kafkawire.client.security import NO_SECURITY, read_security
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.spark.model.source import READ_COMMITTED, Source, SourceError
@@ -48,6 +49,13 @@ def isolation_level(source: Source) -> int:
     return COMMITTED_LEVEL if source.isolation == READ_COMMITTED else UNCOMMITTED_LEVEL
 
 
+def connect(source: Source) -> Cluster:
+    """Return a connection to the cluster of a source. Raises ClientError."""
+    path = source.security_file
+    security = read_security("--command-config", path) if path else NO_SECURITY
+    return Cluster(source.bootstrap, BOOTSTRAP, security)
+
+
 def passes(error: ClientError) -> bool:
     """Return True if a retry may help: for any error that is not final."""
     if not isinstance(error, BrokerError):
@@ -67,7 +75,7 @@ class BrokerQueries:
     def __init__(self, source: Source) -> None:
         self._cluster: Cluster | None = None
         self._leaders: dict[str, dict[tuple[str, int], int]] = {}
-        self._bootstrap = source.bootstrap
+        self._source = source
         self._level = isolation_level(source)
 
     def close(self) -> None:
@@ -86,7 +94,7 @@ class BrokerQueries:
         for attempt in range(1, TRIES + 1):
             try:
                 if self._cluster is None:
-                    self._cluster = Cluster(self._bootstrap, BOOTSTRAP)
+                    self._cluster = connect(self._source)
                 return work(self._cluster)
             except ClientError as error:
                 self.close()

@@ -30,7 +30,8 @@ class Source:
     `url`: s3://BUCKET/PREFIX, or a folder: a tier's, or a broker's data folder. `bootstrap`:
     HOST:PORT[,HOST:PORT...] for records that are in no segment yet. `requests_at_once`: concurrent
     requests of a task for segments, with 8 MiB each, up to MAX_REQUESTS; 0: the default of the
-    location.
+    location. `security_file`: the file of --command-config, by which brokers are reached; it is
+    read where a connection is made, so a plan has no password.
     """
 
     url: str = ""
@@ -38,6 +39,7 @@ class Source:
     isolation: str = READ_COMMITTED
     fail_on_data_loss: bool = True
     requests_at_once: int = 0
+    security_file: str = ""
 
 
 class Piece(NamedTuple):

@@ -15,7 +15,7 @@ from kafkawire.client.offsets import EARLIEST, READ_COMMITTED, leaders, list_off
 from kafkawire.codec.batches import CONTROL, BatchHead, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.brokers.queries import BOOTSTRAP, TRIES, isolation_level, passes, pause
+from kafkawire.spark.brokers.queries import TRIES, connect, isolation_level, passes, pause
 from kafkawire.spark.model.source import COMPACTED, Account, DamagedData, Source, SourceError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class LiveTail:
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self._source.bootstrap, BOOTSTRAP)
+            self._cluster = connect(self._source)
         return self._cluster
 
     def _is_lost(
