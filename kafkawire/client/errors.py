@@ -22,6 +22,10 @@ class UnknownBroker(ClientError):
     the broker is restarting, or the metadata is stale."""
 
 
+class LoginRefused(ClientError):
+    """The broker refused user and password; another attempt is refused, too."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code."""
 

@@ -8,7 +8,7 @@ import secrets
 from base64 import b64decode, b64encode
 from typing import Any, Protocol
 
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import ClientError, LoginRefused
 from kafkawire.client.security import ClientSecurity
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -46,7 +46,7 @@ def _send(connection: Requesting, security: ClientSecurity, token: bytes) -> byt
     answer = connection.request(SASL_AUTHENTICATE, SaslAuthenticateRequest(token))
     if answer.error_code:
         text = (answer.error_message or "the log-in was refused").rstrip(".")
-        raise ClientError(f"{connection.address} refused user {security.user}: {text}")
+        raise LoginRefused(f"{connection.address} refused user {security.user}: {text}")
     return bytes(answer.auth_bytes)
 
 

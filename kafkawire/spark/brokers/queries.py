@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, check
+from kafkawire.client.errors import BrokerError, ClientError, LoginRefused, check
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.client.offsets import READ_COMMITTED as COMMITTED_LEVEL
 from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
@@ -32,6 +32,12 @@ ASKED_WITHIN_S = 20.0
 overloaded."""
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 32, 35
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+_NOT_SHOWN = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_REQUEST,
+)
+"""Answers to a user who may read topics, but not settings: records are then read by the broker."""
 
 T = TypeVar("T")
 
@@ -59,7 +65,7 @@ def connect(source: Source) -> Cluster:
 def passes(error: ClientError) -> bool:
     """Return True if a retry may help: for any error that is not final."""
     if not isinstance(error, BrokerError):
-        return True
+        return not isinstance(error, LoginRefused)
     final = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return not final and error.code in set(ErrorCode) and ErrorCode(error.code).retriable
 
@@ -198,7 +204,7 @@ def _described(
     asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, name, keys)])
     connection = cluster.first if node is None else cluster.node(node)
     answer = connection.request(DESCRIBE_CONFIGS, asked).results[0]
-    if answer.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_REQUEST):
+    if answer.error_code in _NOT_SHOWN:
         return []
     check(f"settings of {name}", answer.error_code, answer.error_message)
     return list(answer.configs)
