@@ -5,10 +5,13 @@ Covers: kafkawire.schedules.deliverer.
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.java.conftest import Program
 from tests.real.members import wait_for
+
+pytestmark = pytest.mark.usefixtures("ours_only")
 
 
 def test_records_are_delivered_when_they_are_due(
