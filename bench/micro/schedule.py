@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--spread", type=float, default=50.0, help="seconds in which they are due")
-    parser.add_argument("--wait", type=float, default=45.0, help="seconds until the first is due")
+    parser.add_argument("--wait", type=float, default=75.0, help="seconds until the first is due")
     parser.add_argument("--rest", type=int, default=1_000)
     parser.add_argument("--trace", action="store_true")
     given = parser.parse_args()
