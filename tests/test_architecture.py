@@ -46,8 +46,9 @@ DEVICES = {
 }
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
-# Commands, the client, the fixture and Spark's side run beside a broker, in processes of their own.
-OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/spark/", "kafkawire/testing/")
+# Commands, client, fixture, supervisor and Spark's side run beside a broker, in other processes.
+OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/spark/", "kafkawire/supervisor/",
+           "kafkawire/testing/")  # fmt: skip
 
 # Pure: no loop, no clock, no disk, no network, so a test drives them with plain calls.
 PURE = (
@@ -133,6 +134,10 @@ PURE = (
     "kafkawire/groups/offsets.py",
     "kafkawire/groups/pending.py",
     "kafkawire/groups/shard.py",
+    "kafkawire/supervisor/joined_pages.py",
+    "kafkawire/supervisor/plan.py",
+    "kafkawire/supervisor/restarts.py",
+    "kafkawire/supervisor/shares.py",
     "kafkawire/transactions/machine/",
 )
 IMPURE_IMPORTS = {

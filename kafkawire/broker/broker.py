@@ -17,20 +17,25 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
+from kafkawire.broker.liveness.service import Liveness
+from kafkawire.broker.moving.mover import PartitionMover, Services
+from kafkawire.broker.moving.plan import is_draining
+from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,
+    check_replicas,
 )
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
-from kafkawire.broker.topics import TopicService
+from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log.io.ports import Env
-from kafkawire.log.manager import Log, lock_folder
+from kafkawire.log.manager import Log, leave_folder, lock_folder
 from kafkawire.log.recovery.identity import (
     Folder,
     IdentityRecorder,
@@ -44,6 +49,7 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.catalog.sql.statements import LeaderTerm
 from kafkawire.offsets.storage.open import check_storage, open_storage
 from kafkawire.schedules.starter import ScheduleStarter
 from kafkawire.security.acls.security import Security
@@ -103,9 +109,18 @@ class Broker:
             env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url
         )
         log.hooks.when_stored(self.identity.changed)
-        self.topics = TopicService(self)
-        self.features = FeatureService(catalog, metadata, config.node_id)
-        self.quotas = Quotas(
+        self.liveness = Liveness(env, metadata, catalog, self.node_id, config.lease_ms)
+        self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
+        log.hooks.register(self.schedules)
+        self.topics = TopicService(self, self._may_lead, lambda: self.mover.check())
+        self.mover: PartitionMover = PartitionMover(
+            self, self.topics.lock, self._moved_services(), self.liveness.may_lead
+        )
+        self.moves = Reassignment(
+            self, self.topics.lock, self.topics.changes, check_replicas, self.mover.check
+        )
+        self.features = FeatureService(catalog, metadata, config.node_id, self.topics.lock)
+        self.quotas: Quotas = Quotas(
             metadata,
             env.clock.monotonic,
             SampleWindow(config.quota_window_num, config.quota_window_size_seconds * 1000),
@@ -115,12 +130,23 @@ class Broker:
             ),
             env.slices.give_way,
         )
-        self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
-        log.hooks.register(self.schedules)
         self._users: Credentials | None = None
         self._loading_users = asyncio.Lock()
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
+
+    def _moved_services(self) -> Services:
+        """Return what has coordinators that end before their partitions are moved."""
+
+        async def schedules() -> ScheduleStarter:
+            return self.schedules
+
+        return {**services_of(self), self.schedules.topic: schedules}
+
+    def _may_lead(self) -> list[int]:
+        """Return the brokers that new partitions are given to, in order."""
+        alive = self.liveness.may_lead()
+        return [node for node in alive if not is_draining(self.catalog, node)] or alive
 
     @cached_property
     def groups(self) -> GroupService:
@@ -233,7 +259,9 @@ class Broker:
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored = await _open_metadata(metadata, found)
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
-            await metadata.register_broker(node_id, listeners, config.broker_rack)
+            await metadata.register_broker(
+                node_id, listeners, config.broker_rack, env.fs.identity(folder)
+            )
             await check_storage(config.offset_storage, metadata, home, node_id)
             storage = open_storage(
                 config.offset_storage,
@@ -242,11 +270,12 @@ class Broker:
                 node_id,
                 env.clock.now_ms,
                 lambda number: catalog.leader_of(number),
+                term=LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch),
             )
             store = await _open_tier(config, storage, catalog.cluster_id, folder)
         except BaseException:
             await metadata.close()
-            lock.release()
+            leave_folder(env, home, lock)
             raise
         verify = found.identity is None and found.has_log
         security = Security()
@@ -280,6 +309,8 @@ class Broker:
 
     async def _start_services(self, store: ObjectStore | None) -> None:
         """Start what runs next to the log. `store`: of the remote tier, if there is one."""
+        self.topics.follower.start()
+        self.liveness.start()
         await self.quotas.start()
         await self.security.watch(self.env, self.metadata, self.quotas.refresh_from)
         if self.config.local_manifest_enable:
@@ -343,6 +374,9 @@ class Broker:
 
     async def close(self) -> None:
         """Commit accepted records and close. Another call has no effect."""
+        await self.liveness.close()
+        await self.topics.follower.close()
+        await self.mover.close()
         await self.schedules.close()
         if "transactions" in self.__dict__:
             await self.transactions.close()  # before the groups, which take its markers

@@ -64,6 +64,14 @@ class ChangeLog:
             "records of %s-%d below offset %d deleted by %s", name, index, log_start, sender
         )
 
+    def reassigned(self, partition: str, target: int | None, sender: str) -> None:
+        """Report a partition that is to be moved; `target` None: its move was cancelled."""
+        self._audit.changed(
+            caller_of(sender), "partition reassigned", partition=partition, broker=target
+        )
+        to = "stays where it is" if target is None else f"is to be moved to broker {target}"
+        self._write("partition %s %s, asked by %s", partition, to, sender)
+
     def configured(self, change: ConfigChange, before: str | None, sender: str) -> None:
         """Report a changed setting. The value of an unknown one is left out, because it may be a
         secret."""

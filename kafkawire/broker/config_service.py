@@ -8,8 +8,7 @@ service, whose lock it shares; called by the alter handlers.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
 if TYPE_CHECKING:
+    from kafkawire.broker.following.lock import CatalogLock
     from kafkawire.broker.parts import BrokerParts
 
 # Expected failures of a transaction or a commit; any other exception is a bug and reported as one.
@@ -62,9 +62,9 @@ class Resource:
 
 
 class ConfigService:
-    def __init__(self, broker: BrokerParts, changing: asyncio.Lock, log: ChangeLog) -> None:
+    def __init__(self, broker: BrokerParts, lock: CatalogLock, log: ChangeLog) -> None:
         self._broker = broker
-        self._changing = changing
+        self._lock = lock
         self._log = log
 
     def layers(self) -> Layers:
@@ -80,33 +80,46 @@ class ConfigService:
         give_way = self._broker.env.slices.give_way
         names = ((resource.type, resource.name) for resource in resources)
         twice = await slices.duplicates(names, give_way)
+        try:
+            return await self._lock.change(
+                lambda seen: self._alter(resources, twice, validate_only, sender, seen)
+            )
+        except OSError as error:  # of SQL: the changes of other brokers cannot be read
+            return [as_kafka_error(error) for _ in resources]
+        finally:
+            await slices.emptied(twice, give_way)
+
+    async def _alter(
+        self,
+        resources: Sequence[Resource],
+        twice: Collection[tuple[int, str]],
+        validate_only: bool,
+        sender: str,
+        seen: int,
+    ) -> list[KafkaError | None]:
         errors: list[KafkaError | None] = []
         changes: list[list[ConfigChange]] = []
-        async with self._changing:
-            for resource in resources:
-                try:
-                    if (resource.type, resource.name) in twice:
-                        raise KafkaError(
-                            ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-                        )
-                    changes.append(self._plan(resource, validate_only))
-                    errors.append(None)
-                except KafkaError as error:
-                    changes.append([])
-                    errors.append(error)
-                await give_way()
-            await slices.emptied(twice, give_way)
-            if validate_only or not any(changes):
-                return errors
-            everything = [change for of_one in changes for change in of_one]
+        for resource in resources:
             try:
-                await self._broker.metadata.alter_configs(everything)
-                await self._put_in_force(everything, sender)
-            except FAILURES as error:
-                failed = as_kafka_error(error)
-                return [
-                    failed if of_one else own for of_one, own in zip(changes, errors, strict=True)
-                ]
+                if (resource.type, resource.name) in twice:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                    )
+                changes.append(self._plan(resource, validate_only))
+                errors.append(None)
+            except KafkaError as error:
+                changes.append([])
+                errors.append(error)
+            await self._broker.env.slices.give_way()
+        if validate_only or not any(changes):
+            return errors
+        everything = [change for of_one in changes for change in of_one]
+        try:
+            await self._broker.metadata.alter_configs(everything, seen)
+            await self._put_in_force(everything, sender)
+        except FAILURES as error:
+            failed = as_kafka_error(error)
+            return [failed if of_one else own for of_one, own in zip(changes, errors, strict=True)]
         return errors
 
     def _plan(self, resource: Resource, validate_only: bool) -> list[ConfigChange]:
@@ -175,19 +188,19 @@ class ConfigService:
         """Replace settings given at start (None: back to the default) and apply those that no
         stored setting overrides. Return the overridden ones with the stored value. ConfigError
         changes nothing."""
-        async with self._changing:
+        async with self._lock.held():
             layers = self.layers()
             static = {**layers.static, **changes}
             kept = {name: text for name, text in static.items() if text is not None}
             check_broker(layers._replace(static=kept).merged())
             self._broker.static.clear()
             self._broker.static.update(kept)
-            await self._broker_changed(changes)
+            await self.broker_changed(changes)
             stored = {**layers.of_cluster, **layers.of_broker}
             return {name: stored[name] for name in changes if name in stored}
 
-    async def _broker_changed(self, names: Iterable[str]) -> None:
-        """Apply the broker's settings; `names`: those that have changed."""
+    async def broker_changed(self, names: Iterable[str]) -> None:
+        """Apply the broker's settings after those with these names have changed."""
         broker = self._broker
         broker.config.update(self.layers().merged())
         if broker.tiering is not None:
@@ -212,7 +225,7 @@ class ConfigService:
             await broker.env.slices.give_way()
         of_brokers = [c.key for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
-            await self._broker_changed(of_brokers)
+            await self.broker_changed(of_brokers)
         named = dict.fromkeys(c.name for c in changes if c.resource_type == ResourceType.TOPIC)
         for name in named:
             topic = broker.catalog.by_name.get(name)

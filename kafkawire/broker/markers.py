@@ -134,16 +134,19 @@ class MarkerWriter:
         on its own: while others are appended, or groups write theirs, the write batch of this one
         may fail, and a later commit says nothing about it."""
         durable: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        try:
+            await self._table.load([partition])
+            found = self._table.named(*partition)
+            found.append_marker(marker, self._env.clock.now_ms())
+        except KafkaError as error:
+            durable.set_result(error.code)
+            return durable
 
         def settle(failure: BaseException | None) -> None:
+            if failure is None and found.resigned:
+                failure = found.refusal()
             if not durable.done():
                 durable.set_result(ErrorCode.NONE if failure is None else code_of(failure))
 
-        try:
-            await self._table.load([partition])
-            self._table.named(*partition).append_marker(marker, self._env.clock.now_ms())
-        except KafkaError as error:
-            settle(error)
-        else:
-            self._commit_log.after_commit(settle)
+        self._commit_log.after_commit(settle)
         return durable

@@ -96,12 +96,13 @@ def check_name(name: str, existing: Catalog, taken: Mapping[str, str]) -> None:
 def leaders_of(
     topic: CreatableTopic,
     brokers: Collection[int],
-    node_id: int,
+    live: Sequence[int],
+    first: int,
     default_partitions: int,
     default_replication_factor: int,
 ) -> list[int]:
-    """Return the leader of each partition of a new topic. Without a manual assignment that is
-    `node_id`: each partition has one replica, and only this broker is known to be alive."""
+    """Return the leader of each partition of a new topic: without a manual assignment the `live`
+    brokers in turn, from position `first` on."""
     if topic.assignments:
         return _assigned_leaders(topic, brokers)
     factor = topic.replication_factor
@@ -119,7 +120,13 @@ def leaders_of(
     count = default_partitions if count == -1 else count
     check_partition_count(count)
     check_replication_factor(default_replication_factor if factor == -1 else factor, brokers)
-    return [node_id] * count
+    return spread(live, first, count)
+
+
+def spread(live: Sequence[int], first: int, count: int) -> list[int]:
+    """Return `count` leaders: the live brokers one after the other, from position `first` on
+    (Kafka: StripedReplicaPlacer)."""
+    return [live[at % len(live)] for at in range(first, first + count)]
 
 
 def check_partition_count(count: int) -> None:

@@ -8,8 +8,9 @@ their types, bounds and defaults.
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from kafkawire.client.address import split_address
@@ -94,14 +95,71 @@ def parse_listener(text: str) -> Listener | None:
 
 
 @dataclass(frozen=True, slots=True)
+class InheritedSockets:
+    """Descriptors of listening sockets that a worker got from the supervisor, for one listener.
+    `shared`: those of the address in --listen, on which all workers accept; `own`: those of the
+    worker's own address, whose port is `port`."""
+
+    shared: tuple[int, ...]
+    own: tuple[int, ...]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRole:
+    """The role of a broker process that is a worker of `serve --workers`.
+
+    `workers`: their number; `first`: whether it does what is done once for all of them; `drain`:
+    whether it is more than --workers asks for, and is to hand over what it leads; `control`:
+    descriptor of the connection to the supervisor; `sockets` of each listener, in their order;
+    `metrics`: those of its own address for monitors; `restarted`: whether it has served before,
+    since the supervisor was started."""
+
+    workers: int
+    first: bool
+    drain: bool
+    control: int
+    sockets: tuple[InheritedSockets, ...]
+    metrics: tuple[int, ...] = ()
+    restarted: bool = False
+
+    def text(self) -> str:
+        """Return it as the value of the option --worker."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> WorkerRole | None:
+        """Return the role that `text` made; None if it is something else."""
+        try:
+            found = json.loads(text)
+            sockets = tuple(
+                InheritedSockets(_numbers(each["shared"]), _numbers(each["own"]), int(each["port"]))
+                for each in found["sockets"]
+            )
+            return cls(
+                int(found["workers"]), bool(found["first"]), bool(found["drain"]),
+                int(found["control"]), sockets, _numbers(found["metrics"]),
+                bool(found["restarted"]),
+            )  # fmt: skip
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+
+def _numbers(found: list[int]) -> tuple[int, ...]:
+    return tuple(int(each) for each in found)
+
+
+@dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The options of one broker process.
+    """The options of one broker process, or of the supervisor of several.
 
     `advertised` has an entry for every listener by name: the host and port that Metadata and
     FindCoordinator return to clients of that listener (port 0: the port that was bound). `data` is
     the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty: SQLite in that
     folder), `settings` the broker settings that differ from their defaults (name -> validated
-    string), `listener_settings` those of single listeners (listener.name.NAME.SETTING).
+    string), `listener_settings` those of single listeners (listener.name.NAME.SETTING). `workers`:
+    how many processes serve; `worker_ports`: the ports of their own addresses as given; `worker`:
+    the role of this process, if it is one of them.
     """
 
     listeners: list[Listener]
@@ -112,3 +170,6 @@ class ServeOptions:
     listener_settings: dict[str, str] = field(default_factory=dict, repr=False)
     log_level: str = "info"
     log_format: str = "text"
+    workers: int = 1
+    worker_ports: tuple[str, ...] = ()
+    worker: WorkerRole | None = None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kafkawire.log.manager import Log
     from kafkawire.metadata.catalog import Catalog
     from kafkawire.metadata.store import SqlStore
+    from kafkawire.schedules.starter import ScheduleStarter
     from kafkawire.security.acls.security import Security
     from kafkawire.tiering.service import Tiering
     from kafkawire.transactions.service import TransactionService
@@ -23,6 +24,7 @@ class BrokerParts(Protocol):
 
     env: Env
     node_id: int
+    folder: str
     config: BrokerConfig
     static: dict[str, str]
     catalog: Catalog
@@ -30,11 +32,18 @@ class BrokerParts(Protocol):
     security: Security
     log: Log
     table: PartitionTable
+    schedules: ScheduleStarter
     tiering: Tiering | None
 
     @property
     def groups(self) -> GroupService:
         """The coordinators of consumer groups, created on first use."""
+
+    async def load_groups(self) -> GroupService:
+        """Return `groups`, after importing its modules in a thread."""
+
+    async def load_transactions(self) -> TransactionService:
+        """Return `transactions`, like `load_groups`."""
 
     @property
     def transactions(self) -> TransactionService:

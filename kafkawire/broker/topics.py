@@ -11,14 +11,17 @@ transactions for their internal topics.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_cache import AnswerCache
 from kafkawire.broker.change_log import BROKER, ChangeLog
 from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_error
+from kafkawire.broker.following.applier import CatalogApplier, Moves
+from kafkawire.broker.following.follower import CatalogFollower
+from kafkawire.broker.following.leadership import Services, apply_moves
+from kafkawire.broker.following.lock import CatalogLock
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -30,6 +33,7 @@ from kafkawire.broker.new_topics import (
     check_replicas,
     check_total,
     leaders_of,
+    spread,
 )
 from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
@@ -67,13 +71,26 @@ exceeded."""
 
 
 class TopicService:
-    """Creates, changes and deletes topics. `answers`: the cache of Metadata responses."""
+    """Creates, changes and deletes topics. `lock` serializes changes of the catalog, `follower`
+    applies those of other brokers; `answers`: the cache of Metadata responses;
+    `live_brokers` returns the node ids that may lead new partitions, None: only this one is known
+    to be alive. `polled` is called after each poll for changes of other brokers."""
 
-    def __init__(self, broker: BrokerParts) -> None:
+    def __init__(
+        self,
+        broker: BrokerParts,
+        live_brokers: Callable[[], Sequence[int]] | None = None,
+        polled: Callable[[], None] = lambda: None,
+    ) -> None:
         self._broker = broker
-        self._changing = asyncio.Lock()
+        self._live_brokers = live_brokers or (lambda: [broker.node_id])
+        applier = CatalogApplier(broker, self._drop, self._settings_changed, self._moved)
+        self.lock = CatalogLock(broker.catalog, broker.metadata, applier.apply)
+        self.follower = CatalogFollower(
+            broker.env, broker.catalog, broker.metadata, self.lock, polled
+        )
         self.changes = ChangeLog(broker.env.clock.monotonic, broker.security.audit)
-        self.configs = ConfigService(broker, self._changing, self.changes)
+        self.configs = ConfigService(broker, self.lock, self.changes)
         self.answers = AnswerCache(broker.catalog, broker.config)
 
     async def create(
@@ -85,29 +102,44 @@ class TopicService:
     ) -> list[Created | KafkaError]:
         """Create topics, all valid ones in one transaction; return a result for each, in order.
         `sender`: who asked, for the log; `charge` counts the partitions of each valid topic."""
-        async with self._changing:
-            outcomes = await self._plan(topics, charge)
-            wanted: list[tuple[int, NewTopic, Created]] = []
-            results: list[Created | KafkaError] = []
-            for index, outcome in enumerate(outcomes):
-                if isinstance(outcome, KafkaError):
-                    results.append(outcome)
-                else:
-                    result = Created(len(outcome.leaders), outcome.configs)
-                    results.append(result)
-                    wanted.append((index, outcome, result))
-                await self._broker.env.slices.give_way()
-            if validate_only or not wanted:
-                return results
-            try:
-                made = await self._make([plan for _, plan, _ in wanted], sender)
-            except FAILURES as error:
-                for index, _, _ in wanted:
-                    results[index] = as_kafka_error(error)
-                return results
-            for (_, _, result), topic in zip(wanted, made, strict=True):
-                result.topic = topic
+        charges = _once(charge)
+        try:
+            return await self.lock.change(
+                lambda seen: self._create(topics, validate_only, sender, next(charges), seen)
+            )
+        except OSError as error:  # of SQL: the changes of other brokers cannot be read
+            return [as_kafka_error(error) for _ in topics]
+
+    async def _create(
+        self,
+        topics: Sequence[CreatableTopic],
+        validate_only: bool,
+        sender: str,
+        charge: Charge | None,
+        seen: int,
+    ) -> list[Created | KafkaError]:
+        outcomes = await self._plan(topics, charge)
+        wanted: list[tuple[int, NewTopic, Created]] = []
+        results: list[Created | KafkaError] = []
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, KafkaError):
+                results.append(outcome)
+            else:
+                result = Created(len(outcome.leaders), outcome.configs)
+                results.append(result)
+                wanted.append((index, outcome, result))
+            await self._broker.env.slices.give_way()
+        if validate_only or not wanted:
             return results
+        try:
+            made = await self._make([plan for _, plan, _ in wanted], sender, seen)
+        except FAILURES as error:
+            for index, _, _ in wanted:
+                results[index] = as_kafka_error(error)
+            return results
+        for (_, _, result), topic in zip(wanted, made, strict=True):
+            result.topic = topic
+        return results
 
     async def auto_create(
         self, names: Iterable[str], sender: str, charge: Charge | None = None
@@ -153,7 +185,11 @@ class TopicService:
         await broker.table.load((name, row.index) for row in here)
         found: list[Partition | None] = [None] * len(rows)
         for row in here:
-            found[row.index] = broker.table.named(name, row.index)
+            try:
+                found[row.index] = await broker.table.loaded(name, row.index)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # it moved meanwhile
+                    raise
         return found
 
     async def delete(
@@ -161,35 +197,45 @@ class TopicService:
     ) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; return the errors of those that were not
         deleted. `charge` as of `create`. Free the result with kafkawire.log.io.slices.emptied."""
+        charges = _once(charge)
+        try:
+            return await self.lock.change(
+                lambda seen: self._delete(ids, sender, next(charges), seen)
+            )
+        except OSError as error:
+            return dict.fromkeys(ids, as_kafka_error(error))
+
+    async def _delete(
+        self, ids: Sequence[bytes], sender: str, charge: Charge | None, seen: int
+    ) -> dict[bytes, KafkaError]:
         give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
-        async with self._changing:
-            gone: list[TopicInfo] = []
-            for topic_id in ids:
-                topic = self._broker.catalog.by_id.get(topic_id)
-                if topic is None:
-                    refused[topic_id] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                elif topic.internal:
-                    refused[topic_id] = KafkaError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION,
-                        f"Topic {topic.name} is internal to the broker and cannot be deleted.",
-                    )
-                else:
-                    try:
-                        if charge is not None:
-                            charge(len(topic.partitions))
-                        gone.append(topic)
-                    except KafkaError as error:
-                        refused[topic_id] = error
-                await give_way()
-            if gone:
+        gone: list[TopicInfo] = []
+        for topic_id in ids:
+            topic = self._broker.catalog.by_id.get(topic_id)
+            if topic is None:
+                refused[topic_id] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            elif topic.internal:
+                refused[topic_id] = KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic {topic.name} is internal to the broker and cannot be deleted.",
+                )
+            else:
                 try:
-                    await self._remove(gone, sender)
-                except FAILURES as error:
-                    failure = as_kafka_error(error)
-                    for topic in gone:
-                        refused[topic.id] = failure
-                        await give_way()
+                    if charge is not None:
+                        charge(len(topic.partitions))
+                    gone.append(topic)
+                except KafkaError as error:
+                    refused[topic_id] = error
+            await give_way()
+        if gone:
+            try:
+                await self._remove(gone, sender, seen)
+            except FAILURES as error:
+                failure = as_kafka_error(error)
+                for topic in gone:
+                    refused[topic.id] = failure
+                    await give_way()
         return refused
 
     async def create_partitions(
@@ -201,21 +247,34 @@ class TopicService:
     ) -> None:
         """Add partitions to a topic; `wish.count` is the new total, `charge` as of `create`. Raises
         KafkaError."""
-        async with self._changing:
-            topic = self._broker.catalog.by_name.get(wish.name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            leaders = self._new_leaders(topic, wish)
-            if charge is not None:
-                charge(len(leaders))
-            if validate_only:
-                return
-            before = len(topic.partitions)
-            added = await self._broker.metadata.create_partitions(topic.id, wish.count, leaders)
-            self._broker.catalog.add_partitions(topic.id, added)
-            self._broker.log.add_topics([self._broker.catalog.by_id[topic.id]])
-            await self._broker.log.commit_log.committed()
-            self.changes.grown(topic.name, before, wish.count, sender)
+        charges = _once(charge)
+        await self.lock.change(
+            lambda seen: self._create_partitions(wish, validate_only, sender, next(charges), seen)
+        )
+
+    async def _create_partitions(
+        self,
+        wish: CreatePartitionsTopic,
+        validate_only: bool,
+        sender: str,
+        charge: Charge | None,
+        seen: int,
+    ) -> None:
+        broker = self._broker
+        topic = broker.catalog.by_name.get(wish.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leaders = self._new_leaders(topic, wish)
+        if charge is not None:
+            charge(len(leaders))
+        if validate_only:
+            return
+        before = len(topic.partitions)
+        added = await broker.metadata.create_partitions(topic.id, wish.count, leaders, seen)
+        broker.catalog.add_partitions(topic.id, added)
+        broker.log.add_topics([broker.catalog.by_id[topic.id]])
+        await broker.log.commit_log.committed()
+        self.changes.grown(topic.name, before, wish.count, sender)
 
     async def _plan(
         self, topics: Sequence[CreatableTopic], charge: Charge | None
@@ -234,7 +293,7 @@ class TopicService:
                 if topic.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 check_name(topic.name, broker.catalog, taken)
-                plan = self._plan_one(topic)
+                plan = self._plan_one(topic, new)
                 check_partition_count(new + len(plan.leaders))
                 check_total(broker.catalog.partitions, new + len(plan.leaders))
                 if charge is not None:
@@ -249,12 +308,21 @@ class TopicService:
         await slices.emptied(taken, broker.env.slices.give_way)
         return plans
 
-    def _plan_one(self, topic: CreatableTopic) -> NewTopic:
+    def _first_leader(self, planned: int = 0) -> int:
+        """Return where among the live brokers the next leader is, after `planned` partitions.
+
+        That is the number of partitions: leaders follow one another across topics, and a start
+        does not begin with the first broker again, as a counter in memory would."""
+        return self._broker.catalog.partitions + planned
+
+    def _plan_one(self, topic: CreatableTopic, planned: int) -> NewTopic:
+        """Validate a topic; `planned`: partitions of the request's topics before it."""
         broker, config = self._broker, self._broker.config
         leaders = leaders_of(
             topic,
             broker.catalog.brokers,
-            broker.node_id,
+            self._live_brokers(),
+            self._first_leader(planned),
             config.num_partitions,
             config.default_replication_factor,
         )
@@ -296,9 +364,9 @@ class TopicService:
             return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
         return {}
 
-    async def _make(self, plans: list[NewTopic], sender: str) -> list[TopicInfo]:
+    async def _make(self, plans: list[NewTopic], sender: str, seen: int) -> list[TopicInfo]:
         broker = self._broker
-        made = await broker.metadata.create_topics(plans)
+        made = await broker.metadata.create_topics(plans, seen)
         for start in range(0, len(made), TOPICS_PER_SLICE):
             part = made[start : start + TOPICS_PER_SLICE]
             for topic in part:
@@ -311,18 +379,30 @@ class TopicService:
         await broker.log.commit_log.committed()
         return made
 
-    async def _remove(self, topics: list[TopicInfo], sender: str) -> None:
+    async def _remove(self, topics: list[TopicInfo], sender: str, seen: int) -> None:
         broker = self._broker
-        await broker.metadata.delete_topics([topic.id for topic in topics])
+        await broker.metadata.delete_topics([topic.id for topic in topics], seen)
         for topic in topics:
-            broker.catalog.remove_topic(topic.id)
-            # The table first: new requests must not use what the log releases.
-            broker.table.remove(topic)
-            broker.groups.topic_deleted(topic.name, topic.id)
-            broker.log.remove_topic(topic)
+            self._drop(topic)
             self.changes.deleted(topic, sender)
             await broker.env.slices.give_way()
         await broker.log.commit_log.committed()
+
+    def _drop(self, topic: TopicInfo) -> None:
+        """Remove a deleted topic from the catalog, the coordinators and the log."""
+        broker = self._broker
+        broker.catalog.remove_topic(topic.id)
+        # The table first: new requests must not use what the log releases.
+        broker.table.remove(topic)
+        broker.groups.topic_deleted(topic.name, topic.id)
+        broker.log.remove_topic(topic)
+
+    async def _settings_changed(self, names: Iterable[str]) -> None:
+        await self.configs.broker_changed(names)
+
+    async def _moved(self, moves: Moves) -> None:
+        broker = self._broker
+        await apply_moves(broker.catalog, broker.log, services_of(broker), broker.schedules, moves)
 
     def _new_leaders(self, topic: TopicInfo, wish: CreatePartitionsTopic) -> list[int]:
         have = len(topic.partitions)
@@ -344,7 +424,7 @@ class TopicService:
         check_partition_count(more)
         check_total(self._broker.catalog.partitions, more)
         if wish.assignments is None:
-            return [self._broker.node_id] * more
+            return spread(self._live_brokers(), self._first_leader(), more)
         if len(wish.assignments) != more:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -354,6 +434,22 @@ class TopicService:
         for assignment in wish.assignments:
             check_replicas(assignment.broker_ids, self._broker.catalog.brokers, 1)
         return [assignment.broker_ids[0] for assignment in wish.assignments]
+
+
+def services_of(broker: BrokerParts) -> Services:
+    """Return what has the coordinators of each internal topic."""
+    return {
+        GROUP_METADATA_TOPIC: broker.load_groups,
+        TRANSACTION_STATE_TOPIC: broker.load_transactions,
+    }
+
+
+def _once(charge: Charge | None) -> Iterator[Charge | None]:
+    """Yield `charge` for the first attempt of a change and None for others: a quota counts a
+    request once."""
+    yield charge
+    while True:
+        yield None
 
 
 def _compacted(compression: str, segment_bytes: int) -> dict[str, str]:

@@ -88,7 +88,15 @@ GROUPS = {
         "Restore users, access rules, quotas and tokens from a backup.",
         {"restore": "backup.security:restore"},
     ),
-    "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
+    "cluster": group(
+        "Describe the cluster, move partitions between its brokers.",
+        {
+            "describe": "cluster.describe:describe",
+            "balance": "cluster.moves:balance",
+            "drain": "cluster.moves:drain",
+            "moves": "cluster.moves:moves",
+        },
+    ),
     "configs": group(
         "Describe, set and unset configuration settings.",
         {

@@ -48,7 +48,7 @@ def plain_serve(arguments: Sequence[str]) -> Given | None:
     from kafkawire.cli.serving.run import Given
     from kafkawire.cli.serving.sources import DEFAULTS, FLAGS, LISTS
 
-    takes_a_value = {*DEFAULTS, "set", "config"} - set(FLAGS)
+    takes_a_value = {*DEFAULTS, "set", "config", "worker"} - set(FLAGS)
     found: dict[str, list[str]] = {}
     show_config = False
     words = iter(arguments[1:])
@@ -69,4 +69,5 @@ def plain_serve(arguments: Sequence[str]) -> Given | None:
             value = following
         found.setdefault(name, []).append(value)
     options = {n: v if n in LISTS else v[-1:] for n, v in found.items() if n in DEFAULTS}
-    return Given(options, found.get("set", []), found.get("config", [None])[-1], show_config)
+    config, worker = (found.get(name, [None])[-1] for name in ("config", "worker"))
+    return Given(options, found.get("set", []), config, show_config, worker)

@@ -220,6 +220,17 @@ class DamagedOffsets(KafkaError):
         self.end = end
 
 
+class AbsentOffsets(DamagedOffsets):
+    """Records are not at this broker: the requested offset and all up to `end` are, if anywhere, in
+    journals of a broker that led the partition before."""
+
+    __slots__ = ()
+
+    def __init__(self, end: int, message: str) -> None:
+        super().__init__(end, message)
+        self.code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def code_of(error: BaseException) -> ErrorCode:
     """Return the code for `error`: its own, that of a timeout or the disk, else
     UNKNOWN_SERVER_ERROR."""

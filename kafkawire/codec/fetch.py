@@ -16,7 +16,7 @@ from struct import Struct, error, pack
 from typing import Final
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.produce import ManyItems, Topic, skip_tags
+from kafkawire.codec.produce import ManyItems, Tags, Topic, skip_tags
 from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
@@ -233,11 +233,13 @@ def write_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
+    tags: Tags | None = None,
 ) -> list[Part]:
     """Encode the response body as buffers and spans of files, records uncopied. Results of one
     topic are adjacent.
 
-    Aborted transactions are null for read_uncommitted, as in Kafka's responses.
+    Aborted transactions are null for read_uncommitted, as in Kafka's responses. `tags` of
+    partitions are for those with an error.
     """
     parts: list[Part] = []
     head = bytearray(_INT.pack(throttle_ms))
@@ -259,11 +261,11 @@ def write_response(
                 parts += result.records
                 head = bytearray()
             if flexible:
-                _put_diverging(head, result)
+                _put_tags(head, result, tags)
         if flexible:
             head.append(0)
     if flexible:
-        head.append(0)
+        head += b"\0" if tags is None else tags[1]
     if head:
         parts.append(head)
     return parts
@@ -355,9 +357,12 @@ def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible
         head += _INT.pack(r.size_bytes)
 
 
-def _put_diverging(head: bytearray, r: FetchResult) -> None:
+def _put_tags(head: bytearray, r: FetchResult, tags: Tags | None) -> None:
     if r.diverging is None:
-        head.append(0)
+        if tags is None or not r.error_code:
+            head.append(0)
+        else:
+            head += tags[0].get((r.topic, r.index), b"\0")
         return
     epoch, end_offset = r.diverging
     head += b"\x01\x00\x0d" + _EPOCH_END.pack(epoch, end_offset, 0)

@@ -37,6 +37,13 @@ ProduceResult = tuple[Topic, int, int, int, int, int, str | None, RecordErrors]
 record errors): the response for one partition. Offsets are -1 where there was an error."""
 
 
+PartitionTags = dict[tuple[Topic, int], bytes]
+"""Sections of tagged fields of the partitions that have some (KIP-951)."""
+
+Tags = tuple[PartitionTags, bytes]
+"""The tagged fields of partitions, and those of the response."""
+
+
 MAX_ITEMS = 64
 """Partitions of a request that are decoded and appended at once, in less than a millisecond."""
 
@@ -223,11 +230,13 @@ _RESULT_V8 = Struct(">ihqqqih")
 _RESULT_FLEXIBLE: Final = Struct(">ihqqqBBB")  # no record errors, no message, no tags
 
 
-def write_response(results: list[ProduceResult], version: int, throttle_ms: int = 0) -> bytes:
+def write_response(
+    results: list[ProduceResult], version: int, throttle_ms: int = 0, tags: Tags | None = None
+) -> bytes:
     """Encode the response body. `results` are in the order of the request: those of one topic are
-    adjacent."""
+    adjacent. `tags` of partitions are for those with an error."""
     if version >= FLEXIBLE_FROM:
-        return _write_flexible(results, version, throttle_ms)
+        return _write_flexible(results, throttle_ms, tags)
     out = bytearray()
     topics = 0
     position = partitions = 0
@@ -266,7 +275,7 @@ def _plain_result(result: ProduceResult, version: int) -> bytes:
     return bytes(out)
 
 
-def _write_flexible(results: list[ProduceResult], version: int, throttle_ms: int) -> bytes:
+def _write_flexible(results: list[ProduceResult], throttle_ms: int, tags: Tags | None) -> bytes:
     groups: list[tuple[Topic, list[ProduceResult]]] = []
     for result in results:
         if groups and groups[-1][0] == result[0]:
@@ -285,9 +294,14 @@ def _write_flexible(results: list[ProduceResult], version: int, throttle_ms: int
         put_uvarint(out, len(members) + 1)
         for result in members:
             out += _flexible_result(result)
+            if tags is not None and result[2]:
+                out[-1:] = tags[0].get((topic, result[1]), b"\0")
         out.append(0)
     out += _INT.pack(throttle_ms)
-    out.append(0)  # no tags
+    if tags is None:
+        out.append(0)
+    else:
+        out += tags[1]
     return bytes(out)
 
 

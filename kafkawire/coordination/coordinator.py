@@ -16,10 +16,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import snapshot
 from kafkawire.coordination.appender import RecordAppender
 from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.settling import CommitQueue
-from kafkawire.coordination.snapshot import SnapshotLocation
+from kafkawire.coordination.snapshot import Contents, SnapshotLocation, Term
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ large partition waits for twice its snapshot size, so that snapshots are not wri
 log."""
 
 LoaderT = TypeVar("LoaderT", bound=PartitionLoader)
-WriteSnapshot = Callable[[], Awaitable[int]]
-"""Writes a captured state and returns the size of the snapshot in bytes. Raises OSError."""
+EncodeSnapshot = Callable[[], Awaitable[Contents]]
+"""Encodes a captured state, in slices."""
 
 
 class CoordinatorPhase(Enum):
@@ -51,6 +52,7 @@ class CoordinatorPhase(Enum):
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
     CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    RESIGNED = ErrorCode.NOT_COORDINATOR
 
 
 class PartitionCoordinator(ABC, Generic[LoaderT]):
@@ -72,11 +74,12 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         self.commit_log = commit_log
         self.place = place
         self.phase = CoordinatorPhase.LOADING
-        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed)
+        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed, partition)
         self.snapshot_bytes = 0
         self._records = appender
         self._life = 0  # incremented by each unload: tasks of an earlier load have no effect
         self._storing = False
+        self._gained = False
         self._loading: asyncio.Task[None] | None = None
 
     # -- what kinds of coordinators add ---------------------------------------------------
@@ -94,7 +97,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         """Discard the state and answer all waiting clients with NOT_COORDINATOR."""
 
     @abstractmethod
-    def capture(self) -> WriteSnapshot | None:
+    def capture(self) -> EncodeSnapshot | None:
         """Capture the state as of now for a snapshot; None if none may be written."""
 
     def snapshot_stored(self) -> None:
@@ -105,12 +108,16 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
 
     # -- loading --------------------------------------------------------------------------
 
-    def start(self, delay_ms: int = 0) -> None:
-        """Load in the background, after a delay."""
+    def start(self, delay_ms: int = 0, *, gained: bool = False) -> None:
+        """Load in the background, after a delay. `gained`: another broker led the partition until
+        now."""
+        self._gained = self._gained or gained
         self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
 
     def reload(self, delay_ms: int = 0) -> None:
         """Discard the state and load it again, after a delay."""
+        if self.phase in (CoordinatorPhase.RESIGNED, CoordinatorPhase.CLOSED):
+            return
         self._unload()
         self.start(delay_ms)
 
@@ -123,7 +130,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
                 await self.env.sleep(delay_ms / 1000)
             loader = self.new_loader()
             try:
-                await loader.load()
+                await loader.load(gained=self._gained)
                 if life == self._life and self.phase is CoordinatorPhase.LOADING:
                     self._begin(loader)
             except (KafkaError, OSError) as failure:
@@ -140,8 +147,12 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
                     self.reload(DEFECT_RETRY_MS)
 
     def begin_empty(self) -> None:
-        """Begin without loading: the partition is new."""
-        self._begin(self.new_loader())
+        """Begin without loading: the partition is new. One that has records, because another broker
+        has created the topic at the same time, is loaded."""
+        if self.partition.next_offset:
+            self.start()
+        else:
+            self._begin(self.new_loader())
 
     def _begin(self, loaded: LoaderT) -> None:
         self._records.begin(loaded.next_offset, loaded.log_bytes)
@@ -182,10 +193,19 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
                 )  # fmt: skip
             else:
                 await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
+        if self.phase is not CoordinatorPhase.RESIGNED:  # meanwhile
+            self._end(CoordinatorPhase.CLOSED)
+
+    def resign(self) -> None:
+        """End at once: another broker leads the partition. Nothing more is written to the log or a
+        snapshot, commits have no effect any more, waiting clients are answered NOT_COORDINATOR."""
+        self._end(CoordinatorPhase.RESIGNED)
+
+    def _end(self, phase: CoordinatorPhase) -> None:
         if self._loading is not None:
             self._loading.cancel()
         self._unload()
-        self.phase = CoordinatorPhase.CLOSED
+        self.phase = phase
 
     # -- snapshots ------------------------------------------------------------------------
 
@@ -200,18 +220,31 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         """Write a snapshot of the current state once that is committed."""
         if self._records.log_bytes < least_bytes or self._storing:
             return
-        write = self.capture()
-        if write is None:
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return  # unloaded meanwhile: the state is empty
+        encode = self.capture()
+        if encode is None:
             return
         self._storing = True
         life, covered = self._life, self._records.log_bytes
+        term = Term(self.partition.leader_epoch, self.env.clock.now_ms())
         try:
             await self.commit_log.committed()
             if life == self._life:
-                self.snapshot_bytes = await write()
-                self._records.snapshot_stored(covered)
-                self.snapshot_stored()
+                contents = (await encode())._replace(term=term)
+                if life == self._life:  # else another broker may lead the partition
+                    await self._write(contents, life, covered)
         except (KafkaError, OSError) as error:
             logger.warning("cannot write snapshot %s: %s", self.place.path, error)
         finally:
             self._storing = False
+
+    async def _write(self, contents: Contents, life: int, covered: int) -> None:
+        """Write a snapshot that covers so many bytes of the log."""
+        size_bytes = await self.env.offload.submit(
+            "files", snapshot.write, self.env.fs, self.place, contents
+        )
+        if life == self._life:
+            self.snapshot_bytes = size_bytes
+            self._records.snapshot_stored(covered)
+            self.snapshot_stored()

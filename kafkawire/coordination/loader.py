@@ -1,7 +1,11 @@
 """Loading a coordinator from its snapshot and the log after it.
 
 A loader reads the newest usable snapshot, then the committed part of the log after it, in slices
-small enough for other work of the event loop. A batch that cannot be parsed is skipped with a
+small enough for other work of the event loop. A snapshot that may not be of this log is ignored.
+Its records must be those before its end, which is so if no later leader epoch begins before that.
+And where another broker may have led the partition since, it must be young: compaction removes
+tombstones and markers after delete.retention.ms, and an older snapshot would restore what they
+deleted or ended. A batch that cannot be parsed is skipped with a
 warning, so that it does not affect the other groups or transactional ids. Damaged ranges of the log
 are passed to the loader's `pass_damage`. Other failures of the log are errors, because they may be
 temporary.
@@ -69,8 +73,9 @@ class PartitionLoader(ABC):
     async def pass_damage(self, first: int, end: int) -> None:
         """Record that the offsets [first, end) of the log are damaged, and log what that means."""
 
-    async def load(self) -> None:
-        """Load all committed records. Raises KafkaError or OSError if the log cannot be read."""
+    async def load(self, *, gained: bool = False) -> None:
+        """Load all committed records; `gained`: another broker led the partition until now. Raises
+        KafkaError or OSError if the log cannot be read."""
         partition = self.partition
         try:
             await self._commit_log.committed()
@@ -81,7 +86,7 @@ class PartitionLoader(ABC):
             )  # fmt: skip
         end = partition.high_watermark
         self.next_offset = partition.log_start
-        await self._load_snapshot(end)
+        await self._load_snapshot(end, gained=gained)
         while self.next_offset < end:
             try:
                 plan = partition.plan(self.next_offset, SLICE_BYTES, end, True)
@@ -98,7 +103,7 @@ class PartitionLoader(ABC):
                     ErrorCode.KAFKA_STORAGE_ERROR, f"the log has no batch at offset {before}"
                 )
 
-    async def _load_snapshot(self, end: int) -> None:
+    async def _load_snapshot(self, end: int, *, gained: bool) -> None:
         env, place = self.env, self._place
         found = await env.offload.submit("files", snapshot.read, env.fs, place)
         if found is None:
@@ -109,6 +114,11 @@ class PartitionLoader(ABC):
             # assigned again, so the file must be deleted before that.
             logger.warning("removing snapshot %s: it is ahead of the log", place.path)
             await env.offload.submit("files", snapshot.remove, env.fs, place)
+            return
+        if misfit := self._misfit(found, gained=gained):
+            logger.warning(
+                "ignoring snapshot %s, replaying the log instead: %s", place.path, misfit
+            )
             return
         for start in range(0, len(pairs), self.slice_records):
             for key, value in pairs[start : start + self.slice_records]:
@@ -121,6 +131,28 @@ class PartitionLoader(ABC):
                 logger.warning("skipping a pending offset of %s: %s", place.path, error)
         self.next_offset = max(next_offset, self.next_offset)
         self.snapshot_bytes = sum(len(key) + len(value) for key, value in pairs)
+
+    def _misfit(self, found: snapshot.Contents, *, gained: bool) -> str:
+        """Return why the records of a snapshot may not be those before its end in the log."""
+        partition, term = self.partition, found.term
+        if term is None:
+            return "it has no leader epoch, and another broker led the partition" if gained else ""
+        if found.next_offset > partition.epoch_end(term.leader_epoch)[1]:
+            return (
+                f"it ends at offset {found.next_offset}, before which a later leader epoch than "
+                f"its own, {term.leader_epoch}, begins"
+            )
+        age_ms = abs(self.env.clock.now_ms() - term.taken_ms)
+        if term.leader_epoch < partition.leader_epoch and age_ms > self._max_age_ms():
+            return (
+                f"it is of leader epoch {term.leader_epoch}, and so old that tombstones which "
+                "another leader wrote may have been removed since"
+            )
+        return ""
+
+    def _max_age_ms(self) -> int:
+        """Half of the time after which tombstones are removed: the clocks of two brokers differ."""
+        return self.partition.config.delete_retention_ms // 2
 
     def _load_batches(self, buffer: Buffer) -> None:
         for position, head in iter_batches(buffer):

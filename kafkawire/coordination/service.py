@@ -4,22 +4,39 @@ A group or transactional id belongs to one partition of the topic, by the hash o
 topic is created by the first search for a coordinator. After a start its partitions are loaded in
 the background; requests get COORDINATOR_LOAD_IN_PROGRESS until then. Names of partitions led by
 other brokers get NOT_COORDINATOR.
+
+Leadership changes while the broker runs (`resign`, `lead`). A change may arrive while the service
+opens, which takes locks of the topic service, whose holder may be the one that reports the change:
+so changes wait for nothing, are numbered, and what was found before a change does not count after
+it. An index never has two coordinators: one that has resigned writes nothing more from that moment
+on, and its last snapshot is written before the next coordinator reads it, since both use the pool
+"files", which runs one call at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from kafkawire.codec.errors import ErrorCode
-from kafkawire.coordination.coordinator import CoordinatorPhase, PartitionCoordinator
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination.coordinator import (
+    DEFECT_RETRY_MS,
+    RETRY_MS,
+    CoordinatorPhase,
+    PartitionCoordinator,
+)
 from kafkawire.log.io.ports import Env
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog, PartitionInfo
+
+logger = logging.getLogger(__name__)
 
 CoordinatorT = TypeVar("CoordinatorT", bound=PartitionCoordinator[Any])
 InternalPartitions = Callable[[], Awaitable[Sequence["Partition | None"]]]
@@ -27,8 +44,18 @@ InternalPartitions = Callable[[], Awaitable[Sequence["Partition | None"]]]
 KafkaError if it cannot be created."""
 
 
+@dataclass(eq=False, slots=True)
+class Gained:
+    """An index that was gained and has no coordinator yet. `serial`: of the change that gained it;
+    `deleted`: names of topics that were deleted since."""
+
+    serial: int
+    deleted: dict[str, None] = field(default_factory=dict)
+
+
 class CoordinatorService(ABC, Generic[CoordinatorT]):
-    """The coordinators by partition, created once; `topic`: the internal topic."""
+    """The coordinators by partition; `topic`: the internal topic. `gained`: indexes that this
+    broker leads and for which a coordinator is still to be created."""
 
     topic: ClassVar[str]
 
@@ -36,9 +63,14 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         self.env = env
         self.catalog = catalog
         self.coordinators: list[CoordinatorT | None] = []
+        self.gained: dict[int, Gained] = {}
         self._internal = internal
         self._opening = asyncio.Lock()
+        self._opened = False
         self._closed = False
+        self._serial = 0  # incremented by each change of leadership
+        self._resigned: dict[int, int] = {}  # index -> serial of its last resignation
+        self._creating: asyncio.Task[None] | None = None
 
     @abstractmethod
     def new_coordinator(self, partition: Partition) -> CoordinatorT:
@@ -48,6 +80,8 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
     def partition_of(self, name: str, partitions: int) -> int:
         """Return the partition that a group or transactional id belongs to."""
 
+    # -- life -----------------------------------------------------------------------------
+
     async def start(self) -> None:
         """Start to load what exists in the background; returns immediately."""
         if self.topic in self.catalog.by_name:
@@ -56,32 +90,133 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
     async def open(self) -> None:
         """Create the topic if it does not exist, and a coordinator for each partition, in slices.
         Raises KafkaError if the topic cannot be created."""
-        if self.coordinators or self._closed:
+        if self._opened or self._closed:
             return
         async with self._opening:
-            if self.coordinators or self._closed:
-                return
-            existed = self.topic in self.catalog.by_name
-            found: list[CoordinatorT | None] = []
+            if not self._opened and not self._closed:
+                await self._open()
+
+    async def _open(self) -> None:
+        existed, since = self.topic in self.catalog.by_name, self._serial
+        found = await self._found(existed=existed)
+        for index, coordinator in enumerate(found):
+            if coordinator is not None and self._resigned.get(index, 0) > since:
+                found[index] = None  # meanwhile
+                coordinator.resign()
+            elif coordinator is not None:
+                self.gained.pop(index, None)
+        self._opened = True
+        self.coordinators = found
+        for coordinator in self.led() if existed else ():
+            if not self._closed and self._at(coordinator.partition.index) is coordinator:
+                coordinator.start()  # now, so that no deletion of a topic is missed
+                await self.env.slices.give_way()
+        if self._closed:  # meanwhile
+            await self.close()
+
+    async def _found(self, *, existed: bool) -> list[CoordinatorT | None]:
+        """Return a new coordinator for each partition that is led here."""
+        found: list[CoordinatorT | None] = []
+        try:
             for partition in await self._internal():
                 found.append(None if partition is None else self.new_coordinator(partition))
                 if not existed and (added := found[-1]) is not None:
                     added.begin_empty()
                 await self.env.slices.give_way()
-            self.coordinators = found
-            for coordinator in self.led():
-                if existed and not self._closed:
-                    coordinator.start()  # now, so that no deletion of a topic is missed
-                    await self.env.slices.give_way()
-            if self._closed:  # meanwhile
-                await self.close()
+        except BaseException:
+            for made in filter(None, found):
+                made.resign()
+            raise
+        return found
 
     async def close(self) -> None:
         """Answer all waiting requests; afterwards the state can be loaded again. Call while the log
         accepts writes. Another call has no effect."""
         self._closed = True
+        self.gained.clear()
+        if self._creating is not None:
+            self._creating.cancel()
         for coordinator in self.led():
             await coordinator.close()
+
+    # -- changes of leadership ------------------------------------------------------------
+
+    async def resign(self, indexes: Iterable[int]) -> None:
+        """End the coordinators of partitions that this broker does not lead any more: they write
+        nothing more, and their clients are answered NOT_COORDINATOR. Call after the catalog has the
+        new leaders and the log has unloaded the partitions. Waits for no disk and no lock."""
+        ended: list[CoordinatorT] = []
+        for index in indexes:
+            self._serial += 1
+            self._resigned[index] = self._serial
+            self.gained.pop(index, None)
+            coordinator = self._at(index)
+            if coordinator is not None:
+                self.coordinators[index] = None
+                ended.append(coordinator)
+        try:
+            while ended:
+                ended.pop().resign()
+                await self.env.slices.give_way()
+        finally:
+            for coordinator in ended:
+                coordinator.resign()
+
+    async def lead(self, indexes: Iterable[int]) -> None:
+        """Create and load the coordinators of partitions that this broker leads from now on, in the
+        background; until then requests get COORDINATOR_LOAD_IN_PROGRESS. Call after the catalog has
+        the new leaders and the log can load the partitions; also for all partitions of a topic that
+        another broker has created. One whose epoch has changed must be resigned before."""
+        for index in indexes:
+            if self._closed:
+                return
+            if self._at(index) is None:  # else it was created with the catalog's new leaders
+                self._serial += 1
+                self.gained[index] = Gained(self._serial)
+        if self.gained and (self._creating is None or self._creating.done()):
+            self._creating = self.env.spawn(self._create_gained(), f"lead {self.topic}")
+
+    async def _create_gained(self) -> None:
+        """Create the coordinators of what was gained; retry while partitions cannot be loaded."""
+        logged = False
+        while self.gained and not self._closed:
+            try:
+                await self.open()
+                since = self._serial
+                await self._create(await self._internal(), since)
+                waiting = [each for each in self.gained.values() if each.serial <= since]
+                delay_ms = RETRY_MS if waiting else 0
+            except (KafkaError, OSError) as failure:
+                if not logged:
+                    logger.error(
+                        "%s: %s gained by this broker cannot be loaded, it is retried every "
+                        "second; requests get COORDINATOR_LOAD_IN_PROGRESS: %s",
+                        self.topic, count(len(self.gained), "partition"), failure,
+                    )  # fmt: skip
+                logged, delay_ms = True, RETRY_MS
+            except Exception:
+                logger.exception("%s: loading gained partitions failed", self.topic)
+                delay_ms = DEFECT_RETRY_MS
+            if delay_ms:
+                await self.env.sleep(delay_ms / 1000)
+
+    async def _create(self, partitions: Sequence[Partition | None], since: int) -> None:
+        """Create the coordinators of what was gained before the change `since`; `partitions` are
+        those that the broker led after it."""
+        for index, gained in list(self.gained.items()):
+            if gained.serial > since or self.gained.get(index) is not gained:
+                continue  # `partitions` may be older; or resigned meanwhile
+            partition = partitions[index] if index < len(partitions) else None
+            if partition is not None and partition.removed:
+                continue  # unloaded again, it is loaded by the next attempt
+            if partition is not None and self._at(index) is None:
+                coordinator = self.new_coordinator(partition)
+                self.coordinators[index] = coordinator
+                coordinator.start(gained=True)
+            del self.gained[index]
+            await self.env.slices.give_way()
+
+    # -- finding --------------------------------------------------------------------------
 
     async def coordinator_of(self, name: str) -> PartitionInfo:
         """Return the partition that coordinates a name; its `leader` is the coordinator's node id.
@@ -100,6 +235,21 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
             return None
         return self.coordinators[self.partition_of(name, len(self.coordinators))]
 
-    def absence(self) -> ErrorCode:
+    def absence(self, name: str) -> ErrorCode:
         """Return the error for a name without a coordinator here."""
-        return CoordinatorPhase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
+        if self._closed:
+            return CoordinatorPhase.CLOSED.value
+        if self.gained:
+            partitions = len(self.catalog.by_name[self.topic].partitions)
+            return self.absence_at(self.partition_of(name, partitions))
+        return ErrorCode.NOT_COORDINATOR
+
+    def absence_at(self, index: int) -> ErrorCode:
+        """Return the error for a partition without a coordinator here."""
+        if self._closed:
+            return CoordinatorPhase.CLOSED.value
+        gained = index in self.gained
+        return CoordinatorPhase.LOADING.value if gained else ErrorCode.NOT_COORDINATOR
+
+    def _at(self, index: int) -> CoordinatorT | None:
+        return self.coordinators[index] if 0 <= index < len(self.coordinators) else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
 
 Effect = Callable[[], None]
 
@@ -26,15 +27,19 @@ class CommitQueue:
     then everything unsettled has been forgotten.
     """
 
-    __slots__ = ("_commit_log", "_done", "_failed", "_life", "unsettled")
+    __slots__ = ("_commit_log", "_done", "_failed", "_life", "_partition", "unsettled")
 
     def __init__(
         self,
         commit_log: CommitLog,
         done: Callable[[], None],
         failed: Callable[[BaseException], None],
+        partition: Partition | None = None,
     ) -> None:
+        """`partition`: the one that it appends to; once resigned, each of its commits has
+        failed."""
         self._commit_log = commit_log
+        self._partition = partition
         self._done = done
         self._failed = failed
         self.unsettled: deque[list[Effect]] = deque()
@@ -65,6 +70,7 @@ class CommitQueue:
     def _written(self, life: int, failure: BaseException | None) -> None:
         if life != self._life:
             return
+        failure = failure or self._resigned()
         if failure is None:
             self._done()
         else:
@@ -72,9 +78,13 @@ class CommitQueue:
             self._failed(failure)
 
     def _committed(self, life: int, failure: BaseException | None) -> None:
-        if life != self._life or failure is not None:
+        if life != self._life or failure is not None or self._resigned() is not None:
             self._written(life, failure)
             return
         for effect in self.unsettled.popleft():
             effect()
         self._done()
+
+    def _resigned(self) -> BaseException | None:
+        partition = self._partition
+        return partition.refusal() if partition is not None and partition.resigned else None

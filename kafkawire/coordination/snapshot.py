@@ -1,22 +1,25 @@
 """Snapshots of a coordinator partition: its live records in one checksummed file.
 
     0  magic          8 bytes  by the kind of coordinator
-    8  version        u16      1, or 2 with pending offsets
+    8  version        u16      3; of earlier programs 1, or 2 with pending offsets
    10  topic id       16 bytes of the coordinator's topic
    26  partition      i32      its index
    30  next offset    i64      the records are those below it that still count
    38  record count   u32
-   42  records        key length u32, key, value length u32, value; as in the log
-       pending count  u32      version 2: offsets of open transactions, in log order
+   42  leader epoch   i32      version 3: of the partition when the snapshot was taken
+   46  taken          i64      version 3: when that was, ms since 1970
+       records        key length u32, key, value length u32, value; as in the log
+       pending count  u32      version 2 and 3: offsets of open transactions, in log order
        pending        producer id i64, flags u8 (1: superseded), then as a record
        CRC-32C        u32      of everything before it
 
 All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
 and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
 time: one that is missing, damaged, of another topic or (with a warning) of a newer version is
-ignored, and the log is read instead. Version 2 is written only while there are pending offsets, so
-that earlier programs can read all others. A change of the format needs a new version and a reader
-for the old ones.
+ignored, and the log is read instead. So is one that does not fit the log (kafkawire.coordination.
+loader): leader epoch and time say whether another broker can have led the partition since. Versions
+1 and 2 are still written for backups, which are of no leader epoch. A change of the format needs a
+new version and a reader for the old ones.
 
 Blocking; called through the offload pools. The format of groups and of transactions, which have no
 pending offsets.
@@ -42,9 +45,11 @@ Pair = tuple[bytes, bytes]
 
 _VERSION = 1
 _VERSION_WITH_PENDING = 2
+_VERSION_WITH_TERM = 3
 _PENDING = struct.Struct(">qB")
 _SUPERSEDED = 1
 _HEAD = struct.Struct(">8sH16siqI")
+_TERM = struct.Struct(">iq")
 _LENGTH = struct.Struct(">I")
 _CHUNK_BYTES = 1 << 20  # bytes per write: few calls, and no second copy of a large snapshot
 
@@ -58,13 +63,21 @@ class PendingPair(NamedTuple):
     value: bytes
 
 
+class Term(NamedTuple):
+    """When a snapshot was taken: the leader epoch of the partition, and the time."""
+
+    leader_epoch: int
+    taken_ms: int
+
+
 class Contents(NamedTuple):
     """The contents of a snapshot: the live records and pending offsets of the records below
-    `next_offset`."""
+    `next_offset`. `term`: None in snapshots of backups and of earlier programs."""
 
     next_offset: int
     pairs: list[Pair]
     pending: list[PendingPair]
+    term: Term | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +137,16 @@ def _chunks(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
 
 
 def _parts(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
-    next_offset, pairs, pending = contents
+    next_offset, pairs, pending, term = contents
     version = _VERSION_WITH_PENDING if pending else _VERSION
+    if term is not None:
+        version = _VERSION_WITH_TERM
     yield _HEAD.pack(place.magic, version, place.topic_id, place.partition, next_offset, len(pairs))
+    if term is not None:
+        yield _TERM.pack(*term)
     for key, value in pairs:
         yield _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
-    if not pending:
+    if version < _VERSION_WITH_PENDING:
         return
     yield _LENGTH.pack(len(pending))
     for producer_id, superseded, key, value in pending:
@@ -164,8 +181,8 @@ def _parse(data: bytes, place: SnapshotLocation) -> Contents:
     magic, version, topic_id, partition, next_offset, count = _HEAD.unpack_from(data)
     if magic != place.magic:
         raise ValueError("it has another kind of contents")
-    if not _VERSION <= version <= _VERSION_WITH_PENDING:
-        raise ValueError(f"it has format {version}, this program knows {_VERSION_WITH_PENDING}")
+    if not _VERSION <= version <= _VERSION_WITH_TERM:
+        raise ValueError(f"it has format {version}, this program knows {_VERSION_WITH_TERM}")
     end = len(data) - _LENGTH.size
     if (
         end < _HEAD.size
@@ -176,6 +193,10 @@ def _parse(data: bytes, place: SnapshotLocation) -> Contents:
         raise ValueError("it belongs to another topic")
     pairs: list[Pair] = []
     at = _HEAD.size
+    term = None
+    if version >= _VERSION_WITH_TERM:
+        term = Term(*_TERM.unpack_from(data, at))
+        at += _TERM.size
     for _ in range(count):
         key, at = _field(data, at, end)
         value, at = _field(data, at, end)
@@ -185,7 +206,7 @@ def _parse(data: bytes, place: SnapshotLocation) -> Contents:
         pending, at = _parse_pending(data, at, end)
     if at != end:
         raise ValueError("it has extra bytes after its last record")
-    return Contents(next_offset, pairs, pending)
+    return Contents(next_offset, pairs, pending, term)
 
 
 def _parse_pending(data: bytes, at: int, end: int) -> tuple[list[PendingPair], int]:

@@ -29,6 +29,8 @@ Easy to get wrong:
   (KAFKA-17507).
 - A snapshot must be younger than delete.retention.ms: compaction then removes tombstones and
   markers, and an older snapshot would restore what they deleted or ended.
+- A snapshot may be of a time before another broker led the partition: the loader compares leader
+  epochs, and ignores an old one (kafkawire.coordination.loader).
 - A heartbeat while the coordinator loads succeeds, as in Kafka: the session starts after loading.
 - If a commit of the log fails, applied changes may be lost: the coordinator discards its state,
   answers NOT_COORDINATOR, and loads again.

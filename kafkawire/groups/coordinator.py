@@ -29,12 +29,12 @@ from kafkawire.coordination.coordinator import (
     DEFECT_RETRY_MS,
     RETRY_MS,
     CoordinatorPhase,
+    EncodeSnapshot,
     PartitionCoordinator,
-    WriteSnapshot,
 )
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.event_log import GroupEventLog
-from kafkawire.groups.load import GroupLoader, LiveState, store
+from kafkawire.groups.load import GroupLoader, LiveState, encode
 from kafkawire.groups.model.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.model.request import (
     Client,
@@ -315,7 +315,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         """Append the commits of this event-loop iteration."""
         self._append_commits()
 
-    def capture(self) -> WriteSnapshot | None:
+    def capture(self) -> EncodeSnapshot | None:
         """Capture groups and offsets for a snapshot."""
         if self.shard.offsets.lost:
             return None  # it would lose the damaged commits, which would be -1 from then on
@@ -324,7 +324,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             list(self.shard.records()),
             list(self.shard.offsets.pending.records()),
         )
-        return partial(store, self.env, self.place, live)
+        return partial(encode, self.env, live)
 
     def snapshot_stored(self) -> None:
         """Schedule the next renewal."""

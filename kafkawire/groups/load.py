@@ -62,9 +62,9 @@ class GroupLoader(PartitionLoader):
         self.shard = Shard(settings)
         self._damaged = False
 
-    async def load(self) -> None:
+    async def load(self, *, gained: bool = False) -> None:
         """Load all committed records. Raises KafkaError or OSError if the log cannot be read."""
-        await super().load()
+        await super().load(gained=gained)
         if self._damaged:
             self._end_lost_transactions()
 
@@ -150,9 +150,8 @@ class LiveState:
     pending: list[PendingRecord]
 
 
-async def store(env: Env, place: SnapshotLocation, live: LiveState) -> int:
-    """Write a snapshot of `live`, whose records must be committed; return its size in bytes.
-    Raises OSError."""
+async def encode(env: Env, live: LiveState) -> Contents:
+    """Return `live` as the contents of a snapshot."""
     pairs: list[snapshot.Pair] = []
     for number, record in enumerate(live.records):
         key, value = encode_record(record)
@@ -165,5 +164,4 @@ async def store(env: Env, place: SnapshotLocation, live: LiveState) -> int:
         key, value = encode_record(record)
         assert value is not None, "transactions delete no offsets"
         pending.append(PendingPair(producer_id, superseded, key, value))
-    contents = Contents(live.next_offset, pairs, pending)
-    return await env.offload.submit("files", snapshot.write, env.fs, place, contents)
+    return Contents(live.next_offset, pairs, pending)

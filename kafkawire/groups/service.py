@@ -16,6 +16,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
+from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.groups.activity import activity
 from kafkawire.groups.coordinator import Coordinator
@@ -122,10 +123,14 @@ class GroupService(CoordinatorService[Coordinator]):
 
     def new_coordinator(self, partition: Partition) -> Coordinator:
         """Return a coordinator that is not started."""
-        return Coordinator(
+        coordinator = Coordinator(
             self.env, self.config, partition, self.commit_log, self.folder, self.catalog.by_name,
             self.events,
         )  # fmt: skip
+        if partition.index in self.gained:
+            for name in self.gained[partition.index].deleted:
+                coordinator.topic_deleted(name)
+        return coordinator
 
     def partition_of(self, name: str, partitions: int) -> int:
         """Return the partition that a group belongs to."""
@@ -136,6 +141,8 @@ class GroupService(CoordinatorService[Coordinator]):
         durable with the next commit of the log, after which the name can be used again."""
         for coordinator in self.led():
             coordinator.topic_deleted(name)
+        for gained in self.gained.values():
+            gained.deleted[name] = None
 
     def join_group(
         self, client: Client, version: int, request: JoinGroupRequest
@@ -154,7 +161,9 @@ class GroupService(CoordinatorService[Coordinator]):
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
         it has to wait for a commit: then use `heartbeat`. Hot."""
         coordinator = self.find_coordinator(request.group_id)
-        return self.absence() if coordinator is None else coordinator.heartbeat(request)
+        if coordinator is None:
+            return self._refusal(request.group_id, request)
+        return coordinator.heartbeat(request)
 
     def heartbeat(
         self, client: Client, version: int, request: HeartbeatRequest
@@ -205,7 +214,7 @@ class GroupService(CoordinatorService[Coordinator]):
             return Verified(ErrorCode.INVALID_GROUP_ID)
         coordinator = self.find_coordinator(request.group_id)
         if coordinator is None or self._verify is None:
-            return Verified(ErrorCode.NOT_COORDINATOR)
+            return Verified(self.absence(request.group_id))
         verified = await self._verify(
             Verification(
                 request.transactional_id,
@@ -224,7 +233,8 @@ class GroupService(CoordinatorService[Coordinator]):
         exists = 0 <= partition < len(self.coordinators)
         found = self.coordinators[partition] if exists else None
         if found is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            loading = partition in self.gained
+            return self.absence_at(partition) if loading else ErrorCode.NOT_LEADER_OR_FOLLOWER
         answer = await self._put(found, MARKER, BROKER, 0, WriteMarker(marker))
         return ErrorCode(answer.error_code)
 
@@ -298,6 +308,8 @@ class GroupService(CoordinatorService[Coordinator]):
         """List the groups of all partitions led by this broker; an error without groups while one
         of them is loading."""
         response = ListGroupsResponse()
+        if self.gained:
+            return LIST.error(request, int(CoordinatorPhase.LOADING.value))
         for coordinator in self.led():
             part = await self._put(coordinator, LIST, client, version, request)
             if part.error_code:
@@ -317,7 +329,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Return who of a group has joined, and when its offsets were committed; the error of a
         coordinator that is loading, elsewhere or closed."""
         coordinator = self.find_coordinator(group_id)
-        code = self.absence() if coordinator is None else coordinator.phase.value
+        code = self.absence(group_id) if coordinator is None else coordinator.phase.value
         if coordinator is None or code is not ErrorCode.NONE:
             return GroupActivityResponse(error_code=int(code))
         shard = coordinator.shard
@@ -334,9 +346,15 @@ class GroupService(CoordinatorService[Coordinator]):
         coordinator = self.find_coordinator(group_id)
         if coordinator is None:
             future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
-            future.set_result(kind.error(request, int(self.absence())))
+            future.set_result(kind.error(request, int(self._refusal(group_id, request))))
             return future
         return self._put(coordinator, kind, client, version, request)
+
+    def _refusal(self, group_id: str, request: object) -> ErrorCode:
+        code = self.absence(group_id)
+        if code is CoordinatorPhase.LOADING.value and isinstance(request, HeartbeatRequest):
+            return ErrorCode.NONE  # as by a coordinator that is loading
+        return code
 
     def _put(
         self,

@@ -140,6 +140,7 @@ ACCESS: dict[int, ApiAccess] = {
     42: ApiAccess(items=(("DELETE group", "30, after the others"),)),
     43: ApiAccess(items=(("ALTER cluster", "31, also in each partition"),)),
     44: ApiAccess(items=(("ALTER_CONFIGS topic, group, or cluster (others)", "29, 30, 31"),)),
+    45: ApiAccess(_cluster(_O.ALTER)),
     46: ApiAccess(_cluster(_O.DESCRIBE)),
     47: ApiAccess(_group(_O.DELETE), items=(("READ topic", "29"),)),
     48: ApiAccess(items=(("DESCRIBE_CONFIGS cluster", "31, no entries"),)),

@@ -120,6 +120,17 @@ class RequestContext:
         """`may` for the cluster."""
         return self.may(operation, ResourceKind.CLUSTER, CLUSTER_NAME, logged=logged)
 
+    async def find_topics(self, names: Iterable[str]) -> None:
+        """Apply what other brokers changed until now if one of the topics is not in the catalog: it
+        may have been created a moment ago. Free without other brokers."""
+        catalog = self.broker.catalog
+        if len(catalog.brokers) > 1:
+            for name in names:
+                if name not in catalog.by_name:
+                    await self.broker.topics.follower.catch_up()
+                    return
+                await self.give_way()
+
     async def divided(
         self, operation: Operation, items: list[T], name: Callable[[T], str]
     ) -> tuple[list[T], list[T]]:

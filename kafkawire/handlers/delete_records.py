@@ -101,6 +101,8 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
     if partition.high_watermark < partition.offsets.pending:
         # Offsets that the client has written are included, so that deleting up to its end works.
         await ctx.broker.log.commit_log.committed()
+        if partition.resigned:
+            raise partition.refusal()
     offset = asked.offset
     if offset == HIGH_WATERMARK:
         offset = partition.high_watermark

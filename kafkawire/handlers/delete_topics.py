@@ -40,6 +40,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         )
         refusals = (_result(topic.name, topic.topic_id, disabled) for topic in wanted)
         return DeleteTopicsResponse(responses=await ctx.collect(refusals))
+    await ctx.find_topics(topic.name for topic in wanted if topic.name is not None)
     checked = await _checked(ctx, wanted)
     ids = await ctx.collect(topic_id for _, topic_id, fault in checked if fault is None)
     # Names are read first: the catalog forgets those of deleted ids.

@@ -20,21 +20,26 @@ async def describe_cluster(
     """DescribeCluster v0-2.
 
     v1 endpoint type (KIP-919): controllers have no endpoints of their own here, so asking for
-    them is MISMATCHED_ENDPOINT_TYPE, as on a Kafka broker; v2 IsFenced (KIP-1073).
-    Not done: fenced brokers (none is ever fenced).
+    them is MISMATCHED_ENDPOINT_TYPE, as on a Kafka broker; v2 fenced brokers on request
+    (KIP-1073): those that are not alive (kafkawire.broker.liveness).
     """
     if req.endpoint_type != BROKERS:
         return _refused(ctx.version, req.endpoint_type)
     nodes = Nodes(ctx)
+    fenced = nodes.fenced if req.include_fenced_brokers else []
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=ctx.broker.cluster_id,
-        controller_id=ctx.broker.node_id,
+        controller_id=nodes.controller,
         brokers=[
             DescribeClusterBroker(
-                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                broker_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                is_fenced=node.node_id not in nodes.by_id,
             )
-            for node in nodes.by_id.values()
+            for node in [*nodes.by_id.values(), *fenced]
         ],
         cluster_authorized_operations=(
             cluster_operations(ctx)

@@ -43,6 +43,8 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     (which have no settings here). A repeated resource is rejected with INVALID_REQUEST. Not done:
     settings of groups and of client metrics; other brokers' settings (send the request to them).
     """
+    topics = (each for each in req.resources if each.resource_type == ResourceType.TOPIC)
+    await ctx.find_topics(each.resource_name for each in topics)
     layers = ctx.broker.topics.configs.layers()
     seen: set[tuple[int, str]] = set()
     checked: list[tuple[DescribeConfigsResource, KafkaError | None]] = []

@@ -86,10 +86,12 @@ def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> list[str]:
-    """Return each requested name once, in order: sorted in parts, which are then merged."""
+    """Return each requested name once, in order: sorted in parts, which are then merged. Topics of
+    other brokers are looked for."""
     distinct = await ctx.counted(topic.name for topic in req.topics)
     names = list(distinct)
     await ctx.emptied(distinct)
+    await ctx.find_topics(names)
     return await ctx.in_order(names)
 
 

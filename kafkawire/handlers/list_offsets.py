@@ -147,6 +147,9 @@ class Lookup:
             row.offset, row.timestamp, epoch = await _find(
                 ctx, partition, asked.timestamp, self._end(partition)
             )
+            if partition.resigned:  # while data was read: the leader may have other records
+                row.offset = row.timestamp = UNKNOWN
+                raise partition.refusal()
             if ctx.version >= 4:
                 row.leader_epoch = epoch
         except (KafkaError, OSError) as refused:

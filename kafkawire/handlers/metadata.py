@@ -43,7 +43,7 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     internal topics; v2 cluster id; v3 throttle time; v4 AllowAutoTopicCreation (before: always); v5
     offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations; v9
     flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id; v13
-    top-level error. Not done: brokers known to be down.
+    top-level error. Brokers that are not alive are left out, and what they lead has no leader.
     """
     if req.topics is None or (ctx.version == 0 and not req.topics):
         if ctx.rights is not None:
@@ -93,6 +93,8 @@ async def _entries(
             ids[topic.topic_id] = None
         names[topic.name or ""] = None
         await ctx.give_way()
+    if any(topic_id not in ctx.broker.catalog.by_id for topic_id in ids):
+        await ctx.broker.topics.follower.catch_up()
     if ids:  # names next to ids are ignored, as in Kafka
         found = await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
         if ctx.rights is not None:
@@ -110,6 +112,7 @@ async def _entries_by_name(
     """Return an entry for each name; missing topics are created if the request and the broker allow
     it."""
     found = ctx.broker.catalog.by_name
+    await ctx.find_topics(names)
     creates = req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     missing: list[str] = []
     denied: list[TopicEntry] = []
@@ -171,8 +174,7 @@ async def _encoded(
             for node in nodes.by_id.values()
         ],
         cluster_id=ctx.broker.cluster_id,
-        # Every broker can change the catalog, so this broker is the controller.
-        controller_id=ctx.broker.node_id,
+        controller_id=nodes.controller,
         topics=[],
         cluster_authorized_operations=(
             cluster_operations(ctx)

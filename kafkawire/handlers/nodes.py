@@ -2,20 +2,25 @@
 
 A broker has an address per listener; a response has those of the listener of the request, so that
 clients inside and outside a network get addresses they can reach (KIP-103). A broker without that
-listener is invisible to the client, and its partitions have no leader. Shared by Metadata,
-DescribeCluster and DescribeTopicPartitions, as are the fields of authorized operations.
+listener is invisible to the client, and its partitions have no leader; so is one that is not alive
+(kafkawire.broker.liveness). Shared by Metadata, DescribeCluster, DescribeTopicPartitions and leader
+hints, as are the fields of authorized operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.metadata.catalog import BrokerInfo
 
 OPERATIONS_OMITTED = -(2**31)  # the request did not ask
 
@@ -45,28 +50,49 @@ class Node(NamedTuple):
     rack: str | None
 
 
-class Nodes:
-    """The brokers with an address on the listener of a request."""
+def node_on(broker: Broker, info: BrokerInfo, listener: str) -> Node | None:
+    """Return a broker at its address on a listener; None: it does not have this listener."""
+    # This broker's address is its start option; its row is for the others.
+    addresses = broker.listeners if info.node_id == broker.node_id else info.listeners
+    address = addresses.get(listener)
+    return None if address is None else Node(info.node_id, address[0], address[1], info.rack)
 
-    __slots__ = ("_known", "by_id")
+
+class Nodes:
+    """The brokers with an address on the listener of a request: `by_id` those that are alive,
+    `fenced` the others."""
+
+    __slots__ = ("_known", "_me", "_silent", "by_id", "fenced")
 
     def __init__(self, ctx: RequestContext) -> None:
         broker = ctx.broker
         self._known = broker.catalog.brokers
+        self._silent = broker.catalog.silent
+        self._me = broker.node_id
         self.by_id: dict[int, Node] = {}
+        self.fenced: list[Node] = []
         for info in self._known.values():
-            # This broker's address is its start option; its row is for the others.
-            addresses = broker.listeners if info.node_id == broker.node_id else info.listeners
-            address = addresses.get(ctx.listener)
-            if address is not None:
-                self.by_id[info.node_id] = Node(info.node_id, address[0], address[1], info.rack)
+            node = node_on(broker, info, ctx.listener)
+            if node is None:
+                continue
+            if info.node_id in self._silent:
+                self.fenced.append(node)
+            else:
+                self.by_id[info.node_id] = node
+
+    @property
+    def controller(self) -> int:
+        """This broker: every broker can change the catalog, and this one is certainly alive. The
+        brokers of Kafka with KRaft name a random one that is alive."""
+        return self._me
 
     def leader_error(self, leader: int) -> ErrorCode:
-        """Return NONE for a leader that the client can reach. Otherwise Metadata v6+ gets the
-        specific error, older versions LEADER_NOT_AVAILABLE."""
+        """Return NONE for a leader that the client can reach, LEADER_NOT_AVAILABLE for one that is
+        not alive. Otherwise Metadata v6+ gets the specific error, older versions
+        LEADER_NOT_AVAILABLE."""
         if leader in self.by_id:
             return ErrorCode.NONE
-        if leader in self._known:
+        if leader in self._known and leader not in self._silent:
             return ErrorCode.LISTENER_NOT_FOUND
         return ErrorCode.LEADER_NOT_AVAILABLE
 

@@ -91,6 +91,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(42, "delete_groups", newest=2),
     ApiRow(43, "elect_leaders"),
     ApiRow(44, "incremental_alter_configs"),
+    ApiRow(45, "alter_partition_reassignments"),
     ApiRow(46, "list_partition_reassignments"),
     ApiRow(47, "offset_delete"),
     ApiRow(48, "describe_client_quotas"),

@@ -7,6 +7,7 @@ kafkawire.log.scheduler runs the periodic work. Created only by `Log.open`.
     <folder>/run                      kafkawire.log.journal.run_file
     <folder>/identity                 kafkawire.log.recovery.identity
     <folder>/given-up                 kafkawire.log.recovery.given_up
+    <folder>/left                     kafkawire.log.recovery.left_records
     <folder>/quarantine/              kafkawire.log.recovery.quarantine
     <folder>/ledger.0, ledger.1       kafkawire.log.journal.ledger_file
     <folder>/journals/N.journal       kafkawire.log.journal.format
@@ -19,11 +20,12 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.append.catalog_frames import CatalogFrames
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.handover import PATIENCE_S, HandedOver, HandOver
 from kafkawire.log.io.ports import Env, Lock, LogError
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
@@ -31,15 +33,18 @@ from kafkawire.log.journal.index_file import Extent
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
 from kafkawire.log.journal.losses import Loss, names
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
+from kafkawire.log.leadership import Leadership
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.maintenance.indexer import Indexer, write
+from kafkawire.log.maintenance.journal_end import end_journal
 from kafkawire.log.maintenance.retention import Retention
 from kafkawire.log.maintenance.unloader import Unloader
 from kafkawire.log.partition.damaged_ranges import lost_ranges
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in, transactions_in
-from kafkawire.log.partition.loader import Loader
+from kafkawire.log.partition.loader import Loader, report_absent
 from kafkawire.log.partition.row_version import RowVersion
+from kafkawire.log.recovery.earlier_terms import earlier_terms
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
@@ -52,6 +57,7 @@ from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.plural import count
@@ -74,6 +80,22 @@ def lock_folder(env: Env, folder: str) -> Lock:
         return env.fs.lock(os.path.join(folder, "lock"))
     except BlockingIOError as failure:
         raise LogError(f"another kafkawire process uses {folder}: stop it first") from failure
+
+
+def leave_folder(env: Env, folder: str, lock: Lock) -> None:
+    """Release the lock of a folder whose broker does not start. The folder is removed if there is
+    nothing in it but what `lock_folder` creates."""
+    journals, file = os.path.join(folder, "journals"), os.path.join(folder, "lock")
+    try:
+        names = set(env.fs.listdir(folder)) - {"journals", "lock"}
+        if not names and not env.fs.listdir(journals):
+            env.fs.remove(file)  # while it is locked: who takes it from now on makes a new one
+            for each in (journals, folder, os.path.dirname(folder)):
+                env.fs.remove_folder(each)
+    except OSError as failure:
+        logger.debug("folder %s is not removed: %s", folder, failure)
+    finally:
+        lock.release()
 
 
 class Log:
@@ -110,14 +132,17 @@ class Log:
         )
         self.hooks = Hooks(self._rolled)
         remote = RemoteTier()
-        store = SegmentStore(env, storage, os.path.join(folder, "segments"))
+        store = SegmentStore(env, storage, os.path.join(folder, "segments"), node_id)
         warm = WarmReader(env, store, remote)
         self.commit_log = CommitLog(
             env, config, self.journals, warm, self.hooks, self._move_log_starts
         )
         self._given_up = read_given_up(env.fs, folder)
         self.row_version = RowVersion()
-        self.loader = Loader(self.commit_log, catalog, storage, node_id, config, self.row_version)
+        self.loader = Loader(
+            self.commit_log, catalog, storage, node_id, config, self.row_version, store.learn,
+            self._store_states,
+        )  # fmt: skip
         self.partitions = self.loader.partitions
         self.checkpoints = Checkpoints(
             storage, node_id, self.commit_log, self.partitions, self._released
@@ -145,6 +170,8 @@ class Log:
         self.retention: Retention
         self.indexer: Indexer
         self.unloader: Unloader
+        self.leadership: Leadership
+        self.handover: HandOver
         self.upkeep: Upkeep
 
     @classmethod
@@ -210,17 +237,21 @@ class Log:
             self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
+        await self.segments.store.learn(mapping for row in rows for mapping in row.mappings)
+        terms = await earlier_terms(fs, self._catalog, self._storage, recovered, rows)
         written, losses = load_partitions(
-            fs, self.partitions, recovered, log_position, rows, bounds
+            fs, self.partitions, recovered, log_position, rows, bounds, terms
         )
         await self._report(recovered, losses)
         self._resume(recovered)
+        self.leadership.keep_again({} if terms is None else terms.left)
+        began = terms is not None and self._begin_terms(damaged=bool(recovered.damage))
         self.checkpoints.start(log_position, due=not clean)
         if losses or (not clean and recovered.found):
             # With flush=os readers may have seen a tail of which nothing is left.
             lost = last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
-        if losses or not clean:
+        if losses or began or not clean:
             await self.checkpoints.save()
         committed = self.commit_log.commits.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
@@ -229,6 +260,9 @@ class Log:
         self.journals.discard(recovered.discarded)
         self.after_clean_end = clean and log_position == clean_end
         self._begin(recovered.found)
+        if terms is not None and terms.left_in(self.journals.active.number):
+            # Its records may have the offsets of new ones, which a cut must not confuse.
+            await end_journal(self.commit_log, self.indexer, self.journals.active)
 
     async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
         """Log what is damaged and which offsets are lost, one line each."""
@@ -286,9 +320,29 @@ class Log:
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
         self.unloader = Unloader(self.env, self.loader, self.checkpoints, self._pinned_topics)
+        self.leadership = Leadership(
+            self.commit_log, self._catalog, self.loader, self.checkpoints, self.segments,
+            self.indexer, self._released, self.folder,
+        )  # fmt: skip
+        self.handover = HandOver(
+            self.commit_log, self._catalog, self.loader, self.checkpoints, self.segments,
+            self.indexer, self.node_id,
+        )  # fmt: skip
         self.upkeep = Upkeep(
             self.commit_log, self.indexer, self.retention, self.segments, self.unloader
         )
+
+    def _begin_terms(self, *, damaged: bool) -> bool:
+        """Begin the terms of partitions whose leader changed while the broker was down; return
+        whether there are any. They must be stored before the first append, as the loader does."""
+        began = False
+        for partition in self.partitions.values():
+            if not damaged:
+                report_absent(partition)
+            if partition.epochs[-1][0] < partition.leader_epoch:
+                partition.lead(partition.leader_epoch)
+                began = True
+        return began
 
     async def _raise_epochs(self, numbers: set[int] | None) -> None:
         """Raise leader epochs, so that readers of a tail that may be lost notice (KIP-320,
@@ -349,9 +403,10 @@ class Log:
         for row in info.partitions:
             partition = self.partitions.pop(row.number, None)
             if partition is not None:
-                partition.removed = True
+                partition.remove()
                 self._released(list(partition.journal_extents.journal))
                 partition.moved()
+            self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
@@ -359,6 +414,24 @@ class Log:
         self.catalog_frames.deleted(info.id, info.name)
         self.hooks.topic_removed(info)
         self._lags_changed(lags)
+
+    async def hand_over(self, numbers: Iterable[int], patience_s: float = PATIENCE_S) -> HandedOver:
+        """Prepare partitions for another leader; see kafkawire.log.handover. `patience_s`: how long
+        open transactions may take to end."""
+        return await self.handover.run(numbers, patience_s)
+
+    def resume(self, numbers: Iterable[int]) -> None:
+        """Have partitions that were handed over take appends again, since their leader has not
+        changed; see HandOver.resume."""
+        self.handover.resume(numbers)
+
+    async def resign(self, numbers: Iterable[int]) -> None:
+        """Release partitions that another broker leads now; see Leadership.resign."""
+        await self.leadership.resign(numbers)
+
+    async def lead(self, numbers: Iterable[int]) -> None:
+        """Note partitions that this broker leads from now on; see Leadership.lead."""
+        await self.leadership.lead(numbers)
 
     def _lags_changed(self, infos: Sequence[TopicInfo]) -> None:
         """Notify the parts that the upload lag of internal topics has changed."""
@@ -372,6 +445,9 @@ class Log:
             journal = self.journals.by_number.get(number)
             if journal is not None:
                 journal.live -= 1
+
+    async def _store_states(self, states: list[PartitionCheckpoint]) -> None:
+        await self.checkpoints.store(states)
 
     async def _move_log_starts(self, starts: dict[int, int]) -> None:
         await self.checkpoints.move_log_starts(starts)

@@ -97,13 +97,15 @@ class Manifest:
         row = self._object_rows.get(uuid)
         return None if row is None else self.objects[row]
 
-    def spans(self, number: int) -> list[Span]:
+    def spans(self, number: int, upto: int | None = None) -> list[Span]:
         """Return the location of a partition's offsets, ascending, each once. Offsets between two
-        spans, or between the last one and the partition's end, are in no object of the bucket."""
+        spans, or between the last one and the partition's end, are in no object of the bucket.
+        `upto`: the end of a partition of which other manifests name objects, too."""
         row = self._partition_rows.get(number)
         if row is None:
             return []
         _, log_start, end, _ = self.state.partitions[row]
+        end = end if upto is None else upto
         start, stop = self._ranges.get(number, (0, 0))
         bases, ends = self.entries.base_offset, self.entries.end_offset
         rows = [

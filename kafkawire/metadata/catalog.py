@@ -3,17 +3,26 @@
 Changed only by the methods here: the topic service applies durable transactions of the metadata
 store, in one step with the log, and the store itself adds brokers and leader epochs. Topics are
 stored in columns (`directory`); a TopicInfo is a snapshot of one. Each change raises `version`,
-which invalidates cached responses. Deleted topics are not in it. Pure; `tables.py` has the rows.
+which invalidates cached responses. `stored_version` is the version in SQL up to which changes are
+applied; another process may have made later ones. Deleted topics are not in it. Pure; `tables.py`
+has the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kafkawire.codec.configs.features import FinalizedFeatures
-from kafkawire.metadata.directory import Directory, Location, PartitionInfo, TopicFacts, TopicInfo
+from kafkawire.metadata.directory import (
+    Directory,
+    LeadGroup,
+    Location,
+    PartitionInfo,
+    TopicFacts,
+    TopicInfo,
+)
 
 __all__ = [
     "ALL_BROKERS",
@@ -22,6 +31,7 @@ __all__ = [
     "BrokerInfo",
     "Catalog",
     "ConfigChange",
+    "LeadGroup",
     "Location",
     "NewTopic",
     "PartitionInfo",
@@ -39,11 +49,14 @@ ALL_BROKERS = ""  # the name of the resource whose settings are the default of e
 
 @dataclass(slots=True)
 class BrokerInfo:
-    """One broker and its client addresses: listener name -> (host, port)."""
+    """One broker and its client addresses: listener name -> (host, port). `epoch`: one more at each
+    start of the broker; brokers with the same `folder` write to one data folder."""
 
     node_id: int
     listeners: dict[str, tuple[str, int]]
     rack: str | None
+    epoch: int = field(default=0, compare=False)
+    folder: str | None = None
 
 
 @dataclass(slots=True)
@@ -71,11 +84,13 @@ class ConfigChange:
 
 class Catalog:
     """All topics and brokers. `by_name` and `by_id` create a TopicInfo on access; see `directory`.
-    `partitions` are counted without iteration."""
+    `partitions` are counted without iteration. `silent`: brokers that are registered, but not alive
+    as far as this process knows; SQL does not have them. `moves`: numbers of partitions
+    that are to be moved, and the node id of the broker that is to lead each."""
 
     __slots__ = (
         "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
-        "features", "version",
+        "features", "moves", "silent", "stored_version", "version",
     )  # fmt: skip
 
     def __init__(
@@ -83,7 +98,10 @@ class Catalog:
     ) -> None:
         self.cluster_id = cluster_id
         self.version = version
+        self.stored_version = version
         self.brokers: dict[int, BrokerInfo] = {}
+        self.silent: frozenset[int] = frozenset()
+        self.moves: dict[int, int] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
         self.features = FinalizedFeatures()
         self._directory = directory or Directory()
@@ -126,6 +144,11 @@ class Catalog:
         found = self._directory.locate(number)
         return None if found is None else found.leader
 
+    def epoch_of(self, number: int) -> int | None:
+        """Return the leader epoch of a partition; None if it does not exist."""
+        found = self._directory.locate(number)
+        return None if found is None else found.leader_epoch
+
     def last_number(self) -> int:
         """Return the greatest partition number."""
         return self._directory.last_number()
@@ -133,6 +156,11 @@ class Catalog:
     def add_broker(self, info: BrokerInfo) -> None:
         """Add a broker, or update its addresses."""
         self.brokers[info.node_id] = info
+        self.version += 1
+
+    def set_silent(self, nodes: frozenset[int]) -> None:
+        """Set which brokers are not alive."""
+        self.silent = nodes
         self.version += 1
 
     def add_topic(self, info: TopicInfo) -> None:
@@ -148,6 +176,9 @@ class Catalog:
         info = self._directory.remove(self._directory.rows_by_id[topic_id])
         if "." in info.name:
             self._dotted.pop(alike_key(info.name), None)
+        if self.moves:
+            for partition in info.partitions:
+                self.moves.pop(partition.number, None)
         self.version += 1
         return info
 
@@ -185,8 +216,50 @@ class Catalog:
 
     def raise_leader_epochs(self, leader: int) -> None:
         """Increment the leader epoch of every partition that `leader` leads."""
-        self._directory.raise_leader_epochs(leader)
+        groups = [each for each in self._directory.groups() if each.leader == leader]
+        self.set_groups([each._replace(epoch=each.epoch + 1) for each in groups])
+
+    def groups(self) -> Sequence[LeadGroup]:
+        """Return all lead groups."""
+        return self._directory.groups()
+
+    def group(self, group_id: int) -> LeadGroup | None:
+        """Return a lead group; None if it does not exist."""
+        return self._directory.group(group_id)
+
+    def note_stored(self, version: int) -> None:
+        """Note that a change made here has this version in SQL. If it is not the next one, another
+        process made changes before it, which must be applied first."""
+        if version == self.stored_version + 1:
+            self.stored_version = version
+
+    def followed(self, version: int) -> None:
+        """Note that all changes up to this version in SQL are applied."""
+        self.stored_version = max(version, self.stored_version)
+
+    def partitions_of_group(self, group_id: int) -> Iterator[int]:
+        """Yield the partition numbers of a lead group. KeyError if it does not exist."""
+        return self._directory.of_group(group_id)
+
+    def set_groups(self, groups: Iterable[LeadGroup]) -> None:
+        """Add lead groups, or set their leaders and epochs."""
+        for group in groups:
+            self._directory.set_group(group)
         self.version += 1
+
+    def move_partition(self, number: int, group_id: int, base: int) -> None:
+        """Move a partition to another lead group; `base`: its leader epoch minus that of the group.
+        KeyError if there is no such group."""
+        self._directory.move(number, group_id, base)
+        self.version += 1
+
+    def set_moves(self, targets: Mapping[int, int | None]) -> None:
+        """Set the brokers that partitions are to be moved to; None: a move ends."""
+        for number, target in targets.items():
+            if target is None:
+                self.moves.pop(number, None)
+            else:
+                self.moves[number] = target
 
     def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
         """Yield the topics with overridden settings; see `Directory.configured`. The catalog must

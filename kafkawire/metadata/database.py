@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -40,6 +40,9 @@ STATEMENT_TIMEOUT_S = 25.0
 ANSWER_TIMEOUT_S = 30.0
 """How long the answer to a statement may take: a server that does not answer at all has not ended
 the statement by its own limit. TCP alone would wait for 15 minutes."""
+QUICK_TIMEOUT_S = 1.0
+"""All of these limits, and how long SQLite waits for its lock, in a quick session: an answer that
+comes later than the next heartbeat is of no use."""
 UPGRADE_TIMEOUT_S = 3600.0
 """The last two limits while tables of an older version are changed: one statement may rewrite a
 table of a hundred million rows."""
@@ -51,9 +54,13 @@ _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
 
 class Database:
-    """One database. Call `open` first, then transactions one at a time, then `close`."""
+    """One database. Call `open` first, then transactions one at a time, then `close`.
 
-    def __init__(self, url: str | URL) -> None:
+    `quick`: for heartbeats, with short limits, and with commits that do not wait for the disk: a
+    crash may take them. Call `connect` instead of `open`."""
+
+    def __init__(self, url: str | URL, quick: bool = False) -> None:
+        self._quick = quick
         try:
             self._url = make_url(url)
         except ArgumentError as error:
@@ -68,6 +75,7 @@ class Database:
                 "it must begin with sqlite:// or postgresql://"
             )
         self._engine: Engine | None = None
+        self._counter: sqlite_device.CommitCounter | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -99,6 +107,22 @@ class Database:
         except BaseException:
             await self.close()
             raise
+
+    def connect(self) -> None:
+        """Let transactions run on tables that exist, through a connection that the first one
+        opens. Calling it again does nothing."""
+        if self._engine is None:
+            self._engine = _engine(self._url, quick=self._quick)
+
+    async def count_commits(self) -> None:
+        """Begin to notice changes by other processes, in an SQLite file. Raises MetadataError."""
+        if self.is_sqlite and self._url.database:
+            self._counter = sqlite_device.CommitCounter(self._url.database)
+            await self._counter.open()
+
+    def commits(self) -> int | None:
+        """Return a number that differs after every change; see `Transactions.commits`."""
+        return None if self._counter is None else self._counter.value()
 
     async def _upgrade(self) -> None:
         """Migrate the tables, without the usual limit for a statement."""
@@ -142,6 +166,8 @@ class Database:
             engine, self._engine = self._engine, None
             if engine is not None:
                 await greenlet_spawn(engine.dispose)
+            if self._counter is not None:
+                self._counter.close()
 
 
 @contextmanager
@@ -169,10 +195,12 @@ def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _engine(url: URL, upgrade_s: float | None = None) -> Engine:
-    """`upgrade_s`: for PostgreSQL, the limit of statements instead of the usual ones."""
+def _engine(url: URL, upgrade_s: float | None = None, *, quick: bool = False) -> Engine:
+    """`upgrade_s`: for PostgreSQL, the limit of statements instead of the usual ones; `quick`: see
+    `Database`."""
     if not url.drivername.startswith("sqlite"):
-        answer_s = upgrade_s or ANSWER_TIMEOUT_S
+        answer_s = QUICK_TIMEOUT_S if quick else upgrade_s or ANSWER_TIMEOUT_S
+        connect_s = QUICK_TIMEOUT_S if quick else CONNECT_TIMEOUT_S
         engine = create_engine(
             url,
             hide_parameters=True,  # keys of users would be in texts of errors
@@ -180,9 +208,9 @@ def _engine(url: URL, upgrade_s: float | None = None) -> Engine:
             pool_size=1,
             max_overflow=0,
             pool_pre_ping=True,  # reconnect after a restart of the server
-            connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": answer_s},
+            connect_args={"timeout": connect_s, "command_timeout": answer_s},
         )
-        limits = _session_limits(upgrade_s or STATEMENT_TIMEOUT_S)
+        limits = _quick_limits() if quick else _session_limits(upgrade_s or STATEMENT_TIMEOUT_S)
         event.listen(engine, "connect", partial(_set_limits, limits))
         return engine
     engine = create_engine(
@@ -193,7 +221,7 @@ def _engine(url: URL, upgrade_s: float | None = None) -> Engine:
         max_overflow=0,
         connect_args={
             "async_creator_fn": sqlite_device.connect_sqlite,
-            "timeout": sqlite_device.BUSY_TIMEOUT_S,
+            "timeout": QUICK_TIMEOUT_S if quick else sqlite_device.BUSY_TIMEOUT_S,
             # Statements with literal numbers (session.PART) are not repeated: cache few.
             "cached_statements": 16,
             # SQLAlchemy closes the connection of a cancelled statement: that must end its
@@ -201,12 +229,23 @@ def _engine(url: URL, upgrade_s: float | None = None) -> Engine:
             "factory": sqlite_device.SqliteConnection,
         },
     )
-    event.listen(engine, "connect", _on_connect)
+    pragmas = sqlite_device.QUICK_PRAGMAS if quick else sqlite_device.PRAGMAS
+    event.listen(engine, "connect", partial(_on_connect, pragmas))
     event.listen(engine, "begin", _on_begin)
     return engine
 
 
-def _session_limits(statement_s: float) -> dict[str, int]:
+def _quick_limits() -> dict[str, int | str]:
+    """Return the settings of a quick session of PostgreSQL."""
+    limit_ms = int(QUICK_TIMEOUT_S * 1000)
+    short = dict.fromkeys(
+        ("lock_timeout", "idle_in_transaction_session_timeout", "tcp_user_timeout"), limit_ms
+    )
+    usual = _session_limits(QUICK_TIMEOUT_S)
+    return {**usual, **short, "synchronous_commit": "off"}
+
+
+def _session_limits(statement_s: float) -> dict[str, int | str]:
     """Return the settings of a session of PostgreSQL. The last four let it notice that the machine
     of a broker is gone."""
     return {
@@ -220,7 +259,7 @@ def _session_limits(statement_s: float) -> dict[str, int]:
     }
 
 
-def _set_limits(limits: Mapping[str, int], connection: Any, _record: object) -> None:
+def _set_limits(limits: Mapping[str, int | str], connection: Any, _record: object) -> None:
     """Set them by a statement: connection poolers refuse unknown parameters of the connection."""
     calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in limits.items())
     cursor = connection.cursor()
@@ -229,10 +268,10 @@ def _set_limits(limits: Mapping[str, int], connection: Any, _record: object) -> 
     connection.commit()  # settings of a transaction that is rolled back are, too
 
 
-def _on_connect(connection: Any, _record: object) -> None:
+def _on_connect(pragmas: Sequence[str], connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver begins no transactions: _on_begin does
     cursor = connection.cursor()
-    sqlite_device.set_pragmas(cursor)
+    sqlite_device.set_pragmas(cursor, pragmas)
     cursor.close()
 
 

@@ -1,9 +1,10 @@
 """Topics and partitions in columns, so that a million of them take bytes rather than objects.
 
 A topic is a row: its name, id and settings, and the runs of its partitions (a run: consecutive
-partition numbers of consecutive indexes). Partitions are columns in number order. `TopicInfo`
-objects are created on access and are immutable *snapshots*: a change of the topic is visible in the
-next one. The newest are cached. Pure; `catalog.Catalog` owns one, `rows` fills it.
+partition numbers of consecutive indexes). Partitions are columns in number order; each belongs to
+a lead group, which has a leader and an epoch, so that one change moves all its partitions.
+`TopicInfo` objects are created on access and are immutable *snapshots*: a change of the topic is
+visible in the next one. The newest are cached. Pure; `catalog.Catalog` owns one, `rows` fills it.
 
 A topic with one partition takes about 400 bytes (measured): half of them its name and id.
 """
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kafkawire.codec.format_errors import FormatError
+
 KEPT_PARTITIONS = 50_000
 """Maximum number of partitions in cached snapshots: 10 MB, more than clients request at a time. A
 full cache is emptied, which is cheaper than tracking use."""
@@ -24,6 +27,21 @@ MIN_DELETED_ROWS = 10_000
 GONE = -1  # in the column of topic rows: the partition's topic was deleted
 
 Run = tuple[int, int]  # first partition number, how many
+
+
+class LeadGroup(NamedTuple):
+    """Partitions that are led together. `leader`: a node id; `epoch` rises with each new leader.
+    The leader epoch of a partition is `epoch` plus the base that the partition has."""
+
+    id: int
+    leader: int
+    epoch: int
+
+
+def local_group(leader: int) -> LeadGroup:
+    """Return the new lead group of the partitions that only the log of `leader` holds; no other
+    broker can ever lead it."""
+    return LeadGroup(leader, leader, 0)
 
 
 @dataclass(slots=True)
@@ -74,9 +92,9 @@ class Directory:
     number of partitions; `changes`: number of created and deleted topics."""
 
     __slots__ = (
-        "_configs", "_count", "_created", "_described_in", "_epoch", "_first", "_free", "_holes",
-        "_ids", "_internal", "_kept", "_kept_partitions", "_leader", "_more", "_names", "_number",
-        "_topic", "changes", "partitions", "rows_by_id", "rows_by_name",
+        "_base", "_configs", "_count", "_created", "_described_in", "_first", "_free", "_group",
+        "_groups", "_holes", "_ids", "_internal", "_kept", "_kept_partitions", "_more", "_names",
+        "_number", "_slots", "_topic", "changes", "partitions", "rows_by_id", "rows_by_name",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -98,8 +116,10 @@ class Directory:
         # Partitions, in order of `_number`.
         self._number = array("q")
         self._topic = array("i")
-        self._leader = array("i")
-        self._epoch = array("i")
+        self._group = array("i")  # index in `_groups`
+        self._base = array("i")  # of the leader epoch
+        self._groups: list[LeadGroup] = []
+        self._slots: dict[int, int] = {}  # group id -> index in `_groups`
         self._holes = 0
         self._kept: dict[int, TopicInfo] = {}
         self._kept_partitions = 0
@@ -124,11 +144,12 @@ class Directory:
         self._count.frombytes(empty[: self._count.itemsize * len(names)])
 
     def load_partitions(self, part: Sequence[Sequence[Any]]) -> None:
-        """Load partitions: (topic_id, number, leader, leader_epoch) each, in number order, after
-        their topics. Those of unknown topics are left out: these are deleted."""
+        """Load partitions: (topic_id, number, lead group, base of its epoch) each, in number order,
+        after their topics and groups. Those of unknown topics are left out: these are deleted.
+        Raises FormatError for an unknown group."""
         if not part:
             return
-        ids, numbers, leaders, epochs = zip(*part, strict=True)
+        ids, numbers, groups, bases = zip(*part, strict=True)
         topics = [row for row in map(self.rows_by_id.get, ids) if row is not None]
         if len(topics) < len(ids):
             known = self.rows_by_id
@@ -136,8 +157,11 @@ class Directory:
             return
         self._number.extend(numbers)
         self._topic.extend(topics)
-        self._leader.extend(leaders)
-        self._epoch.extend(epochs)
+        try:
+            self._group.extend(map(self._slots.__getitem__, groups))
+        except KeyError as missing:
+            raise FormatError(f"there is no lead group {missing}") from None
+        self._base.extend(bases)
         self.partitions += len(numbers)
         first, count, more = self._first, self._count, self._more
         for number, topic in zip(numbers, topics, strict=True):
@@ -183,7 +207,7 @@ class Directory:
                     index += number - first
                     break
                 index += count
-        return Location(self._ids[row], self._names[row], index, self._leader[at], self._epoch[at])
+        return Location(self._ids[row], self._names[row], index, *self._leading(at))
 
     def partition(self, row: int, index: int) -> PartitionInfo | None:
         """Return one partition of the topic at `row`, without creating the others."""
@@ -192,7 +216,7 @@ class Directory:
             if 0 <= after < count:
                 number = first + after
                 at = self._find(number)
-                return PartitionInfo(number, index, self._leader[at], self._epoch[at])
+                return PartitionInfo(number, index, *self._leading(at))
             after -= count
         return None
 
@@ -282,17 +306,43 @@ class Directory:
         for number, epoch in epochs.items():
             at = self._find(number)
             if at >= 0:
-                self._epoch[at] = epoch
+                self._base[at] = epoch - self._groups[self._group[at]].epoch
                 self._forget(self._topic[at])
 
-    def raise_leader_epochs(self, leader: int) -> None:
-        """Increment the epoch of every partition that `leader` leads."""
+    def groups(self) -> Sequence[LeadGroup]:
+        """Return all lead groups."""
+        return tuple(self._groups)
+
+    def group(self, group_id: int) -> LeadGroup | None:
+        """Return a lead group; None if it does not exist."""
+        slot = self._slots.get(group_id)
+        return None if slot is None else self._groups[slot]
+
+    def set_group(self, group: LeadGroup) -> None:
+        """Add a lead group, or set its leader and epoch."""
         self._kept.clear()
         self._kept_partitions = 0
-        raised = [
-            epoch + (each == leader) for epoch, each in zip(self._epoch, self._leader, strict=True)
-        ]
-        self._epoch = array("i", raised)
+        slot = self._slots.get(group.id)
+        if slot is None:
+            self._slots[group.id] = len(self._groups)
+            self._groups.append(group)
+        else:
+            self._groups[slot] = group
+
+    def of_group(self, group_id: int) -> Iterator[int]:
+        """Yield the partition numbers of a lead group."""
+        slot = self._slots[group_id]
+        columns = zip(self._number, self._group, self._topic, strict=True)
+        return (number for number, group, topic in columns if group == slot and topic != GONE)
+
+    def move(self, number: int, group_id: int, base: int) -> None:
+        """Move a partition to a lead group, where its leader epoch is that of the group plus
+        `base`."""
+        at = self._find(number)
+        if at >= 0:
+            self._group[at] = self._slots[group_id]
+            self._base[at] = base
+            self._forget(self._topic[at])
 
     def described_in(self, topic_id: bytes) -> int:
         """Return the journal with the topic's newest catalog frame; 0 if unknown."""
@@ -318,6 +368,19 @@ class Directory:
             return -1
         return at
 
+    def _leading(self, at: int) -> tuple[int, int]:
+        """Return the leader and the leader epoch of a partition."""
+        group = self._groups[self._group[at]]
+        return group.leader, group.epoch + self._base[at]
+
+    def _local_slot(self, leader: int) -> int:
+        """Return the index of the group of partitions in the log of `leader`; add it if needed."""
+        slot = self._slots.get(leader)
+        if slot is None:
+            slot = self._slots[leader] = len(self._groups)
+            self._groups.append(local_group(leader))
+        return slot
+
     def _runs(self, row: int) -> list[Run]:
         first = [(self._first[row], self._count[row])] if self._count[row] else []
         return first + self._more.get(row, [])
@@ -326,11 +389,12 @@ class Directory:
         partitions: list[PartitionInfo] = []
         for first, count in self._runs(row):
             at = self._find(first)
-            leaders, epochs = self._leader[at : at + count], self._epoch[at : at + count]
+            led = [self._groups[group] for group in self._group[at : at + count]]
+            bases = self._base[at : at + count]
             index = len(partitions)
             partitions += [
-                PartitionInfo(first + more, index + more, leader, epoch)
-                for more, (leader, epoch) in enumerate(zip(leaders, epochs, strict=True))
+                PartitionInfo(first + more, index + more, group.leader, group.epoch + base)
+                for more, (group, base) in enumerate(zip(led, bases, strict=True))
             ]
         return TopicInfo(
             self._ids[row],
@@ -363,8 +427,15 @@ class Directory:
         assert at == len(self._number) or self._number[at] >= first + count, "number given twice"
         self._number[at:at] = array("q", range(first, first + count))
         self._topic[at:at] = array("i", [row]) * count
-        self._leader[at:at] = array("i", [info.leader for info in run])
-        self._epoch[at:at] = array("i", [info.leader_epoch for info in run])
+        groups = [self._local_slot(info.leader) for info in run]
+        self._group[at:at] = array("i", groups)
+        self._base[at:at] = array(
+            "i",
+            [
+                info.leader_epoch - self._groups[slot].epoch
+                for info, slot in zip(run, groups, strict=True)
+            ],
+        )
         self.partitions += count
         if not self._count[row]:
             self._first[row], self._count[row] = first, count
@@ -385,7 +456,7 @@ class Directory:
     def _drop_deleted_rows(self) -> None:
         keep = [at for at, topic in enumerate(self._topic) if topic != GONE]
         self._number = array("q", [self._number[at] for at in keep])
-        self._leader = array("i", [self._leader[at] for at in keep])
-        self._epoch = array("i", [self._epoch[at] for at in keep])
+        self._group = array("i", [self._group[at] for at in keep])
+        self._base = array("i", [self._base[at] for at in keep])
         self._topic = array("i", [self._topic[at] for at in keep])
         self._holes = 0

@@ -22,7 +22,7 @@ class StoredPairing:
 
     `version`: the catalog version, 0 for metadata that was just created; `log_position`: of the
     last checkpoint, 0: none; `segments`: whether it has segments with local files; `objects`:
-    whether it has finished objects in a remote tier."""
+    whether it has finished objects in a remote tier; `next_node`: an id that no broker has."""
 
     cluster_id: str
     version: int
@@ -31,6 +31,7 @@ class StoredPairing:
     log_position: int = 0
     segments: bool = False
     objects: bool = False
+    next_node: int = 2
 
 
 def load(session: Session, node_id: int) -> StoredPairing:
@@ -45,6 +46,7 @@ def load(session: Session, node_id: int) -> StoredPairing:
     objects = session.rows(
         f"SELECT 1 FROM remote_objects WHERE node_id = {node_id:d} AND state = 1 LIMIT 1"
     )
+    ((last_node,),) = session.rows("SELECT MAX(node_id) FROM brokers")
     return StoredPairing(
         cluster_id,
         int(version),
@@ -53,6 +55,7 @@ def load(session: Session, node_id: int) -> StoredPairing:
         int(log_position[0][0]) if log_position else 0,
         bool(segments),
         bool(objects),
+        max(int(last_node or 0), node_id) + 1,
     )
 
 

@@ -20,7 +20,12 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.directory import Directory
+from kafkawire.metadata.directory import Directory, LeadGroup
+
+BROKERS = "SELECT node_id, listeners, rack, epoch, folder FROM brokers"
+
+LOCAL_CLASS = 0
+"""lead_groups.class: the records are in the commit log of one broker."""
 
 Row = dict[str, Any]
 Parts = Iterable[Sequence[Sequence[Any]]]  # rows, some thousand at a time
@@ -38,19 +43,25 @@ def catalog(
     partitions: Parts,
     configs: Iterable[Sequence[Any]],
     features: Iterable[Sequence[Any]] = (),
+    groups: Iterable[Sequence[Any]] = (),
+    moves: Iterable[Sequence[Any]] = (),
 ) -> Catalog:
-    """Build the catalog of (node_id, listeners, rack), parts of (id, name, internal, created_ms),
-    parts of (topic_id, number, leader, leader_epoch) in number order, (resource_type, resource,
-    name, value) and (name, level, epoch). Partitions and settings of unknown topics are left out.
-    Raises NewerFormatError if a feature is finalized at a level that is not supported."""
+    """Build the catalog of (node_id, listeners, rack, epoch, folder), parts of (id, name, internal,
+    created_ms), parts of (topic_id, number, lead_group, epoch_base) in number order,
+    (resource_type, resource, name, value), (name, level, epoch), (group id, leader, epoch) and
+    (partition number, target).
+    Partitions and settings of unknown topics are left out. Raises NewerFormatError if a feature is
+    finalized at a level that is not supported, FormatError if a lead group is missing."""
     directory = Directory()
+    for group in groups:
+        directory.set_group(LeadGroup(*group))
     for part in topics:
         directory.load_topics(part)
     for part in partitions:
         directory.load_partitions(part)
     made = Catalog(cluster_id, version, directory)
-    for node_id, listeners, rack in brokers:
-        made.brokers[node_id] = BrokerInfo(node_id, listeners_of(listeners), rack)
+    made.brokers.update((row[0], broker_of(row)) for row in brokers)
+    made.set_moves({number: target for number, target in moves})
     for resource_type, resource, name, value in configs:
         if resource_type == TOPIC_RESOURCE:
             directory.load_config(uuid_parse(resource), name, value)
@@ -66,6 +77,18 @@ def catalog(
     return made
 
 
+def group_row(group: LeadGroup, version: int) -> Row:
+    """Return the row of a lead group that is led by its first leader."""
+    return {
+        "id": group.id,
+        "class": LOCAL_CLASS,
+        "leader": group.leader,
+        "preferred": group.leader,
+        "epoch": group.epoch,
+        "version": version,
+    }
+
+
 def cluster_row(cluster_id: str, now_ms: int) -> Row:
     """Return the row of a new cluster. Partition numbers begin at 1: 0 marks the log's own
     frames."""
@@ -79,12 +102,20 @@ def cluster_row(cluster_id: str, now_ms: int) -> Row:
     }
 
 
-def broker_row(info: BrokerInfo, now_ms: int) -> Row:
+def broker_of(row: Sequence[Any]) -> BrokerInfo:
+    """Return the broker of a row of BROKERS. Raises FormatError."""
+    node_id, listeners, rack, epoch, folder = row
+    return BrokerInfo(node_id, listeners_of(listeners), rack, epoch, folder)
+
+
+def broker_row(info: BrokerInfo, now_ms: int, version: int) -> Row:
     return {
         "node_id": info.node_id,
         "rack": info.rack,
         "listeners": listeners_text(info.listeners),
         "registered_ms": now_ms,
+        "folder": info.folder,
+        "version": version,
     }
 
 
@@ -133,14 +164,18 @@ def topic_row(info: TopicInfo, version: int) -> Row:
     }
 
 
-def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[Row]:
+def partition_rows(
+    topic_id: bytes, added: Iterable[PartitionInfo], groups: Mapping[int, LeadGroup]
+) -> Iterator[Row]:
+    """Return the rows of partitions in local logs; `groups`: the lead group of each leader."""
     for info in added:
+        group = groups[info.leader]
         yield {
             "number": info.number,
             "topic_id": topic_id,
             "idx": info.index,
-            "leader": info.leader,
-            "leader_epoch": info.leader_epoch,
+            "lead_group": group.id,
+            "epoch_base": info.leader_epoch - group.epoch,
         }
 
 

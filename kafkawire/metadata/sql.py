@@ -9,13 +9,14 @@ that catalog versions are committed in order; SQLite has only one writer. Rows b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, func, select, update
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata import pairing, rows
+from kafkawire.metadata import heartbeats, pairing, rows
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
     BrokerInfo,
@@ -25,19 +26,27 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
+from kafkawire.metadata.changes import CatalogChanges, Cursor, read_changes
 from kafkawire.metadata.database import Database
+from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.generated import now_ms
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.statements import (
     ConfigKey,
     advance,
+    broker_epoch,
     bump_leader_epochs,
     chunks,
     create_topics,
     forget,
+    groups_of,
     insert,
     living,
     load_catalog,
+    move_partitions,
+    plan_moves,
+    raise_group_epochs,
+    take_numbers,
     touch,
     upsert,
     write_configs,
@@ -53,8 +62,10 @@ class SqlMetadata:
 
     def __init__(self, url: str | URL) -> None:
         self._database = Database(url)
+        self._quick = Database(url, quick=True)
         self._catalog = Catalog("")
         self._node_id: int | None = None  # known after register_broker
+        self._registered: set[int] = set()  # brokers that this process has registered
 
     @property
     def name(self) -> str:
@@ -69,33 +80,46 @@ class SqlMetadata:
 
     async def open(self) -> Catalog:
         await self._database.open()
+        await self._database.count_commits()
         self._catalog = await self._database.run(load_catalog)
         return self._catalog
 
     async def register_broker(
-        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+        self,
+        node_id: int,
+        listeners: Mapping[str, tuple[str, int]],
+        rack: str | None,
+        folder: str | None = None,
     ) -> None:
-        """Insert or update this broker; writes only changes."""
-        info = BrokerInfo(node_id, dict(listeners), rack)
+        """Insert or update this broker; the first call raises its epoch, others write only
+        changes."""
+        known = self._catalog.brokers.get(node_id) if node_id in self._registered else None
+        info = BrokerInfo(node_id, dict(listeners), rack, folder=folder)
 
-        def work(connection: Connection) -> None:
-            advance(connection)
-            upsert(connection, brokers, [rows.broker_row(info, now_ms())])
+        def work(connection: Connection, version: int) -> tuple[LeadGroup, int]:
+            upsert(connection, brokers, [rows.broker_row(info, now_ms(), version)])
+            epoch = broker_epoch(connection, node_id, new=node_id not in self._registered)
+            return groups_of(connection, [node_id], version)[node_id], epoch
 
-        if self._catalog.brokers.get(node_id) != info:
-            await self._database.run(work)
-            self._catalog.add_broker(info)
+        if known != info:
+            group, epoch = await self._change(work)
+            self._registered.add(node_id)
+            self._catalog.add_broker(replace(info, epoch=epoch))
+            self._catalog.set_groups([group])
         self._node_id = node_id
 
-    async def create_topics(self, new: list[NewTopic]) -> list[TopicInfo]:
+    async def create_topics(self, new: list[NewTopic], seen: int | None = None) -> list[TopicInfo]:
         """Create all topics or none."""
         if not new:
             return []
-        return await self._database.run(lambda connection: create_topics(connection, new))
 
-    async def delete_topics(self, ids: list[bytes]) -> None:
-        def work(connection: Connection) -> None:
-            version, _ = advance(connection)
+        def work(connection: Connection, version: int) -> list[TopicInfo]:
+            return create_topics(connection, new, version)
+
+        return await self._change(work, seen)
+
+    async def delete_topics(self, ids: list[bytes], seen: int | None = None) -> None:
+        def work(connection: Connection, version: int) -> None:
             touch(connection, ids, version)
             for part in chunks(ids):
                 connection.execute(
@@ -104,14 +128,16 @@ class SqlMetadata:
             forget(connection, ids)
 
         if ids:
-            await self._database.run(work)
+            await self._change(work, seen)
 
     async def create_partitions(
-        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+        self,
+        topic_id: bytes,
+        new_total: int,
+        leaders: list[int] | None = None,
+        seen: int | None = None,
     ) -> list[PartitionInfo]:
-        def work(connection: Connection) -> list[PartitionInfo]:
-            # Lock the row of the cluster before counting partitions.
-            version, _ = advance(connection)
+        def work(connection: Connection, version: int) -> list[PartitionInfo]:
             touch(connection, [topic_id], version)
             counted = select(func.count()).where(partitions.c.topic_id == topic_id)
             total = connection.execute(counted).scalar_one()
@@ -121,18 +147,18 @@ class SqlMetadata:
                     f"The topic currently has {total} partition(s); {new_total} would not be "
                     "an increase.",
                 )
-            _, number = advance(connection, partitions=new_total - total)
+            number = take_numbers(connection, new_total - total)
             led = [self._node()] * (new_total - total) if leaders is None else leaders
             assert len(led) == new_total - total, led
             added = rows.new_partitions(led, number, first_index=total)
-            insert(connection, partitions, rows.partition_rows(topic_id, added))
+            groups = groups_of(connection, led, version)
+            insert(connection, partitions, rows.partition_rows(topic_id, added, groups))
             return added
 
-        return await self._database.run(work)
+        return await self._change(work, seen)
 
-    async def alter_configs(self, changes: list[ConfigChange]) -> None:
-        def work(connection: Connection) -> None:
-            version, _ = advance(connection)
+    async def alter_configs(self, changes: list[ConfigChange], seen: int | None = None) -> None:
+        def work(connection: Connection, version: int) -> None:
             ids = living(connection, changes)
             touch(connection, ids.values(), version)
             # The last change of a key wins, as if made in order.
@@ -142,13 +168,14 @@ class SqlMetadata:
                 resource = uuid_text(ids[change.name]) if topic else change.name
                 last[change.resource_type, resource, change.key] = change.value
             write_configs(connection, last)
+            if any(change.resource_type != TOPIC_RESOURCE for change in changes):
+                connection.execute(update(cluster).values(broker_configs_version=version))
 
         if changes:
-            await self._database.run(work)
+            await self._change(work, seen)
 
-    async def finalize_features(self, levels: Mapping[str, int]) -> int:
-        def work(connection: Connection) -> int:
-            epoch, _ = advance(connection)
+    async def finalize_features(self, levels: Mapping[str, int], seen: int | None = None) -> int:
+        def work(connection: Connection, epoch: int) -> int:
             upsert(
                 connection,
                 features,
@@ -156,7 +183,7 @@ class SqlMetadata:
             )
             return epoch
 
-        return await self._database.run(work)
+        return await self._change(work, seen)
 
     async def lease_producer_ids(self, count: int) -> int:
         assert count > 0, count
@@ -177,8 +204,8 @@ class SqlMetadata:
         if not numbers:
             return {}
         node_id = self._node()
-        epochs = await self._database.run(
-            lambda connection: bump_leader_epochs(connection, numbers, node_id)
+        epochs = await self._change(
+            lambda connection, version: bump_leader_epochs(connection, numbers, node_id, version)
         )
         self._catalog.set_leader_epochs(epochs)
         return epochs
@@ -186,23 +213,63 @@ class SqlMetadata:
     async def raise_leader_epochs(self) -> None:
         node_id = self._node()
 
+        groups = await self._change(
+            lambda connection, version: raise_group_epochs(connection, node_id, version)
+        )
+        self._catalog.set_groups(groups)
+
+    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
         def work(connection: Connection) -> None:
-            advance(connection)
-            connection.execute(
-                update(partitions)
-                .where(partitions.c.leader == node_id)
-                .values(leader_epoch=partitions.c.leader_epoch + 1)
+            move_partitions(connection, numbers, leader, advance(connection, seen))
+
+        if numbers:
+            await self._database.run(work)
+
+    async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
+        if targets:
+            await self._change(
+                lambda connection, version: plan_moves(connection, targets, version), seen
             )
 
-        await self._database.run(work)
-        self._catalog.raise_leader_epochs(node_id)
+    def commits(self) -> int | None:
+        return self._database.commits()
+
+    async def catalog_version(self) -> int:
+        query = "SELECT version FROM cluster"
+        return int((await self.transact(lambda session: session.rows(query)))[0][0])
+
+    async def changes_since(self, version: int, after: Cursor | None = None) -> CatalogChanges:
+        return await self.transact(lambda session: read_changes(session, version, after))
+
+    async def _change(self, work: Callable[[Connection, int], T], seen: int | None = None) -> T:
+        """Run a transaction that changes the catalog; `work` gets the new version."""
+        version = 0
+
+        def numbered(connection: Connection) -> T:
+            nonlocal version
+            # Locks the row of the cluster before anything is read.
+            version = advance(connection, seen)
+            return work(connection, version)
+
+        result = await self._database.run(numbered)
+        self._catalog.note_stored(version)
+        return result
 
     async def transact(self, work: Callable[[Session], T]) -> T:
         """Run a transaction; see `Transactions.transact`. Runs on the loop; the database on its
         driver's thread."""
         return await self._database.run(lambda connection: work(Session(connection)))
 
+    async def beat(self, node_id: int) -> dict[int, int]:
+        self._quick.connect()
+        return await self._quick.run(lambda link: heartbeats.beat(Session(link), node_id))
+
+    async def end_heartbeats(self, node_id: int) -> None:
+        self._quick.connect()
+        await self._quick.run(lambda link: heartbeats.end(Session(link), node_id))
+
     async def close(self) -> None:
+        await self._quick.close()
         await self._database.close()
 
     def _node(self) -> int:

@@ -17,15 +17,20 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import rows
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange, NewTopic, TopicInfo
+from kafkawire.metadata.directory import LeadGroup, local_group
 from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
-from kafkawire.metadata.session import Session
+from kafkawire.metadata.session import Session, numbers_text
 from kafkawire.metadata.session import insert as insert_text
+from kafkawire.metadata.store import CatalogChanged
 from kafkawire.metadata.tables import (
+    brokers,
     cluster,
     configs,
+    lead_groups,
     offset_mappings,
     partition_metadata,
+    partition_moves,
     partition_offset_checkpoints,
     partitions,
     tiering_offsets,
@@ -37,6 +42,8 @@ T = TypeVar("T")
 # for them, and the loop runs while the statement does.
 IN_LIMIT = 500
 ROWS_PER_INSERT = 250
+
+GROUPS = "SELECT id, leader, epoch FROM lead_groups"
 
 ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs, name
 
@@ -81,7 +88,7 @@ def load_catalog(connection: Connection) -> Catalog:
     return rows.catalog(
         found.cluster_id,
         found.version,
-        brokers=session.rows("SELECT node_id, listeners, rack FROM brokers"),
+        brokers=session.rows(rows.BROKERS),
         # The plus prevents SQLite's planner from using the index of names, which is slower.
         topics=_pages(
             session,
@@ -92,13 +99,15 @@ def load_catalog(connection: Connection) -> Catalog:
         ),
         partitions=_pages(
             session,
-            "SELECT topic_id, number, leader, leader_epoch FROM partitions WHERE number > ?"
+            "SELECT topic_id, number, lead_group, epoch_base FROM partitions WHERE number > ?"
             " ORDER BY number",
             -1,
             1,
         ),
         configs=session.rows("SELECT resource_type, resource, name, value FROM configs"),
         features=session.rows("SELECT name, level, epoch FROM features"),
+        groups=session.rows(GROUPS),
+        moves=session.rows("SELECT partition_number, target FROM partition_moves"),
     )
 
 
@@ -111,21 +120,53 @@ def _pages(session: Session, query: str, after: bytes | int, key: int) -> rows.P
         after = part[-1][key]
 
 
-def advance(connection: Connection, partitions: int = 0) -> tuple[int, int]:
-    """Raise the catalog version and take partition numbers: return (new version, first number)."""
-    connection.execute(
-        update(cluster).values(
-            version=cluster.c.version + 1, next_partition=cluster.c.next_partition + partitions
+def advance(connection: Connection, seen: int | None = None) -> int:
+    """Raise the catalog version and return it; on PostgreSQL this locks the only row of `cluster`.
+    `seen`: the version that the change was planned with. Raises CatalogChanged if it is another
+    one now."""
+    connection.execute(update(cluster).values(version=cluster.c.version + 1))
+    version = int(connection.execute(select(cluster.c.version)).scalar_one())
+    if seen is not None and version != seen + 1:
+        raise CatalogChanged(version - 1)
+    return version
+
+
+def broker_epoch(connection: Connection, node_id: int, *, new: bool) -> int:
+    """Return the epoch of a registered broker; raise it for a new start."""
+    if new:
+        connection.execute(
+            update(brokers).where(brokers.c.node_id == node_id).values(epoch=brokers.c.epoch + 1)
         )
+    found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
+    return int(connection.execute(found).scalar_one())
+
+
+def take_numbers(connection: Connection, count: int) -> int:
+    """Take partition numbers and return the first."""
+    connection.execute(update(cluster).values(next_partition=cluster.c.next_partition + count))
+    return int(connection.execute(select(cluster.c.next_partition)).scalar_one()) - count
+
+
+def groups_of(connection: Connection, leaders: Iterable[int], version: int) -> dict[int, LeadGroup]:
+    """Return the lead group of local logs of each broker; create those that do not exist."""
+    session = Session(connection)
+    wanted = sorted(set(leaders))
+    rows_of = [rows.group_row(local_group(leader), version) for leader in wanted]
+    insert_text(
+        session,
+        f"INSERT INTO lead_groups ({', '.join(rows_of[0])})",
+        [tuple(row.values()) for row in rows_of],
+        "ON CONFLICT (id) DO NOTHING",
     )
-    found = (connection.execute(select(cluster))).one()
-    return found.version, found.next_partition - partitions
+    found = session.rows(f"{GROUPS} WHERE id IN ({numbers_text(wanted)})")
+    return {group.leader: group for group in map(LeadGroup._make, found)}
 
 
-def create_topics(connection: Connection, new: Sequence[NewTopic]) -> list[TopicInfo]:
+def create_topics(connection: Connection, new: Sequence[NewTopic], version: int) -> list[TopicInfo]:
     """Insert new topics with their partitions and settings. Raises TOPIC_ALREADY_EXISTS."""
     created_ms = now_ms()
-    version, number = advance(connection, sum(len(topic.leaders) for topic in new))
+    number = take_numbers(connection, sum(len(topic.leaders) for topic in new))
+    groups = groups_of(connection, chain.from_iterable(t.leaders for t in new), version)
     made: list[TopicInfo] = []
     for part in chunks(new):
         some: list[TopicInfo] = []
@@ -136,7 +177,7 @@ def create_topics(connection: Connection, new: Sequence[NewTopic]) -> list[Topic
             insert(connection, topics, (rows.topic_row(t, version) for t in some))
         except IntegrityError as error:  # the unique index of the names of existing topics
             raise _taken(new) from error
-        of_partitions = (rows.partition_rows(t.id, t.partitions) for t in some)
+        of_partitions = (rows.partition_rows(t.id, t.partitions, groups) for t in some)
         insert(connection, partitions, chain.from_iterable(of_partitions))
         insert(connection, configs, chain.from_iterable(rows.config_rows(t) for t in some))
         made += some
@@ -149,26 +190,97 @@ def _taken(new: Sequence[NewTopic]) -> KafkaError:
 
 
 def bump_leader_epochs(
-    connection: Connection, numbers: Iterable[int], node_id: int
+    connection: Connection, numbers: Iterable[int], node_id: int, version: int
 ) -> dict[int, int]:
     """Raise the leader epochs of partitions that `node_id` leads; return the new ones. Raises
     NOT_LEADER_OR_FOLLOWER if it does not lead one of them."""
     epochs: dict[int, int] = {}
-    version, _ = advance(connection)
+    mine = select(lead_groups.c.id).where(lead_groups.c.leader == node_id)
     for part in chunks(sorted(set(numbers))):
-        mine = (partitions.c.number.in_(part), partitions.c.leader == node_id)
         raised = connection.execute(
-            update(partitions).where(*mine).values(leader_epoch=partitions.c.leader_epoch + 1)
+            update(partitions)
+            .where(partitions.c.number.in_(part), partitions.c.lead_group.in_(mine))
+            .values(epoch_base=partitions.c.epoch_base + 1)
         )
         if raised.rowcount != len(part):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         found = connection.execute(
-            select(partitions.c.number, partitions.c.leader_epoch).where(*mine)
+            select(partitions.c.number, partitions.c.epoch_base + lead_groups.c.epoch)
+            .join(lead_groups, lead_groups.c.id == partitions.c.lead_group)
+            .where(partitions.c.number.in_(part))
         )
         epochs.update((number, epoch) for number, epoch in found)
-        touched = select(partitions.c.topic_id).where(partitions.c.number.in_(part))
-        connection.execute(update(topics).where(topics.c.id.in_(touched)).values(version=version))
+        _touch_topics(connection, part, version)
     return epochs
+
+
+def _touch_topics(connection: Connection, numbers: Sequence[int], version: int) -> None:
+    """Mark the topics of partitions as changed."""
+    touched = select(partitions.c.topic_id).where(partitions.c.number.in_(numbers))
+    connection.execute(update(topics).where(topics.c.id.in_(touched)).values(version=version))
+
+
+def move_partitions(
+    connection: Connection, numbers: Iterable[int], leader: int, version: int
+) -> None:
+    """Move partitions to the lead group of local logs of `leader`, each into its next leader epoch;
+    those it leads already stay as they are. Their planned moves end."""
+    new = groups_of(connection, [leader], version)[leader]
+    lock_groups(Session(connection))
+    old_epoch = (
+        select(lead_groups.c.epoch)
+        .where(lead_groups.c.id == partitions.c.lead_group)
+        .scalar_subquery()
+    )
+    for part in chunks(sorted(set(numbers))):
+        chosen = partitions.c.number.in_(part), partitions.c.lead_group != new.id
+        _touch_topics(connection, part, version)
+        connection.execute(
+            delete(partition_moves).where(partition_moves.c.partition_number.in_(part))
+        )
+        connection.execute(
+            update(partitions)
+            .where(*chosen)
+            .values(
+                lead_group=new.id, epoch_base=partitions.c.epoch_base + old_epoch + 1 - new.epoch
+            )
+        )
+
+
+def plan_moves(connection: Connection, targets: Mapping[int, int | None], version: int) -> None:
+    """Store the brokers that existing partitions are to be moved to; None ends a move."""
+    for part in chunks(sorted(targets)):
+        _touch_topics(connection, part, version)
+        connection.execute(
+            delete(partition_moves).where(partition_moves.c.partition_number.in_(part))
+        )
+        now = now_ms()
+        insert(
+            connection,
+            partition_moves,
+            (
+                {"partition_number": number, "target": targets[number], "asked_ms": now}
+                for number in part
+                if targets[number] is not None
+            ),
+        )
+
+
+def lock_groups(session: Session) -> None:
+    """Lock all lead groups until the end of the transaction: writers with `led` wait."""
+    if session.dialect == "postgresql":  # SQLite has only one writer
+        session.rows("SELECT id FROM lead_groups ORDER BY id FOR UPDATE")
+
+
+def raise_group_epochs(connection: Connection, node_id: int, version: int) -> list[LeadGroup]:
+    """Raise the epochs of all groups that `node_id` leads; return the groups."""
+    session = Session(connection)
+    session.run(
+        "UPDATE lead_groups SET epoch = epoch + 1, version = ? WHERE leader = ?",
+        (version, node_id),
+    )
+    found = session.rows(f"{GROUPS} WHERE leader = ?", (node_id,))
+    return [LeadGroup._make(row) for row in found]
 
 
 def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
@@ -194,7 +306,9 @@ def forget(connection: Connection, ids: Sequence[bytes]) -> None:
             )
         )
         numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
-        for table in (partition_offset_checkpoints, partition_metadata, tiering_offsets):
+        for table in (
+            partition_offset_checkpoints, partition_metadata, tiering_offsets, partition_moves,
+        ):  # fmt: skip
             connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
         connection.execute(  # the log deletes them, and must find them after a crash
             update(offset_mappings)

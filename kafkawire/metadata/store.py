@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, PartitionInfo, TopicInfo
+from kafkawire.metadata.changes import CatalogChanges, Cursor
 from kafkawire.metadata.session import Session
 
 T = TypeVar("T")
@@ -21,6 +22,15 @@ class MetadataError(OSError):
 
     An OSError, because clients get the same error as for a failing disk.
     """
+
+
+class CatalogChanged(Exception):
+    """Another process has changed the catalog since the change was planned: follow its changes and
+    plan again. Not a KafkaError: no client gets it. `version`: of the catalog in SQL."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the catalog has version {version}")
+        self.version = version
 
 
 class DamagedMetadata(MetadataError):
@@ -51,7 +61,11 @@ class Metadata(Protocol):
     KafkaError: the request is not possible. MetadataError: the store is broken.
 
     Writes are ordered: a second one waits for the first. The caller applies changes of topics and
-    settings to the catalog, in one step with the log; the store applies brokers and leader epochs.
+    settings to the catalog, in one step with the log; the store applies brokers and leader epochs,
+    and raises `Catalog.stored_version` unless another process changed the catalog in between.
+
+    `seen`: the catalog version that a change was planned with; None: any. CatalogChanged is raised
+    if SQL has another one.
     """
 
     @property
@@ -66,27 +80,39 @@ class Metadata(Protocol):
         """Create or migrate the database if needed, and load the catalog."""
 
     async def register_broker(
-        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+        self,
+        node_id: int,
+        listeners: Mapping[str, tuple[str, int]],
+        rack: str | None,
+        folder: str | None = None,
     ) -> None:
-        """Insert this broker under its number. Called before partitions are written."""
+        """Insert this broker under its number; the first call of a process raises the broker's
+        epoch. `folder`: equal for brokers that write to one data folder. Called before partitions
+        are written."""
 
-    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+    async def create_topics(
+        self, topics: list[NewTopic], seen: int | None = None
+    ) -> list[TopicInfo]:
         """Create all topics or none. Raises TOPIC_ALREADY_EXISTS. Ids and partition numbers were
         never assigned before."""
 
-    async def delete_topics(self, ids: list[bytes]) -> None:
+    async def delete_topics(self, ids: list[bytes], seen: int | None = None) -> None:
         """Delete all topics or none. Raises UNKNOWN_TOPIC_ID. The names can be used again."""
 
     async def create_partitions(
-        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+        self,
+        topic_id: bytes,
+        new_total: int,
+        leaders: list[int] | None = None,
+        seen: int | None = None,
     ) -> list[PartitionInfo]:
         """Add partitions up to `new_total`; `leaders`: of the new ones, by default this broker.
         Raises UNKNOWN_TOPIC_ID, or INVALID_PARTITIONS if there are already as many."""
 
-    async def alter_configs(self, changes: list[ConfigChange]) -> None:
+    async def alter_configs(self, changes: list[ConfigChange], seen: int | None = None) -> None:
         """Change all settings or none, in order. Raises UNKNOWN_TOPIC_OR_PARTITION."""
 
-    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+    async def finalize_features(self, levels: Mapping[str, int], seen: int | None = None) -> int:
         """Store new levels of features, all or none; return the epoch of the change, which is
         higher than that of any change before."""
 
@@ -102,9 +128,33 @@ class Metadata(Protocol):
         exist."""
 
     async def raise_leader_epochs(self) -> None:
-        """Raise the leader epochs of all partitions this broker leads, in one statement. The
-        versions of the topics are not changed, because writing a million of them would delay the
-        start for seconds."""
+        """Raise the leader epochs of all partitions this broker leads, by those of their lead
+        groups."""
+
+    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
+        """Make `leader` the leader of partitions, each in its next leader epoch; planned moves of
+        them end. The catalog is not changed: `changes_since` returns the change."""
+
+    async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
+        """Store the brokers that partitions of existing topics are to be moved to, by number; None
+        ends a move. The caller applies it to the catalog."""
+
+    def commits(self) -> int | None:
+        """Return a number that differs after every change; see `Transactions.commits`."""
+
+    async def catalog_version(self) -> int:
+        """Return the version of the catalog; the catalog in memory may be older."""
+
+    async def changes_since(self, version: int, after: Cursor | None = None) -> CatalogChanges:
+        """Return what was changed in the catalog after `version`, by any process. Topics come in
+        parts; `after`: the end of the part before."""
+
+    async def beat(self, node_id: int) -> dict[int, int]:
+        """Raise the heartbeat of a broker; return those of all. Not durable, and soon fails where
+        it would have to wait."""
+
+    async def end_heartbeats(self, node_id: int) -> None:
+        """Delete the heartbeat of a broker that ends."""
 
     async def close(self) -> None:
         """Close the database. Calling it again does nothing."""
@@ -117,6 +167,11 @@ class Transactions(Protocol):
     async def transact(self, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, serialized with all other writes; an exception rolls it
         back. `work` must not block. Raises MetadataError."""
+
+    def commits(self) -> int | None:
+        """Return a number that differs after every commit, of any process, that changed the catalog
+        or a table of security, so that a poll needs no transaction while nothing was changed; None
+        if the database has none."""
 
 
 class SqlStore(Metadata, Transactions, Protocol):

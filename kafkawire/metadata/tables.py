@@ -2,8 +2,8 @@
 
 A change writes a few rows, because there may be a million topics. A deleted topic keeps its rows
 and gets a deletion time; its name may be reused, its id and partition numbers never (numbers come
-from a counter). `topics.version` is the catalog version of a topic's last change, so that another
-process can query changes.
+from a counter). `version` is the catalog version of a row's last change, so that another process
+can query changes (`changes`); the settings of all brokers have one in `cluster`.
 
 Only declarations; `sql.py` has the statements. A change of a table is a new revision: a file in
 migrations/versions and the number and text in `schema.py`; tests/metadata/test_migrations.py
@@ -51,6 +51,7 @@ cluster = Table(  # one row, id 1: the cluster id and the counters of unique num
     Column("next_partition", BigInteger, nullable=False),
     Column("next_producer_id", BigInteger, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("broker_configs_version", BigInteger, nullable=False, server_default=text("0")),
 )
 
 brokers = Table(
@@ -60,6 +61,28 @@ brokers = Table(
     Column("rack", Text),
     Column("listeners", Text, nullable=False),  # JSON: {name: [host, port]}
     Column("registered_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),  # one more each start
+    Column("folder", Text),  # brokers with equal texts share a data folder
+)
+
+# Raised by each broker about every second; another broker whose row does not change is not alive.
+broker_heartbeats = Table(
+    "broker_heartbeats",
+    metadata,
+    Column("node_id", Integer, primary_key=True, autoincrement=False),
+    Column("heartbeats", BigInteger, nullable=False),
+)
+
+lead_groups = Table(  # partitions that are led together, so that one row changes their leader
+    "lead_groups",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # class 0: the leader's node id
+    Column("class", Integer, nullable=False),  # 0: in the log of one broker
+    Column("leader", Integer, nullable=False),
+    Column("preferred", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
 )
 
 topics = Table(
@@ -92,9 +115,17 @@ partitions = Table(
     Column("number", Number, primary_key=True, autoincrement=False),
     Column("topic_id", LargeBinary(16), ForeignKey("topics.id"), nullable=False),
     Column("idx", Integer, nullable=False),
-    Column("leader", Integer, nullable=False),
-    Column("leader_epoch", Integer, nullable=False),
+    Column("lead_group", Integer, nullable=False),
+    Column("epoch_base", Integer, nullable=False),  # leader epoch = this + the group's epoch
     UniqueConstraint("topic_id", "idx", name="partitions_of_topic"),
+)
+
+partition_moves = Table(  # partitions that their leader hands over to another broker
+    "partition_moves",
+    metadata,
+    Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
+    Column("target", Integer, nullable=False),  # a node id
+    Column("asked_ms", BigInteger, nullable=False),
 )
 
 configs = Table(  # dynamic settings; `resource` is a topic id, a broker number, or "" for all
@@ -233,6 +264,7 @@ tiers = Table(  # the tiers that objects are or were in
     Column("url", Text, nullable=False),
     Column("state", Integer, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("node_id", Integer),  # the broker that writes there
 )
 
 acls = Table(  # access rules; a name may be longer than an index of PostgreSQL allows

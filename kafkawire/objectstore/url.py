@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from kafkawire.objectstore.keys import check_key
@@ -79,6 +79,22 @@ class TierUrl:
         said = urlencode({name: value for name, value in options.items() if value is not None})
         place = f"s3://{self.bucket}/{quote(self.prefix)}" if self.is_s3 else quote(self.folder)
         return ("" if self.is_s3 else "file://") + place.rstrip("/") + (f"?{said}" if said else "")
+
+    def inside(self, path: str) -> TierUrl:
+        """Return the tier at a path below this one, with the same options."""
+        if self.is_s3:
+            return replace(self, prefix=f"{self.prefix}/{path}".lstrip("/"))
+        return replace(self, folder=os.path.join(self.folder, path))
+
+    def outside(self, path: str) -> TierUrl | None:
+        """Return the tier that this one is `inside` of by a path; None if there is none."""
+        place = self.prefix if self.is_s3 else self.folder.lstrip("/")
+        if not f"/{place}".endswith(f"/{path}"):
+            return None
+        outer = place[: -len(path)].rstrip("/")
+        if self.is_s3:
+            return replace(self, prefix=outer)
+        return replace(self, folder=f"/{outer}") if outer else None
 
 
 def parse_tier(url: str, base: str = "", what: str = "tier") -> TierUrl:

@@ -2,18 +2,19 @@
 
 Started by the first schedule topic. A deliverer begins when its state is loaded, and ends when the
 topic is deleted or is no schedule topic any more; if a commit of its state fails, it begins again
-with what is committed.
+with what is committed. It also ends when this broker loses the schedule partition, or that of its
+state, and begins when it leads both: what is due meanwhile is delivered then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
@@ -21,7 +22,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.schedules.check import check_batch
 from kafkawire.schedules.configs import is_schedule
 from kafkawire.schedules.deliverer import Deliverer
-from kafkawire.schedules.state import ScheduleKey
+from kafkawire.schedules.state import ScheduleKey, ScheduleState
 from kafkawire.schedules.states import StateCoordinator
 from kafkawire.schedules.targets import GetPartition, ScheduleTargets
 from kafkawire.schedules.waiting import IN_MEMORY, WaitingIndex
@@ -36,6 +37,31 @@ logger = logging.getLogger(__name__)
 STATE_TOPIC = "__schedule_state"
 RETRY_S = 1.0
 """Pause before another attempt to start deliverers: what failed is a load or an SQL transaction."""
+
+
+class LedStates:
+    """The states of one schedule partition, as long as this broker leads it: a step that begins
+    after it was lost is refused."""
+
+    def __init__(self, coordinator: StateCoordinator, partition: Partition) -> None:
+        self.coordinator = coordinator
+        self.partition = partition
+
+    @property
+    def usable(self) -> bool:
+        """Whether partition and states are those of this broker now."""
+        active = self.coordinator.phase is CoordinatorPhase.ACTIVE
+        return active and not self.partition.removed
+
+    def get(self, key: ScheduleKey) -> ScheduleState | None:
+        """Return the state of a schedule partition; see StateStore."""
+        return self.coordinator.get(key)
+
+    def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
+        """Append a state and apply it; see StateStore."""
+        if self.partition.removed:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self.coordinator.store(key, state)
 
 
 class ScheduleService(CoordinatorService[StateCoordinator]):
@@ -65,6 +91,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         self._index_open = False
         self._changing = asyncio.Lock()
         self.deliverers: dict[ScheduleKey, Deliverer] = {}
+        self._states: dict[ScheduleKey, LedStates] = {}
 
     # -- life -----------------------------------------------------------------------------
 
@@ -94,7 +121,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         self.env.spawn(self.update(), "start deliverers")
 
     def _lost(self, coordinator: StateCoordinator) -> None:
-        lost = [key for key in self.deliverers if self._coordinator_of(key) is coordinator]
+        lost = [key for key, states in self._states.items() if states.coordinator is coordinator]
         if lost and not self._closed:
             self.env.spawn(self._restart(lost), "restart deliverers")
 
@@ -109,6 +136,18 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
 
     # -- changes --------------------------------------------------------------------------
 
+    async def resign(self, indexes: Iterable[int]) -> None:
+        """As CoordinatorService.resign; without indexes if only partitions of schedule topics were
+        lost. The deliverers of lost partitions end."""
+        await super().resign(indexes)
+        self._again()
+
+    async def lead(self, indexes: Iterable[int]) -> None:
+        """As CoordinatorService.lead; without indexes if only partitions of schedule topics were
+        gained. Their deliverers begin."""
+        await super().lead(indexes)
+        self._again()
+
     async def update(self) -> None:
         """Have a deliverer for each schedule partition that is led here, and no others."""
         async with self._changing:
@@ -121,12 +160,19 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
                     for row in info.partitions:
                         if row.leader == self._node_id:
                             wanted[topic_id, row.index] = info.name
-            await self._stop([key for key in self.deliverers if key not in wanted])
+            await self._stop(
+                [key for key in self.deliverers if key not in wanted or not self._current(key)]
+            )
             for key, name in wanted.items():
                 coordinator = self._coordinator_of(key)
                 loaded = coordinator and coordinator.phase is CoordinatorPhase.ACTIVE
                 if coordinator is not None and loaded and key not in self.deliverers:
                     await self._start(key, name, coordinator)
+
+    def _current(self, key: ScheduleKey) -> bool:
+        """Return whether a deliverer works with the partition and the states of now."""
+        states = self._states[key]
+        return states.usable and states.coordinator is self._coordinator_of(key)
 
     async def _start(self, key: ScheduleKey, name: str, coordinator: StateCoordinator) -> None:
         if not self._index_open:
@@ -138,9 +184,11 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
             logger.error("%s-%d: cannot deliver, it is tried again: %s", name, key[1], error)
             self.env.call_later(RETRY_S, self._again)
             return
+        states = LedStates(coordinator, partition)
         deliverer = Deliverer(
-            self.env, partition, self._commit_log, coordinator, self._index, self._targets
+            self.env, partition, self._commit_log, states, self._index, self._targets
         )
+        self._states[key] = states
         self.deliverers[key] = deliverer
         deliverer.start()
 
@@ -156,6 +204,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
     async def _stop(self, keys: Collection[ScheduleKey]) -> None:
         for key in keys:
             deliverer = self.deliverers.pop(key, None)
+            self._states.pop(key, None)
             if deliverer is not None:
                 await deliverer.close()
 

@@ -27,7 +27,10 @@ RETRY_S = 1.0
 
 class ScheduleStarter:
     """Opens the service at the first schedule topic, and has it follow changes of topics.
-    `make` creates the service, after importing it in a thread. `service` is None before that."""
+    `make` creates the service, after importing it in a thread. `service` is None before that.
+    `topic`: of the states."""
+
+    topic = "__schedule_state"
 
     def __init__(
         self, env: Env, catalog: Catalog, make: Callable[[], Awaitable[ScheduleService]]
@@ -62,6 +65,19 @@ class ScheduleStarter:
             if self.service is None:
                 self.service = await self._make()
         await self.service.check(partition, batch, may_write)
+
+    async def resign(self, indexes: Collection[int]) -> None:
+        """End what delivered with partitions that this broker does not lead any more. `indexes`: of
+        those of the topic of states; empty if only partitions of schedule topics were lost."""
+        if self.service is not None:
+            await self.service.resign(indexes)
+
+    async def lead(self, indexes: Collection[int]) -> None:
+        """Begin to deliver with partitions that this broker leads from now on; `indexes` as of
+        `resign`."""
+        if self.service is not None:
+            await self.service.lead(indexes)
+        self.start()
 
     def _update(self) -> None:
         if not self._closed:

@@ -20,8 +20,8 @@ from kafkawire.coordination.appender import RecordAppender
 from kafkawire.coordination.batches import batches_of
 from kafkawire.coordination.coordinator import (
     CoordinatorPhase,
+    EncodeSnapshot,
     PartitionCoordinator,
-    WriteSnapshot,
 )
 from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
@@ -155,20 +155,17 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
         self._states = {}
         self._lost(self)
 
-    def capture(self) -> WriteSnapshot | None:
+    def capture(self) -> EncodeSnapshot | None:
         """Capture the states for a snapshot: as many as there are schedule partitions, so few."""
-        return partial(self._write_snapshot, self.appender.next_offset, dict(self._states))
+        return partial(self._encoded, self.appender.next_offset, dict(self._states))
 
-    async def _write_snapshot(
+    async def _encoded(
         self, next_offset: int, states: dict[ScheduleKey, ScheduleState]
-    ) -> int:
+    ) -> Contents:
         pairs: list[snapshot.Pair] = []
         for key, state in states.items():
             name, value = encode_record(StateRecord(key, state))
             assert value is not None, "a state has a value"
             pairs.append((name, value))
             await self.env.slices.give_way()
-        contents = Contents(next_offset, pairs, [])
-        return await self.env.offload.submit(
-            "files", snapshot.write, self.env.fs, self.place, contents
-        )
+        return Contents(next_offset, pairs, [])

@@ -58,14 +58,17 @@ class ScheduledBackups:
         folder: str,
         store: ObjectStore,
         make: Make,
+        is_due_here: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`folder`: where a backup is built before its upload."""
+        """`folder`: where a backup is built before its upload; `is_due_here`: whether this broker
+        makes the backups of its cluster now."""
         self._env = env
         self._config = config
         self._cluster_id = cluster_id
         self._folder = folder
         self._store = store
         self._make = make
+        self._is_due_here = is_due_here
         self.last_ms = 0
         self.failures = 0
         self._in_a_row = 0
@@ -75,10 +78,13 @@ class ScheduledBackups:
         await self._env.sleep(FIRST_S)
         while True:
             try:
-                if not self.last_ms:
+                if not self.last_ms or not self._is_due_here():
                     index = await read_index(self._store)
                     newest = None if index is None else index.newest()
                     self.last_ms = 0 if newest is None else newest.created_ms
+                if not self._is_due_here():
+                    await self._env.sleep(MAX_RETRY_S)
+                    continue
                 due_s = self._due_s()
                 if due_s <= 0:
                     await self._once()

@@ -9,7 +9,6 @@ the transport, when its buffer is empty (`server.file_sender`).
 from __future__ import annotations
 
 import asyncio
-import errno
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.server.connection import Connection, MeasuredReads
 from kafkawire.server.file_sender import FileSender
+from kafkawire.server.listeners.addresses import AddressError, cannot_bind
 
 if TYPE_CHECKING:
     from kafkawire.broker.options import Listener
@@ -51,10 +51,6 @@ _TCP_OPTIONS = {
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-class AddressError(ValueError):
-    """An address that cannot be bound: one sentence with the option, its value and the reason."""
 
 
 def discard(_: object) -> None:
@@ -244,8 +240,19 @@ async def listen_for_monitors(
 ) -> asyncio.Server:
     """Serve /metrics and /health on one address, encrypted if there is `tls`. Raises AddressError
     if it cannot be bound, or the file of tokens not used."""
+    from kafkawire.server.http_pages import CONNECTIONS_MAX
+
+    protocol = await monitor_protocol(server, tls)
+    return await _open("metrics.listener", protocol, address, port, CONNECTIONS_MAX)
+
+
+async def monitor_protocol(
+    server: MonitoredServer, tls: Tls | None
+) -> Callable[[], asyncio.Protocol]:
+    """Return what makes the protocol of a monitor's connection. Raises AddressError if the file of
+    tokens cannot be used."""
     # most brokers do without
-    from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol, open_tokens
+    from kafkawire.server.http_pages import PageProtocol, open_tokens
     from kafkawire.server.tls.stream import TlsStream
 
     try:
@@ -258,7 +265,7 @@ async def listen_for_monitors(
         page = PageProtocol(server, open_ones, tokens)
         return page if tls is None else TlsStream(tls, page)
 
-    return await _open("metrics.listener", protocol, address, port, CONNECTIONS_MAX)
+    return protocol
 
 
 def networks_of(config: BrokerConfig) -> list[Network]:
@@ -301,17 +308,4 @@ async def _open(
     try:
         return await loop.create_server(factory, address or None, port, backlog=backlog)
     except OSError as error:
-        where = f"[{address}]:{port}" if ":" in address else f"{address or '*'}:{port}"
-        raise AddressError(f"{option}={where}: {_why(error)}") from error
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"the host cannot be resolved ({error.strerror})"
-    if error.errno == errno.EADDRINUSE:
-        return "another process listens there"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine does not have that address"
-    if error.errno == errno.EACCES:
-        return "this user may not listen on that port"
-    return f"cannot listen on it ({error.strerror or error})"
+        raise cannot_bind(option, address, port, error) from error

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEED_A_RESTART = ("listeners", "advertised", "data", "metadata_url", "log_format")
+NEED_A_RESTART = (
+    "listeners", "advertised", "data", "metadata_url", "log_format", "workers", "worker_ports",
+)  # fmt: skip
 """Options that are read only at start. The log level is not one of them."""
 
 

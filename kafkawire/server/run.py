@@ -23,12 +23,13 @@ from kafkawire.metadata.store import DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import (
-    AddressError,
     ClientProtocol,
     listen,
     listen_for_monitors,
+    monitor_protocol,
     networks_of,
 )
+from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.listeners.limits import ListenerLimits
 from kafkawire.server.listeners.security import ListenerError, ListenerSecurity
 from kafkawire.server.metadata_check import MetadataCheck
@@ -38,15 +39,19 @@ from kafkawire.server.service_manager import READY, STOPPING, notify
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from kafkawire.broker.options import Listener, ServeOptions
+    from kafkawire.broker.options import Listener, ServeOptions, WorkerRole
     from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
+    from kafkawire.server.worker.link import SupervisorLink
 
 logger = logging.getLogger(__name__)
 
 COLLECT_AFTER = 10_000
 """Objects allocated between collections of the youngest generation; Python's default of 700 is a
 few dozen requests."""
+
+MONITORS_BACKLOG = 32
+"""Connections of monitors to a worker that wait to be accepted; a monitor has one at a time."""
 
 LINGER_S = 5.0
 """How long clients get to read their last responses, as in Kafka."""
@@ -56,13 +61,20 @@ class Server:
     """A broker and its sockets. `monitors`: the address of /metrics and /health."""
 
     def __init__(
-        self, broker: Broker, descriptors: int, listener_settings: Mapping[str, str] | None = None
+        self,
+        broker: Broker,
+        descriptors: int,
+        listener_settings: Mapping[str, str] | None = None,
+        worker: WorkerRole | None = None,
     ) -> None:
-        """`descriptors`: maximum number of file descriptors of this process."""
+        """`descriptors`: maximum number of file descriptors of this process; `worker`: its role if
+        it is one of several."""
         self.broker = broker
+        self._worker = worker
         self.host = Host(broker, for_connections(descriptors))
         self._descriptors = DescriptorCheck(descriptors)
         self.sockets: list[asyncio.Server] = []
+        self._bound: dict[str, tuple[str, int]] = {}  # by listener, the address that it has
         self.monitors: tuple[str, int] | None = None
         self.backups: ScheduledBackups | None = None
         self._backing_up: asyncio.Task[None] | None = None
@@ -80,7 +92,7 @@ class Server:
             env, metadata, options.data, {**options.settings, **options.listener_settings},
             dict(options.advertised),
         )  # fmt: skip
-        server = cls(broker, raise_limit(), options.listener_settings)
+        server = cls(broker, raise_limit(), options.listener_settings, options.worker)
         try:
             await server._open_listeners(options)
         except (OSError, AddressError):
@@ -90,17 +102,21 @@ class Server:
             await server.close()
             raise AddressError(str(wrong)) from None
         server._sweep()
-        server._start_backups(options)
         env.spawn(server._prepare(), "prepare")
-        server._start_metadata_check(options)
+        if options.worker is None or options.worker.first:  # of several one does it for all
+            server._start_backups(options)
+            server._start_metadata_check(options)
         return server
 
     async def _open_listeners(self, options: ServeOptions) -> None:
         """Listen on all addresses. Raises OSError, AddressError or ListenerError."""
         prepared = [(each, await self._protocol(each)) for each in options.listeners]
-        for listener, protocol in prepared:
-            await self._listen(listener, protocol)
-        await self._watch_users(options)
+        for at, (listener, protocol) in enumerate(prepared):
+            if self._worker is None:
+                await self._listen(listener, protocol)
+            else:
+                await self._accept(self._worker, at, listener.name, protocol)
+        await self._watch_users()
         await self._register()
         await self._listen_for_monitors()
 
@@ -113,13 +129,12 @@ class Server:
         if self.broker.manifest is not None:
             await self.broker.manifest.prepare()
 
-    async def _watch_users(self, options: ServeOptions) -> None:
+    async def _watch_users(self) -> None:
         """Follow changes of users that log in."""
         broker, logins = self.broker, self.security.logins
         if logins is None:
             return
-        if sqlite_file(options.metadata_url, options.data) is None:  # others may change users
-            self._refreshing_users = broker.env.spawn(logins.refresh(), "refresh users")
+        self._refreshing_users = broker.env.spawn(logins.refresh(), "refresh users")
         if broker.config.sasl_deleted_users_disconnect:
             (await broker.load_users()).when_deleted(self.host.disconnect_users)
 
@@ -128,11 +143,23 @@ class Server:
         self.sockets.append(sockets)
         name = listener.name
         advertised = self.broker.listeners.get(name)
-        bound = sockets.sockets[0].getsockname()[1]
+        self._bound[name] = sockets.sockets[0].getsockname()[:2]
+        bound = self._bound[name][1]
         if advertised is None:
             self.broker.listeners[name] = (listener.host, bound)
         elif not advertised[1]:  # port 0: chosen by the kernel
             self.broker.listeners[name] = (advertised[0], bound)
+
+    async def _accept(
+        self, worker: WorkerRole, at: int, name: str, protocol: Callable[[], ClientProtocol]
+    ) -> None:
+        """Accept connections of the listener number `at` on the sockets of a worker."""
+        from kafkawire.server.worker.inherited import accept_on
+
+        inherited, backlog = worker.sockets[at], self.broker.config.socket_listen_backlog_size
+        own = await accept_on(inherited.own, protocol, backlog)
+        self.sockets += own + await accept_on(inherited.shared, protocol, backlog)
+        self._bound[name] = own[0].sockets[0].getsockname()[:2]
 
     async def _protocol(self, listener: Listener) -> Callable[[], ClientProtocol]:
         """Return what makes the protocol of a new connection. Raises AddressError."""
@@ -155,9 +182,15 @@ class Server:
             host, _, port = text.rpartition(":")
             encrypted = self.broker.config.metrics_tls
             tls = await self.security.tls_of_broker() if encrypted else None
-            sockets = await listen_for_monitors(self, host.strip("[]"), int(port), tls)
-            self.sockets.append(sockets)
-            host, bound = sockets.sockets[0].getsockname()[:2]
+            if self._worker is None:
+                opened = [await listen_for_monitors(self, host.strip("[]"), int(port), tls)]
+            else:
+                from kafkawire.server.worker.inherited import accept_on
+
+                protocol = await monitor_protocol(self, tls)
+                opened = await accept_on(self._worker.metrics, protocol, MONITORS_BACKLOG)
+            self.sockets += opened
+            host, bound = opened[0].sockets[0].getsockname()[:2]
             self.monitors = host, bound
             scheme = "http" if tls is None else "https"
             logger.info("metrics on %s://%s:%d/metrics", scheme, host, bound)
@@ -174,8 +207,7 @@ class Server:
 
         names = [listener.name for listener in options.listeners]
         wanted = broker.config.inter_broker_listener_name
-        at = names.index(wanted) if wanted in names else 0
-        host, port = self.sockets[at].sockets[0].getsockname()[:2]
+        host, port = self._bound[wanted if wanted in names else names[0]]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.backups = ScheduledBackups(
@@ -185,6 +217,7 @@ class Server:
                 address, options.data, options.metadata_url, dest,
                 broker.config.inter_broker_client_config,
             ),
+            lambda: broker.node_id == broker.liveness.may_lead()[0],
         )  # fmt: skip
         self._backing_up = broker.env.spawn(self.backups.run(), "backups")
 
@@ -204,8 +237,10 @@ class Server:
     async def _register(self) -> None:
         """Register listener ports chosen by the kernel for the other brokers."""
         broker = self.broker
-        config = broker.config
-        await broker.metadata.register_broker(broker.node_id, broker.listeners, config.broker_rack)
+        folder = broker.catalog.brokers[broker.node_id].folder
+        await broker.metadata.register_broker(
+            broker.node_id, broker.listeners, broker.config.broker_rack, folder
+        )
 
     def _sweep(self) -> None:
         if self._ended:
@@ -266,6 +301,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
+    link = None if options.worker is None else _link(options.worker, stop)
     try:
         server = await Server.start(options, real_env())
     except (AddressError, IdentityError) as wrong:
@@ -282,7 +318,11 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         print(f"kafkawire: {sentence_of(wrong)}", file=sys.stderr)
         return 1
     _spare_collector()
-    print(_ready_line(options, server.broker), flush=True)
+    if options.worker is None or link is None:
+        print(ready_line(options, server.broker.listeners), flush=True)
+    else:
+        link.ready(server.broker)
+        await _store_role(server.broker, options.worker, stop)
     notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
     await stop.wait()
@@ -291,7 +331,23 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     notify(STOPPING, os.environ)
     await server.close()
     server.broker.env.offload.close()
+    if link is not None:
+        link.close()
     return 0
+
+
+def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
+    """Connect to the supervisor, whose end is like SIGTERM."""
+    from kafkawire.server.worker.link import SupervisorLink
+
+    return SupervisorLink(worker.control, stop.set)
+
+
+async def _store_role(broker: Broker, worker: WorkerRole, stop: asyncio.Event) -> None:
+    from kafkawire.server.worker.drain import store_role
+
+    if worker.drain or not worker.restarted:  # a crash does not end a drain by an operator
+        await store_role(broker, worker.drain, stop.set)
 
 
 def sentence_of(failure: Exception) -> str:
@@ -311,16 +367,3 @@ def _spare_collector() -> None:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
     gc.enable()
-
-
-def _ready_line(options: ServeOptions, broker: Broker) -> str:
-    """Return the addresses in the order of the listeners, and a command for the first one."""
-    addresses = ["{}:{}".format(*broker.listeners[each.name]) for each in options.listeners]
-    first = options.listeners[0]
-    names = {"TLS": "SSL", "SASL_TLS": "SASL_SSL"}
-    protocol = names.get(first.protocol.value, first.protocol.value)
-    more = "" if protocol == "PLAINTEXT" else f" -X security.protocol={protocol}"
-    return (
-        f"kafkawire listens on {', '.join(addresses)}; data in {options.data}; "
-        f"try: kcat -b {addresses[0]}{more} -L"
-    )

@@ -23,6 +23,8 @@ class BrokerTestCase(unittest.TestCase):
     broker: ClassVar[BrokerProcess]
     broker_settings: ClassVar[Mapping[str, object]] = {}
     """Settings in addition to TEST_SETTINGS; a subclass may override them."""
+    broker_workers: ClassVar[int] = 1
+    """Processes that serve; a subclass may override it."""
     _failed: ClassVar[bool]
 
     @classmethod
@@ -30,7 +32,9 @@ class BrokerTestCase(unittest.TestCase):
         """Start the broker."""
         super().setUpClass()
         cls._failed = False
-        cls.broker = BrokerProcess(settings={**TEST_SETTINGS, **cls.broker_settings})
+        cls.broker = BrokerProcess(
+            settings={**TEST_SETTINGS, **cls.broker_settings}, workers=cls.broker_workers
+        )
         cls.broker.__enter__()
         cls.addClassCleanup(cls._stop_broker)
 

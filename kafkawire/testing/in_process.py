@@ -38,7 +38,7 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.metadata.store import DamagedMetadata
-from kafkawire.server.listener import AddressError
+from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.run import Server, sentence_of
 from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, setting_text
 

@@ -11,7 +11,8 @@ object: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
   by `kafkawire_scope` in pytest's configuration.
 - `kafkawire_session_broker`: one broker for the whole session; tests share its topics, so use
   different names, and leave it running.
-- `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
+- `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`, or
+  with several processes: `factory(workers=2)`.
 - `kafkawire_topic`: the name of a topic of this test's own; `kafkawire_topics(partitions=3)` makes
   more. `kafkawire_producer` and `kafkawire_consumer` send and read records.
 - `kafkawire_settings`: override it to give all of these other settings.
@@ -167,8 +168,8 @@ def kafkawire_broker_factory(
     kafkawire_settings: Mapping[str, object],
 ) -> Iterator[Factory]:
     """Factory that starts a broker with the keyword arguments of BrokerProcess (`settings`,
-    `listeners`, `port`, `data`, `arguments`, `environ`). Running brokers are stopped at the end of
-    the session."""
+    `listeners`, `port`, `data`, `arguments`, `environ`, `workers`). Running brokers are stopped at
+    the end of the session."""
     yield from _factory(request.node, tmp_path_factory, kafkawire_settings)
 
 

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from kafkawire.testing.forks import (
     Forked,
@@ -49,6 +50,7 @@ and the brokers in this process use them; BrokerProcess leaves the choice to its
 OUTPUT_LINES = 2000
 """Lines kept of the child's output, which bounds the memory."""
 READY = re.compile(r"kafkawire listens on .*?:([0-9]+)[,;]")
+WORKER = re.compile(r": worker ([0-9]+) serves at [^,]*:([0-9]+)")
 REASON = re.compile(r"kafkawire: (.*)")
 
 
@@ -64,7 +66,8 @@ class BrokerProcess:
     Kafka's names; `listeners`: addresses as [NAME=]PROTOCOL://HOST:PORT in addition to `bootstrap`;
     `arguments`: further arguments of `kafkawire serve`; `environ`: variables added to those of
     this process. With `port` 0 the system chooses one at the first start, which is kept over
-    `restart`, so clients find the broker again.
+    `restart`, so clients find the broker again. `workers`: processes that serve (docs/cluster.md);
+    clients use `bootstrap`, and their own ports are kept, too.
     """
 
     def __init__(
@@ -77,12 +80,15 @@ class BrokerProcess:
         start_timeout_s: float = 30.0,
         port: int = 0,
         listeners: Sequence[str] = (),
+        workers: int = 1,
     ) -> None:
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="kafkawire-") if data is None else data)
         self.port = port
         self.settings = {name: setting_text(value) for name, value in (settings or {}).items()}
         self.listeners = list(listeners)
+        self.workers = workers
+        self._worker_ports: dict[int, str] = {}  # by node id, once they have served
         self.arguments = list(arguments)
         self.environ = dict(environ or {})
         self.start_timeout_s = start_timeout_s
@@ -123,6 +129,11 @@ class BrokerProcess:
             words += ["--listen", address]
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
+        if self.workers > 1:
+            words += ["--workers", str(self.workers)]
+        if len(self._worker_ports) == self.workers:
+            ports = ",".join(port for _, port in sorted(self._worker_ports.items()))
+            words += ["--worker-ports", f"PLAINTEXT://{ports}"]
         return words + self.arguments
 
     def start(self) -> None:
@@ -146,7 +157,8 @@ class BrokerProcess:
     def _wait_until_ready(self, begun: int) -> None:
         """`begun`: the number of lines that earlier starts have written."""
         assert self._child is not None
-        end = time.monotonic() + self.start_timeout_s
+        limit_s = self.start_timeout_s * self.workers  # some start one after the other
+        end = time.monotonic() + limit_s
         while not self._ready.wait(0.02):
             if self._child.poll() is not None:
                 self._reap()
@@ -156,13 +168,16 @@ class BrokerProcess:
                 raise BrokerFailed(f"the broker ended with {code}{reason}\n{self.output}")
             if time.monotonic() > end:
                 self.kill()
-                limit = f"{self.start_timeout_s:g} s"
+                limit = f"{limit_s:g} s"
                 raise BrokerFailed(f"the broker was not ready after {limit}\n{self.output}")
 
     def _keep(self, output: Iterable[str]) -> None:
         """Read the child's output to its end, so that the child never blocks on a full pipe."""
         for line in output:
             self._lines.append(line)
+            worker = WORKER.search(line)
+            if worker:
+                self._worker_ports[int(worker[1])] = worker[2]
             found = READY.match(line)
             if found:
                 self.port = int(found[1])
@@ -212,7 +227,7 @@ class BrokerProcess:
             self._server.close()
             self._server = None
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:

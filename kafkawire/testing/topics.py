@@ -30,7 +30,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.murmur2 import key_partition
 from kafkawire.testing.process import setting_text
 
-CREATE_TOPICS = 19
+METADATA, CREATE_TOPICS = 3, 19
 TIMEOUT_MS = 30_000
 PAUSE_S = 0.02
 """Interval of the check for more records."""
@@ -58,12 +58,14 @@ def unique_name(prefix: str) -> str:
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None
 ) -> None:
-    """Create a topic; `partitions` -1: the broker's num.partitions. BrokerError."""
+    """Create a topic, known to all workers on return; `partitions` -1: the broker's num.partitions.
+    BrokerError."""
     from kafkawire.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,
         CreateTopicsRequest,
     )
+    from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
     topic = CreatableTopic(name, partitions, -1)
     topic.configs = [
@@ -73,6 +75,11 @@ def create_topic(
         answer = cluster.request(CREATE_TOPICS, CreateTopicsRequest([topic], TIMEOUT_MS))
         row = answer.topics[0]
         check(f"topic {name}", row.error_code, row.error_message)
+        nodes = cluster.nodes()
+        asked = MetadataRequest([MetadataRequestTopic(name=name)], False)
+        for node in nodes if len(nodes) > 1 else ():
+            # A worker that is asked reads at once what others changed; else 200 ms later.
+            cluster.node(node).request(METADATA, asked)
 
 
 class TopicProducer:

@@ -47,6 +47,7 @@ from kafkawire.tiering.upload.candidates import UploadCandidates
 from kafkawire.tiering.upload.finisher import Finisher
 from kafkawire.tiering.upload.lag_monitor import LagMonitor
 from kafkawire.tiering.upload.offsets import UploadProgress
+from kafkawire.tiering.upload.other_uploads import OtherUploads
 from kafkawire.tiering.upload.recovery import give_up_uploads
 from kafkawire.tiering.upload.scheduler import Dispatcher, UploadLimits
 from kafkawire.tiering.upload.uploader import Uploader
@@ -90,7 +91,7 @@ class Tiering:
         self.commands = TierCommands(self)
         opener = opener or (lambda url: open_store(url, config))
         url = parse_tier(config.tier_url).url
-        self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder)
+        self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder, node_id)
         self.store: ObjectStore = self.tiers.store_at(url)
         self.mover = Mover(self)
         self.node_id = node_id
@@ -115,13 +116,13 @@ class Tiering:
         self.cold = ColdReader(
             self.env, self.config, segments.store, segments.warm.indexes,
             self.log.commit_log.reader.lane, self.storage, self.store_of,
-            report=self.repairer.report,
+            report=self.repairer.report, find_tier=self.tiers.reload,
         )  # fmt: skip
         segments.remote.attach_reader(self.cold)
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
-            self.log.loader.config_of,
+            self.log.loader.settings_of,
         )  # fmt: skip
         self.local.start()
         listen(self)
@@ -141,7 +142,8 @@ class Tiering:
             after_ms = self.env.clock.now_ms() + self._grace_ms()
             await give_up_uploads(self.storage, self.node_id, after_ms)
         finally:  # the next start cleans up the rest; uploads must continue
-            self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
+            self.tier = self.tiers.current.id
+            self.store = self.tiers.store_at(self.tiers.current.url)
             self.state, self.error = "attaching", None
             self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
             self._build()
@@ -161,13 +163,13 @@ class Tiering:
     def _build(self) -> None:
         """Create the components of a tier without starting them."""
         env, log, storage, segments = self.env, self.log, self.storage, self.log.segments
-        config_of, grace_ms, node_id = log.loader.config_of, self._grace_ms, self.node_id
+        settings_of, grace_ms, node_id = log.loader.settings_of, self._grace_ms, self.node_id
         self.rounds = Rounds(
             env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
         )  # fmt: skip
-        candidates = UploadCandidates(env, storage, segments.store, config_of)
-        progress = UploadProgress(env, log.partitions, storage)
+        candidates = UploadCandidates(env, storage, segments.store, settings_of)
+        progress = UploadProgress(env, log.partitions, storage, log.loader.led_elsewhere)
         finisher = Finisher(
             env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms,
             lambda: self.remover.wake(),
@@ -177,10 +179,11 @@ class Tiering:
             finisher,
             self._topic_of, lambda: self.remover.wake(), node_id, self.tier,
         )  # fmt: skip
+        self._other_uploads = OtherUploads(env, storage, segments.store, finisher)
         self.topic_disabler = TopicDisabler(log, storage, self.catalog, self.dispatcher, grace_ms)
         self.remover = Remover(
-            env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
-            grace_ms, self._retry_max_s, self.topic_disabler.run,
+            env, storage, segments.store, self.store_of, self.rounds, settings_of, node_id,
+            self.tier, grace_ms, self._retry_max_s, self.topic_disabler.run,
         )  # fmt: skip
         self.packer = Packer(
             env, storage, segments.store, self.store, self.catalog,
@@ -272,7 +275,8 @@ class Tiering:
                 await self.env.sleep(REPORT_INTERVAL_S)
 
     async def _run(self) -> None:
-        """Attach the bucket, with retries, then start the components."""
+        """Attach the bucket, with retries, then start the components; continue with what other
+        brokers upload."""
         failures = 0
         self.dispatcher.detach(self.state)
         self.uploader.start()
@@ -301,6 +305,7 @@ class Tiering:
         self.packer.start()
         if self.tiers.moving:
             self.mover.start()
+        await self._other_uploads.run()
 
     def _refused(self, failure: Exception) -> None:
         """Log why the bucket cannot be attached, once as an ERROR if an operator must act."""

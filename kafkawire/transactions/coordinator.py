@@ -28,14 +28,14 @@ from kafkawire.coordination.coordinator import (
     DEFECT_RETRY_MS,
     RETRY_MS,
     CoordinatorPhase,
+    EncodeSnapshot,
     PartitionCoordinator,
-    WriteSnapshot,
 )
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions.append import TransactionAppender
 from kafkawire.transactions.completion import CompletionWaiters
 from kafkawire.transactions.counts import TransactionCounts
-from kafkawire.transactions.load import TransactionLoader, snapshot_place, store
+from kafkawire.transactions.load import TransactionLoader, encode, snapshot_place
 from kafkawire.transactions.machine.decision import (
     DropMarkers,
     Effect,
@@ -337,6 +337,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         if self.phase is not CoordinatorPhase.ACTIVE:
             return
         for transactional_id in await self._overdue():
+            if life != self._life:
+                return
             decide = partial(self.shard.decide_timeout, transactional_id)
             what = f"timeout of {transactional_id!r}"
             if self._decide(decide, what, _not_answered):
@@ -349,8 +351,6 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
                     return
                 self._decide(decide, what, _not_answered, fresh_id)
             await self.env.slices.give_way()
-            if life != self._life or self.phase is not CoordinatorPhase.ACTIVE:
-                return
 
     async def _overdue(self) -> list[str]:
         found: list[str] = []
@@ -392,13 +392,13 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     async def _resume(self, decided: list[str], life: int) -> None:
         """Send the markers of transactions that were decided before the load."""
         for transactional_id in decided:
+            if life != self._life:
+                return
             now_ms = self.env.clock.now_ms()
             decision = self.shard.decide_resumed(transactional_id, now_ms)
             if self._carry_out(decision, now_ms) is not None:
                 self.reload(RETRY_MS)  # else an id would stay prepared, with no marker to come
             await self.env.slices.give_way()
-            if life != self._life:
-                return
 
     def discard(self) -> None:
         """Discard the state and answer all waiting clients with NOT_COORDINATOR. Markers that wait
@@ -409,12 +409,10 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             self._answer(reply, Answer(ErrorCode.NOT_COORDINATOR))
         self._completions.wake_all()
 
-    def capture(self) -> WriteSnapshot | None:
+    def capture(self) -> EncodeSnapshot | None:
         """Capture the transactional ids for a snapshot."""
-        return partial(
-            store, self.env, self.place, self.appender.next_offset, self.config.transaction_version,
-            self.shard.live(),
-        )  # fmt: skip
+        version = self.config.transaction_version
+        return partial(encode, self.env, self.appender.next_offset, version, self.shard.live())
 
 
 def answer_future() -> asyncio.Future[Answer]:

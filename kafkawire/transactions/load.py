@@ -80,10 +80,10 @@ class TransactionLoader(PartitionLoader):
         self._forgotten: dict[str, None] = {}
         self._unreadable = False
 
-    async def load(self) -> None:
+    async def load(self, *, gained: bool = False) -> None:
         """Load all committed records, then report damage: an id with a newer record than the
         damaged one is not affected. Raises KafkaError or OSError if the log cannot be read."""
-        await super().load()
+        await super().load(gained=gained)
         if self._damaged:
             self._report_damage()
 
@@ -156,15 +156,14 @@ def stored_ids(payload: Buffer) -> set[str]:
     return found
 
 
-async def store(
+async def encode(
     env: Env,
-    place: SnapshotLocation,
     next_offset: int,
     transaction_version: int,
     live: Iterable[tuple[str, Transaction]],
-) -> int:
-    """Write a snapshot of `live`, the state after all records below `next_offset`; its size in
-    bytes. The caller has made sure that these are committed. Raises OSError."""
+) -> Contents:
+    """Return `live`, the state after all records below `next_offset`, as the contents of a
+    snapshot."""
     pairs: list[snapshot.Pair] = []
     flexible = is_flexible(transaction_version)
     for number, (transactional_id, at) in enumerate(live):
@@ -177,5 +176,4 @@ async def store(
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:
             await env.slices.pause()
-    contents = Contents(next_offset, pairs, [])
-    return await env.offload.submit("files", snapshot.write, env.fs, place, contents)
+    return Contents(next_offset, pairs, [])

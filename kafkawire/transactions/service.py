@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
+from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
 from kafkawire.messages import describe_transactions as described
@@ -155,7 +156,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         if code is ErrorCode.NONE and coordinator is not None:
             coordinator.submit(request, reply, decided)
         else:
-            reply(Answer(code or self.absence()))
+            reply(Answer(code or self.absence(request.transactional_id)))
 
     def execute(
         self, request: Request, decided: Callable[[], None] | None = None
@@ -186,7 +187,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         """A code per partition: whether it is part of the open transaction."""
         coordinator = self.find_coordinator(request.transactional_id)
         if coordinator is None:
-            return dict.fromkeys(request.partitions, self.absence())
+            return dict.fromkeys(request.partitions, self.absence(request.transactional_id))
         return await coordinator.verify(request)
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
@@ -213,7 +214,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             if not transactional_id:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if coordinator is None:
-                raise KafkaError(self.absence())
+                raise KafkaError(self.absence(transactional_id))
             return await coordinator.read(
                 partial(describe_transaction, coordinator.shard, transactional_id)
             )
@@ -225,6 +226,8 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
     async def find(self, wanted: ListFilter) -> list[listed.TransactionState]:
         """The ids of every partition led here that pass the filters. Raises KafkaError while one of
         them is loading."""
+        if self.gained:
+            raise KafkaError(CoordinatorPhase.LOADING.value)
         found: list[listed.TransactionState] = []
         for coordinator in self.led():
             now_ms = self.env.clock.now_ms()

@@ -15,7 +15,7 @@ from kafkawire.broker.new_topics import (
     missing_topic_error,
     name_fault,
 )
-from kafkawire.broker.topics import Created
+from kafkawire.broker.topics import Created, TopicService
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.create_partitions import CreatePartitionsTopic
 from kafkawire.messages.create_topics import (
@@ -68,6 +68,32 @@ async def test_manual_assignment_sets_leaders() -> None:
     await create(broker, assigned("t", [OTHER, ME], [ME, OTHER]))
     assert [p.leader for p in broker.topic("t").partitions] == [OTHER, ME]
     assert [p is None for p in broker.table.by_name["t"]] == [True, False]
+
+
+async def test_new_partitions_go_to_live_brokers_in_turn() -> None:
+    broker = FakeBroker()
+    live = [ME, OTHER]
+    broker.topics = TopicService(broker, lambda: live)  # type: ignore[arg-type]
+    await broker.topics.create([wanted("a", 3), wanted("b", 2)])
+    await create(broker, wanted("c"))
+    leaders = [[p.leader for p in broker.topic(name).partitions] for name in "abc"]
+    assert leaders == [[ME, OTHER, ME], [OTHER, ME], [OTHER]]
+    await broker.topics.create_partitions(CreatePartitionsTopic("c", 4, None), False)
+    assert [p.leader for p in broker.topic("c").partitions] == [OTHER, ME, OTHER, ME]
+    assert len(await broker.topics.offsets_partitions()) == 50
+    leaders_of_groups = [p.leader for p in broker.topic("__consumer_offsets").partitions]
+    assert (leaders_of_groups.count(ME), leaders_of_groups.count(OTHER)) == (25, 25)
+    live.remove(OTHER)
+    await broker.topics.auto_create(["d"], "client")
+    assert [p.leader for p in broker.topic("d").partitions] == [ME]
+
+
+async def test_other_service_continues_with_the_next_broker() -> None:
+    broker = FakeBroker()
+    for name in "abcd":  # each time as after a start
+        broker.topics = TopicService(broker, lambda: [ME, OTHER])  # type: ignore[arg-type]
+        await create(broker, wanted(name))
+    assert [broker.topic(name).partitions[0].leader for name in "abcd"] == [ME, OTHER, ME, OTHER]
 
 
 def shuffled() -> CreatableTopic:

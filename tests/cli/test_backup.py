@@ -1,6 +1,7 @@
 """`kafkawire backup` and `restore`: the content of a backup, and refusal of everything else.
 
-Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore, kafkawire.metadata.copying.
+Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore,
+kafkawire.metadata.copies.copying.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafkawire.metadata import copying, tables
+from kafkawire.metadata import tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
+from kafkawire.metadata.copies import copying
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore

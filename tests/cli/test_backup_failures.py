@@ -25,7 +25,7 @@ from kafkawire.cli.backup import backup as module
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.codec.batches import Record, pack
 from kafkawire.coordination import snapshot
-from kafkawire.metadata import copying
+from kafkawire.metadata.copies import copying
 from kafkawire.metadata.open import open_metadata
 from tests.cli.test_backup import some_metadata
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)

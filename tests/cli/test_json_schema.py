@@ -32,6 +32,8 @@ CASES: dict[str, str] = {
     "configs describe": "--topic t",
     "configs unset": "retention.ms --topic t",
     "cluster describe": "",
+    "cluster balance": "--dry-run",
+    "cluster moves": "",
     "users list": "",
     "quotas list": "",
     "consume": "t --group g",

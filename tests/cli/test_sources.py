@@ -40,6 +40,8 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
         "tier": ("", "default"),
         "log-format": ("text", "default"),
         "insecure": ("false", "default"),
+        "workers": ("1", "default"),
+        "worker-ports": ("", "default"),
     }
     reported = {name: (value.text, value.source) for name, value in found.settings.items()}
     assert reported == {

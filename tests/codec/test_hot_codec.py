@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -14,6 +16,7 @@ from kafkawire.codec import fetch as flat_fetch
 from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
 from kafkawire.codec.types import Part
+from kafkawire.handlers.leader_hints import encoded_endpoints, encoded_leader
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -25,6 +28,7 @@ from kafkawire.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -98,6 +102,38 @@ def test_produce_requests_are_decoded_the_same(version: int, data: st.DataObject
     assert found == expected
 
 
+@dataclass
+class Hints:
+    """Tagged fields of a response: its leaders and their addresses."""
+
+    leaders: dict[tuple[flat_produce.Topic, int], LeaderIdAndEpoch]
+    nodes: list[NodeEndpoint]
+
+    def encoded(self, tag: int) -> flat_produce.Tags | None:
+        if not self.nodes:
+            return None
+        leaders = {
+            key: encoded_leader(one.leader_id, one.leader_epoch, tag)
+            for key, one in self.leaders.items()
+        }
+        return leaders, encoded_endpoints(self.nodes)
+
+
+NO_HINTS = Hints({}, [])
+
+
+@st.composite
+def hints(draw: st.DrawFn, keys: Iterable[tuple[flat_produce.Topic, int]]) -> Hints:
+    """Hints for some of the partitions."""
+    chosen = [key for key in keys if draw(st.booleans())]
+    racks = st.none() | st.text(max_size=99)
+    node = st.builds(NodeEndpoint, int32, st.text(max_size=99), int32, racks)
+    if not chosen:
+        return NO_HINTS
+    leaders = {key: LeaderIdAndEpoch(draw(int32), draw(int32)) for key in chosen}
+    return Hints(leaders, draw(st.lists(node, min_size=1, max_size=3)))
+
+
 def produce_results(draw: st.DrawFn, version: int) -> list[flat_produce.ProduceResult]:
     results: list[flat_produce.ProduceResult] = []
     for topic in draw(topics(version)):
@@ -127,6 +163,8 @@ def test_produce_responses_are_encoded_the_same(version: int, data: st.DataObjec
     results = data.draw(st.composite(produce_results)(version))
     response = ProduceResponse()
     response.responses = []
+    tags = data.draw(hints((row[0], row[1]) for row in results)) if version >= 10 else NO_HINTS
+    response.node_endpoints = tags.nodes
     for topic, index, code, base, time_ms, start, message, errors in results:
         row = PartitionProduceResponse(
             index,
@@ -136,6 +174,7 @@ def test_produce_responses_are_encoded_the_same(version: int, data: st.DataObjec
             start,
             [BatchIndexAndErrorMessage(number, text) for number, text in errors],
             message,
+            tags.leaders.get((topic, index)) if code else None,
         )
         last = response.responses[-1] if response.responses else None
         if last is None or topic not in (last.name, last.topic_id):
@@ -146,7 +185,8 @@ def test_produce_responses_are_encoded_the_same(version: int, data: st.DataObjec
                 last.name = topic
             response.responses.append(last)
         last.partition_responses.append(row)
-    assert flat_produce.write_response(results, version) == encode(response, version)
+    body = flat_produce.write_response(results, version, 0, tags.encoded(0))
+    assert body == encode(response, version)
 
 
 def fetch_request(draw: st.DrawFn, version: int) -> FetchRequest:
@@ -243,6 +283,10 @@ def test_fetch_responses_are_encoded_the_same(
     results = data.draw(st.composite(fetch_results)(version))
     response = FetchResponse()
     response.responses = []
+    tags = NO_HINTS
+    if version >= 16:
+        tags = data.draw(hints((row.topic, row.index) for row in results if not row.diverging))
+    response.node_endpoints = tags.nodes
     for result in results:
         last = response.responses[-1] if response.responses else None
         if last is None or result.topic not in (last.topic, last.topic_id):
@@ -260,8 +304,12 @@ def test_fetch_responses_are_encoded_the_same(
         row.records = joined(result.records)
         if result.diverging is not None:
             row.diverging_epoch = EpochEndOffset(*result.diverging)
+        if result.error_code:
+            row.current_leader = tags.leaders.get((result.topic, result.index))
         last.partitions.append(row)
-    parts = flat_fetch.write_response(results, version, read_committed=committed)
+    parts = flat_fetch.write_response(
+        results, version, read_committed=committed, tags=tags.encoded(1)
+    )
     assert joined(parts) == encode(response, version)
     assert decode(FetchResponse, version, joined(parts)) is not None
 

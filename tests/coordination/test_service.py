@@ -6,6 +6,7 @@ kafkawire.coordination.appender, kafkawire.coordination.loader.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ PARTITIONS = 50
 class OneCoordinator:
     """The calls that it got."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
         self.calls: list[str] = []
+        self.partition = SimpleNamespace(index=index)
 
     def start(self) -> None:
         self.calls.append("start")
@@ -54,8 +56,8 @@ class Service(CoordinatorService[Any]):
     async def internal(self) -> Any:
         return [None, *range(1, PARTITIONS)]
 
-    def new_coordinator(self, partition: object) -> OneCoordinator:
-        self.created.append(OneCoordinator())
+    def new_coordinator(self, partition: Any) -> OneCoordinator:
+        self.created.append(OneCoordinator(partition))
         return self.created[-1]
 
     def partition_of(self, name: str, partitions: int) -> int:
@@ -73,10 +75,10 @@ async def test_they_are_created_in_slices(
     assert service.slices >= PARTITIONS
     assert service.find_coordinator("0") is None
     assert service.find_coordinator("51") is service.created[0]
-    assert service.absence() is ErrorCode.NOT_COORDINATOR
+    assert service.absence("1") is ErrorCode.NOT_COORDINATOR
     await service.close()
     assert all(each.calls == [call, "close"] for each in service.created)
-    assert service.absence() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert service.absence("1") is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("topics", [(), ("__state",)])

@@ -12,6 +12,7 @@ from kafkawire.coordination.snapshot import (
     Contents,
     PendingPair,
     SnapshotLocation,
+    Term,
     read,
     remove,
     write,
@@ -33,7 +34,21 @@ def test_the_bytes() -> None:
     )  # fmt: skip
     assert data == body + struct.pack(">I", crc32c.crc32c(body))
     assert size == len(data)
-    assert read(fs, PLACE) == (42, [(b"key", b"value")], [])
+    assert read(fs, PLACE) == Contents(42, [(b"key", b"value")], [])
+
+
+def test_the_bytes_with_a_leader_epoch() -> None:
+    fs = MemFileSystem()
+    contents = Contents(42, [(b"key", b"value")], [], Term(5, 1_700_000_000_000))
+    write(fs, PLACE, contents)
+    file = fs.open(PLACE.path)
+    body = (
+        struct.pack(">8sH16siqI", b"KWTRANSA", 3, b"t" * 16, 3, 42, 1)
+        + struct.pack(">iq", 5, 1_700_000_000_000)
+        + struct.pack(">I3sI5sI", 3, b"key", 5, b"value", 0)
+    )  # fmt: skip
+    assert file.pread(file.size(), 0) == body + struct.pack(">I", crc32c.crc32c(body))
+    assert read(fs, PLACE) == contents
 
 
 def test_a_snapshot_replaces_the_one_before() -> None:
@@ -41,7 +56,7 @@ def test_a_snapshot_replaces_the_one_before() -> None:
     assert read(fs, PLACE) is None
     write(fs, PLACE, Contents(1, PAIRS[:1], []))
     write(fs, PLACE, Contents(2, PAIRS, []))
-    assert read(fs, PLACE) == (2, PAIRS, [])
+    assert read(fs, PLACE) == Contents(2, PAIRS, [])
     remove(fs, PLACE)
     assert read(fs, PLACE) is None
 
@@ -61,9 +76,10 @@ def test_a_snapshot_of_something_else(
 
 
 @pytest.mark.parametrize("pending", [[], [PendingPair(7, True, b"key", b"later")]])
-def test_every_damaged_byte_is_noticed(pending: list[PendingPair]) -> None:
+@pytest.mark.parametrize("term", [None, Term(5, 6)])
+def test_every_damaged_byte_is_noticed(pending: list[PendingPair], term: Term | None) -> None:
     fs = MemFileSystem()
-    contents = Contents(1, PAIRS[:2], pending)
+    contents = Contents(1, PAIRS[:2], pending, term)
     size = write(fs, PLACE, contents)
     file = fs.open(PLACE.path)
     whole = file.pread(size, 0)

@@ -13,9 +13,11 @@ import yaml
 
 from kafkawire.cli.shared.options import parse_advertised, parse_listeners
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.supervisor.plan import parse_worker_ports
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
 
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+WORKERS = (ROOT / "deploy/compose/workers.yml").read_text(encoding="utf-8")
 TOOLS = {"kcat", "kafka-ui", "karapace", "prometheus", "grafana"}
 WITHOUT_DIGEST = {"edenhill/kcat:1.7.1"}
 """No digest of it is published where it can be checked without Docker Hub."""
@@ -62,6 +64,24 @@ def test_tools_start_only_when_asked_for(compose: Any) -> None:
     profiles = {name: s.get("profiles") for name, s in compose["services"].items()}
     assert {name for name, each in profiles.items() if each} == TOOLS
     assert all(each in (None, ["tools"]) for each in profiles.values())
+
+
+def test_addresses_of_workers_are_published(compose: Any) -> None:
+    added = yaml.safe_load(WORKERS)["services"]["kafkawire"]
+    environ = {**compose["services"]["kafkawire"]["environment"], **added["environment"]}
+    listeners = parse_listeners(environ["KAFKAWIRE_LISTEN"].split(","))
+    names = [listener.name for listener in listeners]
+    own = parse_worker_ports(environ["KAFKAWIRE_WORKER_PORTS"].split(","), names)
+    count = int(environ["KAFKAWIRE_WORKERS"])
+    assert {name: len(ports) for name, ports in own.items()} == dict.fromkeys(names, count)
+    published = [tuple(port.split(":")) for port in added["ports"]]
+    assert published == [("127.0.0.1", str(port), str(port)) for port in own["HOST"]]
+    taken = {listener.port for listener in listeners}
+    assert not taken & {port for ports in own.values() for port in ports}
+
+
+def test_file_of_workers_meets_the_specification() -> None:
+    _validate(WORKERS)
 
 
 def test_advertised_addresses_are_reachable(compose: Any) -> None:

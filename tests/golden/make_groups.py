@@ -1,5 +1,5 @@
-"""Write groups-v1.snapshot and groups-v2.snapshot: group snapshots without and with pending
-offsets.
+"""Write groups-v1.snapshot and groups-v2.snapshot, group snapshots without and with pending
+offsets, and groups-v3.snapshot, which has a leader epoch, too.
 
 Run once, for a new version: `python -m tests.golden.make_groups` from the root. A golden file is
 never written again, because it is what users have on their disks; the files of earlier versions
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.coordination import snapshot
-from kafkawire.coordination.snapshot import Contents, Pair, PendingPair
+from kafkawire.coordination.snapshot import Contents, Pair, PendingPair, Term
 from kafkawire.groups.model.records import GroupRecord, Offset, OffsetRecord, Record, encode_record
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
@@ -60,17 +60,21 @@ def pair(record: Record) -> Pair:
     return key, value
 
 
-def packed(*, with_pending: bool) -> bytes:
+TERM = Term(3, 1_700_000_000_006)
+
+
+def packed(version: int) -> bytes:
     """The bytes of a snapshot."""
     fs: Any = FakeFs()
     pending = [PendingPair(producer, late, *pair(record)) for producer, late, record in PENDING]
     pairs = [pair(record) for record in RECORDS]
-    snapshot.write(fs, PLACE, Contents(NEXT_OFFSET, pairs, pending if with_pending else []))
+    contents = Contents(NEXT_OFFSET, pairs, pending if version > 1 else [])
+    snapshot.write(fs, PLACE, contents._replace(term=TERM) if version > 2 else contents)
     return bytes(fs.files[PLACE.path])
 
 
 if __name__ == "__main__":
-    for version in (1, 2):
+    for version in (1, 2, 3):
         file = HERE / f"groups-v{version}.snapshot"
         if not file.exists():
-            file.write_bytes(packed(with_pending=version == 2))
+            file.write_bytes(packed(version))

@@ -98,7 +98,7 @@ async def test_unusable_snapshot_is_ignored(harm: str, caplog: pytest.LogCapture
     elif harm == "magic":
         data[0] ^= 1
     elif harm == "newer":
-        data[9] = 3
+        data[9] = 4
     else:
         data[12] ^= 1
     with caplog.at_level(logging.WARNING):

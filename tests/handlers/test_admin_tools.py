@@ -2,8 +2,7 @@
 
 Covers: kafkawire.handlers.acl_wire, kafkawire.handlers.create_acls,
 kafkawire.handlers.delete_acls,
-kafkawire.handlers.describe_acls, kafkawire.handlers.elect_leaders,
-kafkawire.handlers.list_partition_reassignments.
+kafkawire.handlers.describe_acls, kafkawire.handlers.elect_leaders.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
 from kafkawire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.kit.admin import FakeBroker, call
 from tests.kit.configs import make
 
@@ -65,9 +63,3 @@ async def test_elect_leaders_returns_election_not_needed(version: int) -> None:
 async def test_unknown_election_type_is_refused() -> None:
     request = ElectLeadersRequest(7, [TopicPartitions("t", [0])])
     assert (await call(FakeBroker(), request, 1)).error_code == ErrorCode.INVALID_REQUEST
-
-
-async def test_reassignments_are_empty() -> None:
-    broker = FakeBroker()
-    answer = await call(broker, ListPartitionReassignmentsRequest(), 0)
-    assert (answer.error_code, answer.topics) == (0, [])

@@ -10,8 +10,8 @@ import pytest
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kafkawire.metadata.store import MetadataError
-from tests.kit.admin import FakeBroker, by_name, call
-from tests.kit.configs import make
+from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call
+from tests.kit.configs import assigned, create, make
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -52,6 +52,17 @@ async def test_describe_log_dirs_reads_sizes_of_unloaded_partitions_from_sql() -
     broker.storage.fails = MetadataError("gone")
     (row,) = (await call(broker, DescribeLogDirsRequest(None), 4)).results
     assert (row.error_code, row.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+async def test_describe_log_dirs_lists_only_partitions_led_here() -> None:
+    broker = FakeBroker()
+    await create(broker, assigned("shared", [OTHER], [ME], [OTHER]))
+    await create(broker, assigned("theirs", [OTHER]))
+    wanted = [DescribableLogDirTopic("shared", [0, 1, 2]), DescribableLogDirTopic("theirs", [0])]
+    for topics in (None, wanted):
+        (row,) = (await call(broker, DescribeLogDirsRequest(topics), 4)).results
+        found = [(t.name, [p.partition_index for p in t.partitions]) for t in row.topics]
+        assert found == [("shared", [1])]
 
 
 async def test_describe_log_dirs_returns_error_when_disk_fails() -> None:

@@ -25,6 +25,7 @@ from kafkawire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafkawire.metadata.catalog import BrokerInfo
 from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call, context
 from tests.kit.configs import assigned, create
 
@@ -308,6 +309,37 @@ async def test_cached_responses_are_bounded() -> None:
     assert await all_topics(broker) is not await all_topics(broker)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_broker_that_is_not_alive_is_not_listed(version: int) -> None:
+    broker = FakeBroker()
+    await make(broker, "t", ME, OTHER)
+    request = MetadataRequest(topics=[] if version == 0 else None)
+    before = await call(broker, request, version)
+    assert len(before.brokers) == 2
+    broker.catalog.set_silent(frozenset({OTHER}))
+    answer = await call(broker, request, version)
+    assert [b.node_id for b in answer.brokers] == [ME]
+    (topic,) = answer.topics
+    assert [(p.leader_id, p.error_code) for p in topic.partitions] == [
+        (ME, 0),
+        (-1, ErrorCode.LEADER_NOT_AVAILABLE),
+    ]
+    assert topic.partitions[1].replica_nodes == [OTHER]
+    if version >= 5:
+        assert topic.partitions[1].offline_replicas == [OTHER]
+    broker.catalog.set_silent(frozenset())
+    assert await call(broker, request, version) == before
+
+
+async def test_controller_is_the_broker_that_answers() -> None:
+    broker = FakeBroker()
+    broker.catalog.add_broker(BrokerInfo(0, {"EXTERNAL": ("zero", 1)}, None))
+    for silent in (set(), {0}, {0, OTHER}):
+        broker.catalog.set_silent(frozenset(silent))
+        assert (await call(broker, MetadataRequest(), 12)).controller_id == ME
+        assert (await call(broker, DescribeClusterRequest(), 2)).controller_id == ME
+
+
 # -- DescribeTopicPartitions
 
 
@@ -390,6 +422,18 @@ async def test_describe_cluster(version: int) -> None:
     assert answer.cluster_authorized_operations == 8096
     plain = await call(broker, DescribeClusterRequest(), version)
     assert plain.cluster_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_describe_cluster_lists_fenced_brokers_on_request(version: int) -> None:
+    broker = FakeBroker()
+    broker.catalog.set_silent(frozenset({OTHER}))
+    answer = await call(broker, DescribeClusterRequest(), version)
+    assert [(b.broker_id, b.is_fenced) for b in answer.brokers] == [(ME, False)]
+    if version >= 2:
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+        answer = await call(broker, request, version)
+        assert [(b.broker_id, b.is_fenced) for b in answer.brokers] == [(ME, False), (OTHER, True)]
 
 
 @pytest.mark.parametrize(

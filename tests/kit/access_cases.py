@@ -21,6 +21,7 @@ from kafkawire.messages.add_partitions_to_txn import (
 from kafkawire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from kafkawire.messages.alter_configs import AlterConfigsRequest
 from kafkawire.messages.alter_configs import AlterConfigsResource as OldResource
+from kafkawire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -368,6 +369,8 @@ CASES = (
         44, 1, CLUSTER_CODE, ((O.ALTER_CONFIGS, C),),
         lambda _: alter_config(4, "1", "background.threads", "11"), "broker",
     ),
+    Case(45, 1, CLUSTER_CODE, ((O.ALTER, C),),
+         lambda _: AlterPartitionReassignmentsRequest(5_000, True, [])),
     Case(46, 0, CLUSTER_CODE, ((O.DESCRIBE, C),),
          lambda _: ListPartitionReassignmentsRequest(5_000, None)),
     Case(

@@ -7,6 +7,7 @@ through the codec both ways, so that a test sees what a client would.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafkawire.broker.features import FeatureService
+from kafkawire.broker.moving.reassignment import Reassignment
+from kafkawire.broker.new_topics import check_replicas
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -26,6 +29,7 @@ from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
+from kafkawire.metadata.changes import CatalogChanges
 from kafkawire.offsets.catalog.port import StoredStats
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.security.acls.security import Security
@@ -48,6 +52,7 @@ class FakePartition:
     high_watermark: int = 0
     size_bytes: int = 0
     times: list[tuple[int, int]] = field(default_factory=list)  # (timestamp, offset)
+    resigned: bool = False
     commit_offset: int = 0
     segments: SegmentRows = field(default_factory=SegmentRows)
     cut_offset: int = 0
@@ -79,6 +84,8 @@ class FakePartition:
 
 
 class FakeMetadata:
+    name = "fake metadata"
+
     def __init__(self, steps: list[str]) -> None:
         self.steps = steps
         self.fails: Exception | None = None
@@ -100,7 +107,18 @@ class FakeMetadata:
             self.next_number += 1
         return rows
 
-    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+    def commits(self) -> int | None:
+        return None
+
+    async def catalog_version(self) -> int:
+        return 0
+
+    async def changes_since(self, version: int) -> CatalogChanges:
+        return CatalogChanges(version)
+
+    async def create_topics(
+        self, topics: list[NewTopic], seen: int | None = None
+    ) -> list[TopicInfo]:
         self._step("create " + " ".join(topic.name for topic in topics))
         made = []
         for topic in topics:
@@ -110,26 +128,33 @@ class FakeMetadata:
             self.sizes[topic_id] = len(rows)
         return made
 
-    async def delete_topics(self, ids: list[bytes]) -> None:
+    async def delete_topics(self, ids: list[bytes], seen: int | None = None) -> None:
         self._step(f"delete {len(ids)}")
 
     async def create_partitions(
-        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+        self,
+        topic_id: bytes,
+        new_total: int,
+        leaders: list[int] | None = None,
+        seen: int | None = None,
     ) -> list[PartitionInfo]:
         self._step(f"partitions {new_total}")
         have = self.sizes[topic_id]
         self.sizes[topic_id] = new_total
         return self._rows(have, leaders or [ME] * (new_total - have))
 
-    async def alter_configs(self, changes: list[Any]) -> None:
+    async def alter_configs(self, changes: list[Any], seen: int | None = None) -> None:
         self._step("configs " + " ".join(change.key for change in changes))
         for change in changes:
             self.stored[change.resource_type, change.name, change.key] = change.value
 
-    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+    async def finalize_features(self, levels: Mapping[str, int], seen: int | None = None) -> int:
         self._step("features " + " ".join(f"{name}={level}" for name, level in levels.items()))
         self.next_epoch += 1
         return self.next_epoch
+
+    async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
+        self._step(f"moves {len(targets)}")
 
     async def lease_producer_ids(self, count: int) -> int:
         self._step("lease")
@@ -265,6 +290,9 @@ class CountedSlices(Slices):
 
 
 class FakeEnv:
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        return asyncio.ensure_future(work)
+
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.fs = FakeFiles()
@@ -294,8 +322,9 @@ class FakeBroker:
         self.catalog = Catalog(self.cluster_id)
         inside, outside = ("10.0.0.1", 9092), ("kafka.example", 19092)
         self.listeners = {"INTERNAL": inside, "EXTERNAL": outside}
-        self.catalog.add_broker(BrokerInfo(ME, dict(self.listeners), "rack-a"))
-        self.catalog.add_broker(BrokerInfo(OTHER, {"EXTERNAL": ("other.example", 29092)}, None))
+        self.catalog.add_broker(BrokerInfo(ME, dict(self.listeners), "rack-a", folder="a"))
+        other = BrokerInfo(OTHER, {"EXTERNAL": ("other.example", 29092)}, None, folder="a")
+        self.catalog.add_broker(other)
         self.env = FakeEnv()
         self.metadata = FakeMetadata(self.steps)
         self.log = FakeLog(self.steps, self.catalog, self.config)
@@ -306,7 +335,12 @@ class FakeBroker:
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
         self.security = Security()
         self.topics = TopicService(self)  # type: ignore[arg-type]
-        self.features = FeatureService(self.catalog, self.metadata, ME)  # type: ignore[arg-type]
+        itself: Any = self
+        self.moves = Reassignment(
+            itself, self.topics.lock, self.topics.changes, check_replicas, lambda: None
+        )
+        metadata: Any = self.metadata
+        self.features = FeatureService(self.catalog, metadata, ME, self.topics.lock)
 
     async def load_users(self) -> Any:
         return SimpleNamespace(users={})

@@ -163,9 +163,9 @@ def sim_env(loop: SimLoop, rng: random.Random, fs: MemFileSystem) -> Env:
     return Env(SimClock(loop), rng, fs, offload, set(), OffloadWorker(offload, fs))
 
 
-def memory_env(fs: MemFileSystem | None = None) -> Env:
+def memory_env(fs: MemFileSystem | None = None, seed: int = 0) -> Env:
     """A world without waiting, for tests on an ordinary loop."""
     fs = fs or MemFileSystem()
     offload = InlineOffload()
     worker = OffloadWorker(offload, fs)
-    return Env(SettableClock(), random.Random(0), fs, offload, set(), worker)
+    return Env(SettableClock(), random.Random(seed), fs, offload, set(), worker)

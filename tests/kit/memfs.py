@@ -228,6 +228,11 @@ class MemFileSystem:
             self.folders.add(path)
             path = os.path.dirname(path)
 
+    def remove_folder(self, path: str) -> None:
+        if self.listdir(path):
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        self.folders.remove(path)
+
     def sync_dir(self, path: str) -> None:
         for name, node in self._changes.pop(path, []):
             self._set(self.durable, name, node)
@@ -240,6 +245,9 @@ class MemFileSystem:
 
     def native(self, path: str) -> str | None:
         return None
+
+    def identity(self, path: str) -> str:
+        return path
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         room = self.faults.room_bytes

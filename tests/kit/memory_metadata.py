@@ -26,7 +26,14 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.changes import (
+    CatalogChanges,
+    ChangedTopic,
+    Cursor,
+    PartitionPlace,
+)
+from kafkawire.metadata.directory import local_group
+from kafkawire.metadata.store import CatalogChanged, MetadataError
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 
 
@@ -40,6 +47,11 @@ class MemoryDatabase:
     next_producer_id: int = 0
     deleted_partitions: set[int] = field(default_factory=set)
     offsets: MemoryRows = field(default_factory=MemoryRows)
+    version: int = 0
+    topic_versions: dict[bytes, int] = field(default_factory=dict)
+    deleted_names: dict[bytes, str] = field(default_factory=dict)
+    versions: dict[object, int] = field(default_factory=dict)  # of groups, brokers and settings
+    heartbeats: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -78,6 +90,7 @@ class MemoryMetadata:
         self._node_id: int | None = None
         self._served = Catalog("")
         self._storages: list[MemoryStorage] = []
+        self._registered: set[int] = set()
 
     def crash(self) -> None:
         """End the process: what has not been committed never will be."""
@@ -98,19 +111,39 @@ class MemoryMetadata:
             name = uuid_text(self._database.random.randbytes(16))
             stored = self._database.catalog = Catalog(name)
         self._served = copy.deepcopy(stored)
+        self._served.followed(self._database.version)
         return self._served
 
     async def register_broker(
-        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+        self,
+        node_id: int,
+        listeners: Mapping[str, tuple[str, int]],
+        rack: str | None,
+        folder: str | None = None,
     ) -> None:
+        info = BrokerInfo(node_id, dict(listeners), rack, folder=folder)
+        if node_id in self._registered and self._served.brokers.get(node_id) == info:
+            self._node_id = node_id
+            return
+        before = self._stored.brokers.get(node_id)
+        info.epoch = (0 if before is None else before.epoch) + (node_id not in self._registered)
+        self._registered.add(node_id)
+
         def commit() -> None:
-            self._stored.add_broker(BrokerInfo(node_id, dict(listeners), rack))
+            self._stored.add_broker(copy.deepcopy(info))
+            self._touch_group(node_id)
+            self._database.versions["broker", node_id] = self._database.version
 
         await self._write("register_broker", lambda: commit)
-        self._served.add_broker(BrokerInfo(node_id, dict(listeners), rack))
+        self._served.add_broker(info)
+        group = self._stored.group(node_id)
+        assert group is not None
+        self._served.set_groups([group])
         self._node_id = node_id
 
-    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+    async def create_topics(
+        self, topics: list[NewTopic], seen: int | None = None
+    ) -> list[TopicInfo]:
         made: list[TopicInfo] = []
 
         def check() -> Callable[[], None]:
@@ -124,12 +157,15 @@ class MemoryMetadata:
                 first = self._numbers(len(topic.leaders))
                 info = rows.new_topic(topic, self._database.random.randbytes(16), first)
                 self._stored.add_topic(info)
+                self._touch(info.id)
+                for leader in topic.leaders:
+                    self._touch_group(leader)
                 made.append(copy.deepcopy(info))
 
-        await self._write("create_topics", check)
+        await self._write("create_topics", check, seen)
         return made
 
-    async def delete_topics(self, ids: list[bytes]) -> None:
+    async def delete_topics(self, ids: list[bytes], seen: int | None = None) -> None:
         def check() -> Callable[[], None]:
             if any(topic_id not in self._stored.by_id for topic_id in ids):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -137,13 +173,20 @@ class MemoryMetadata:
 
         def commit() -> None:
             for topic_id in set(ids):
-                for partition in self._stored.remove_topic(topic_id).partitions:
+                removed = self._stored.remove_topic(topic_id)
+                self._touch(topic_id)
+                self._database.deleted_names[topic_id] = removed.name
+                for partition in removed.partitions:
                     self._database.deleted_partitions.add(partition.number)
 
-        await self._write("delete_topics", check)
+        await self._write("delete_topics", check, seen)
 
     async def create_partitions(
-        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+        self,
+        topic_id: bytes,
+        new_total: int,
+        leaders: list[int] | None = None,
+        seen: int | None = None,
     ) -> list[PartitionInfo]:
         added: list[PartitionInfo] = []
 
@@ -159,11 +202,14 @@ class MemoryMetadata:
             chosen = leaders or [self._node()] * (new_total - total)
             added.extend(rows.new_partitions(chosen, self._numbers(len(chosen)), total))
             self._stored.add_partitions(topic_id, copy.deepcopy(added))
+            self._touch(topic_id)
+            for leader in chosen:
+                self._touch_group(leader)
 
-        await self._write("create_partitions", check)
+        await self._write("create_partitions", check, seen)
         return added
 
-    async def alter_configs(self, changes: list[ConfigChange]) -> None:
+    async def alter_configs(self, changes: list[ConfigChange], seen: int | None = None) -> None:
         def check() -> Callable[[], None]:
             for change in changes:
                 topic = change.resource_type == TOPIC_RESOURCE
@@ -174,17 +220,23 @@ class MemoryMetadata:
         def commit() -> None:
             for change in changes:
                 self._stored.apply_config(change)
+                if change.resource_type == TOPIC_RESOURCE:
+                    self._touch(self._stored.by_name[change.name].id)
+                else:
+                    self._database.versions["settings"] = self._database.version
 
-        await self._write("alter_configs", check)
+        await self._write("alter_configs", check, seen)
 
-    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+    async def finalize_features(self, levels: Mapping[str, int], seen: int | None = None) -> int:
         epochs: list[int] = []
 
         def commit() -> None:
-            epochs.append(self._stored.features.epoch + 1)
+            epochs.append(self._database.version)
             self._stored.finalize_features(levels, epochs[0])
+            for name in levels:
+                self._database.versions["feature", name] = epochs[0]
 
-        await self._write("finalize_features", lambda: commit)
+        await self._write("finalize_features", lambda: commit, seen)
         return epochs[0]
 
     async def lease_producer_ids(self, count: int) -> int:
@@ -194,7 +246,7 @@ class MemoryMetadata:
             leased.append(self._database.next_producer_id)
             self._database.next_producer_id += count
 
-        await self._write("lease_producer_ids", lambda: commit)
+        await self._write("lease_producer_ids", lambda: commit, of_catalog=False)
         return leased[0]
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
@@ -213,6 +265,8 @@ class MemoryMetadata:
             mine = self._database.partitions()
             epochs.update({n: mine[n].leader_epoch + 1 for n in numbers if n in mine})
             self._stored.set_leader_epochs(epochs)
+            for number in epochs:
+                self._touch_topic_of(number)
 
         await self._write("bump_leader_epochs", check)
         self._served.set_leader_epochs(epochs)
@@ -233,16 +287,128 @@ class MemoryMetadata:
 
     async def raise_leader_epochs(self) -> None:
         node_id = self._node()
-        await self._write(
-            "raise_leader_epochs", lambda: lambda: self._stored.raise_leader_epochs(node_id)
-        )
+
+        def commit() -> None:
+            self._stored.raise_leader_epochs(node_id)
+            self._touch_group(node_id)
+
+        await self._write("raise_leader_epochs", lambda: commit)
         self._served.raise_leader_epochs(node_id)
+
+    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
+        def commit() -> None:
+            stored, known = self._stored, self._database.partitions()
+            if stored.group(leader) is None:
+                stored.set_groups([local_group(leader)])
+                self._touch_group(leader)
+            group = stored.group(leader)
+            assert group is not None
+            for number in set(numbers):
+                if number in known and known[number].leader != leader:
+                    base = known[number].leader_epoch + 1 - group.epoch
+                    stored.move_partition(number, leader, base)
+                    self._touch_topic_of(number)
+                stored.set_moves({number: None})
+
+        await self._write("move_partitions", lambda: commit, seen, applied=False)
+
+    async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
+        def commit() -> None:
+            self._stored.set_moves(targets)
+            for number in targets:
+                self._touch_topic_of(number)
+
+        await self._write("plan_moves", lambda: commit, seen)
+
+    def commits(self) -> int | None:
+        return None
+
+    async def catalog_version(self) -> int:
+        self._must_be_open()
+        return self._database.version
+
+    async def changes_since(self, version: int, after: Cursor | None = None) -> CatalogChanges:
+        self._must_be_open()
+        await self._pause()
+        database, stored = self._database, self._stored
+        changes = CatalogChanges(database.version)
+
+        def newer(*key: object) -> bool:
+            return database.versions.get(key if len(key) > 1 else key[0], 0) > version
+
+        changes.groups = [group for group in stored.groups() if newer("group", group.id)]
+        changes.brokers = [
+            copy.deepcopy(each) for each in stored.brokers.values() if newer("broker", each.node_id)
+        ]
+        if newer("settings"):
+            changes.broker_settings = copy.deepcopy(stored.broker_overrides)
+        changes.features = [
+            (key[1], stored.features.level(key[1]), at)
+            for key, at in database.versions.items()
+            if isinstance(key, tuple) and key[0] == "feature" and at > version
+        ]
+        touched = sorted((at, i) for i, at in database.topic_versions.items() if at > version)
+        changes.topics = [self._changed(topic_id) for _, topic_id in touched]
+        return changes
+
+    def _changed(self, topic_id: bytes) -> ChangedTopic:
+        info = self._stored.by_id.get(topic_id)
+        if info is None:
+            name = self._database.deleted_names[topic_id]
+            return ChangedTopic(topic_id, name, False, 0, deleted=True)
+        places = []
+        for row in info.partitions:
+            group = self._stored.group(row.leader)
+            assert group is not None
+            base = row.leader_epoch - group.epoch
+            target = self._stored.moves.get(row.number)
+            places.append(PartitionPlace(row.number, row.index, group.id, base, target))
+        return ChangedTopic(
+            topic_id, info.name, info.internal, info.created_ms, False, places, dict(info.configs)
+        )
+
+    def _touch(self, topic_id: bytes) -> None:
+        self._database.topic_versions[topic_id] = self._database.version
+
+    def _touch_topic_of(self, number: int) -> None:
+        location = self._stored.locate(number)
+        if location is not None:
+            self._touch(location.topic_id)
+
+    def _touch_group(self, leader: int) -> None:
+        if self._stored.group(leader) is None:
+            self._stored.set_groups([local_group(leader)])
+        self._database.versions["group", leader] = self._database.version
+
+    async def beat(self, node_id: int) -> dict[int, int]:
+        rows = self._database.heartbeats
+
+        def commit() -> None:
+            rows[node_id] = rows.get(node_id, 0) + 1
+
+        await self._write("beat", lambda: commit, of_catalog=False)
+        return dict(rows)
+
+    async def end_heartbeats(self, node_id: int) -> None:
+        rows = self._database.heartbeats
+
+        def commit() -> None:
+            rows.pop(node_id, None)
+
+        await self._write("end_heartbeats", lambda: commit, of_catalog=False)
 
     async def close(self) -> None:
         async with self._lock:
             self._open = False
 
-    async def _write(self, method: str, check: Callable[[], Callable[[], None]]) -> None:
+    async def _write(
+        self,
+        method: str,
+        check: Callable[[], Callable[[], None]],
+        seen: int | None = None,
+        of_catalog: bool = True,
+        applied: bool = True,
+    ) -> None:
         async with self._lock:
             self._must_be_open()
             await self._pause()
@@ -250,7 +416,14 @@ class MemoryMetadata:
             if failure is not None:
                 raise failure
             self._must_be_open()
-            check()()  # one step: other processes change the same database in pauses
+            database = self._database
+            if seen is not None and database.version != seen:
+                raise CatalogChanged(database.version)
+            commit = check()
+            database.version += of_catalog
+            commit()  # one step: other processes change the same database in pauses
+            if of_catalog and applied:
+                self._served.note_stored(database.version)
         await self._pause()
 
     def _must_be_open(self) -> None:

@@ -21,14 +21,20 @@ QUICK = {
 }
 
 
-def options(data: Path, protocols: Sequence[str] = PLAINTEXT, **settings: str) -> ServeOptions:
-    """Settings of a broker with listeners on free ports; by name with underscores for dots."""
+def options(
+    data: Path,
+    protocols: Sequence[str] = PLAINTEXT,
+    metadata: str | None = None,
+    **settings: str,
+) -> ServeOptions:
+    """Settings of a broker with listeners on free ports; by name with underscores for dots.
+    `metadata`: a URL, None: a file in the data folder."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return ServeOptions(
         listeners=[Listener(each, "127.0.0.1", 0, SecurityProtocol(each)) for each in protocols],
         advertised=dict.fromkeys(protocols, ("127.0.0.1", 0)),
         data=str(data),
-        metadata_url=f"sqlite+aiosqlite:///{data}/{METADATA}",
+        metadata_url=metadata or f"sqlite+aiosqlite:///{data}/{METADATA}",
         settings={**QUICK, **named},
     )
 
@@ -52,13 +58,16 @@ async def _make_tables(data: Path) -> None:
 
 @asynccontextmanager
 async def running(
-    data: Path, protocols: Sequence[str] = PLAINTEXT, **settings: str
+    data: Path,
+    protocols: Sequence[str] = PLAINTEXT,
+    metadata: str | None = None,
+    **settings: str,
 ) -> AsyncIterator[Server]:
-    """A started server, closed in order at the end."""
+    """A started server, closed in order at the end; `metadata` as of `options`."""
     data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 (a test may block its loop)
-    if not any(data.iterdir()):  # noqa: ASYNC240
+    if metadata is None and not any(data.iterdir()):  # noqa: ASYNC240
         await _make_tables(data)
-    server = await Server.start(options(data, protocols, **settings), real_env())
+    server = await Server.start(options(data, protocols, metadata, **settings), real_env())
     try:
         yield server
     finally:

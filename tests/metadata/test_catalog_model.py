@@ -12,6 +12,7 @@ from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
     Catalog,
     ConfigChange,
+    LeadGroup,
     PartitionInfo,
     TopicInfo,
     alike_key,
@@ -97,12 +98,27 @@ class CatalogMachine(RuleBasedStateMachine):
         for partition in self._partitions():
             partition.leader_epoch += partition.leader == leader
 
+    @precondition(lambda self: self._partitions())
+    @rule(data=st.data(), leader=st.integers(1, 3))
+    def move(self, data: st.DataObject, leader: int) -> None:
+        """Another broker leads a partition, in the next leader epoch."""
+        partition = data.draw(st.sampled_from(self._partitions()))
+        group = self.catalog.group(leader) or LeadGroup(leader, leader, 0)
+        self.catalog.set_groups([group])
+        epoch = partition.leader_epoch + 1
+        self.catalog.move_partition(partition.number, group.id, epoch - group.epoch)
+        partition.leader, partition.leader_epoch = leader, epoch
+        led = {p.number for p in self._partitions() if p.leader == leader}
+        assert set(self.catalog.partitions_of_group(leader)) == led
+
     @rule()
     def restart(self) -> None:
         """Rows that are stored and loaded give the same catalog."""
+        groups = self.catalog.groups()
+        epochs = {group.leader: group.epoch for group in groups}
         topics = [(t.id, t.name, t.internal, t.created_ms) for t in self.model.values()]
         stored = sorted(
-            (p.number, t.id, p.leader, p.leader_epoch)
+            (p.number, t.id, p.leader, p.leader_epoch - epochs[p.leader])
             for t in self.model.values()
             for p in t.partitions
         )
@@ -115,6 +131,7 @@ class CatalogMachine(RuleBasedStateMachine):
             [topics[:2], topics[2:]],
             [partitions[:3], partitions[3:], []],
             [tuple(row.values()) for row in configs],
+            groups=groups,
         )
 
     def _partitions(self) -> list[PartitionInfo]:

@@ -1,5 +1,8 @@
 """The contract of `Metadata`, checked for every store: SQLite, PostgreSQL, the simulation's
-memory."""
+memory.
+
+Covers: kafkawire.metadata.changes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.metadata import statements
+from kafkawire.metadata import changes, statements
 from kafkawire.metadata.catalog import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -21,8 +24,11 @@ from kafkawire.metadata.catalog import (
     NewTopic,
     TopicInfo,
 )
+from kafkawire.metadata.changes import CatalogChanges, ChangedTopic, PartitionPlace
+from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import Metadata, MetadataError
+from kafkawire.metadata.store import CatalogChanged, Metadata, MetadataError
+from kafkawire.security.versions import ACLS, changed
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -112,6 +118,20 @@ async def test_registered_brokers_are_stored(process: Callable[[], Metadata]) ->
     assert node.catalog.version > version
     await node.store.register_broker(2, {"X": ("h", 2)}, None)
     assert (await stored(process)).brokers[2] == BrokerInfo(2, {"X": ("h", 2)}, None)
+
+
+async def test_each_start_of_a_broker_has_the_next_epoch(
+    process: Callable[[], Metadata],
+) -> None:
+    for epoch in (1, 2, 3):
+        node = await opened(process)
+        assert node.catalog.brokers[1].epoch == epoch
+        await node.store.register_broker(1, {"P": ("h", epoch)}, None)
+        await node.store.register_broker(1, {"P": ("h", epoch)}, None)
+        assert node.catalog.brokers[1].epoch == epoch
+        assert (await stored(process)).brokers[1].epoch == epoch
+        found = (await node.store.changes_since(0)).brokers
+        assert [info.epoch for info in found] == [epoch]
 
 
 async def test_created_topics_are_stored_as_returned(
@@ -350,3 +370,186 @@ async def test_creating_partitions_requires_registered_broker(
     await store.open()
     with pytest.raises(MetadataError, match="registered"):
         await store.bump_leader_epochs([a.partitions[0].number])
+
+
+async def test_change_that_was_planned_with_older_catalog_is_refused(
+    process: Callable[[], Metadata],
+) -> None:
+    one, other = await opened(process, 1), await opened(process, 2)
+    one.catalog.followed((await one.store.changes_since(0)).version)
+    seen = one.catalog.stored_version
+    (info,) = await one.store.create_topics([NewTopic("a", [1])], seen)
+    assert one.catalog.stored_version == seen + 1
+    for call in (
+        other.store.create_topics([NewTopic("b", [1])], seen),
+        other.store.delete_topics([info.id], seen),
+        other.store.create_partitions(info.id, 2, [1], seen),
+        other.store.alter_configs([ConfigChange(TOPIC_RESOURCE, "a", "k", "v")], seen),
+        other.store.finalize_features({"transaction.version": 1}, seen),
+        other.store.move_partitions([info.partitions[0].number], 2, seen),
+        other.store.plan_moves({info.partitions[0].number: 2}, seen),
+    ):
+        with pytest.raises(CatalogChanged) as caught:
+            await call
+        assert caught.value.version == seen + 1
+    assert (await stored(process)).by_name == {"a": info}
+    assert (await other.store.changes_since(0)).version == seen + 1
+
+
+async def test_changes_by_any_process_are_counted(process: Callable[[], Metadata]) -> None:
+    one, other = await opened(process, 1), await opened(process, 2)
+    for writer, name in ((one, "a"), (other, "b"), (one, "c")):
+        before = other.store.commits()
+        if before is None:
+            return  # not with this database
+        assert other.store.commits() == before
+        await writer.store.create_topics([NewTopic(name, [1])])
+        assert other.store.commits() not in (before, None)
+
+
+async def test_heartbeats_are_no_changes(process: Callable[[], Metadata]) -> None:
+    one, other = await opened(process, 1), await opened(process, 2)
+    before = other.store.commits()
+    for store in (one.store, other.store):
+        await store.beat(1)
+        await store.lease_producer_ids(1)
+    assert other.store.commits() == before
+
+
+async def test_changes_of_security_are_counted(process: Callable[[], Metadata]) -> None:
+    one, other = await opened(process, 1), await opened(process, 2)
+    before = other.store.commits()
+    if before is not None and isinstance(one.store, SqlMetadata):
+        await one.store.transact(lambda session: changed(session, ACLS))
+        assert other.store.commits() != before
+
+
+async def test_every_change_of_catalog_is_found_by_other_processes(
+    process: Callable[[], Metadata],
+) -> None:
+    node, other = await opened(process, 1), await opened(process, 2)
+    start = (await other.store.changes_since(0)).version
+    assert await other.store.changes_since(start) == CatalogChanges(start)
+    a, b = await node.create(NewTopic("a", [1, 2], {"k": "v"}, internal=True), NewTopic("b", [2]))
+    found = await other.store.changes_since(start)
+    assert found.version == start + 1
+    places = [PartitionPlace(p.number, p.index, p.leader, 0) for p in a.partitions]
+    created = found.topics[0].created_ms
+    assert [topic for topic in found.topics if topic.name == "a"] == [
+        ChangedTopic(a.id, "a", True, created, False, places, {"k": "v"})
+    ]
+    assert (found.brokers, found.broker_settings, found.features) == ([], None, [])
+
+    version = found.version
+    await node.store.alter_configs([ConfigChange(BROKER_RESOURCE, "1", "x", "y")])
+    await node.store.finalize_features({"transaction.version": 1})
+    await node.store.register_broker(3, HERE, "rack")
+    found = await other.store.changes_since(version)
+    assert found.version == version + 3
+    assert found.broker_settings == {"1": {"x": "y"}}
+    assert found.features == [("transaction.version", 1, version + 2)]
+    assert found.brokers == [BrokerInfo(3, HERE, "rack")]
+    assert [group.id for group in found.groups] == [3]
+    assert found.topics == []
+
+    version = found.version
+    await node.store.register_broker(1, HERE, None)  # nothing has changed
+    await node.store.alter_configs([ConfigChange(TOPIC_RESOURCE, "a", "k", None)])
+    await node.store.delete_topics([b.id])
+    found = await other.store.changes_since(version)
+    assert (found.broker_settings, found.features, found.brokers) == (None, [], [])
+    assert [(t.name, t.deleted, t.configs) for t in found.topics] == [
+        ("a", False, {}),
+        ("b", True, {}),
+    ]
+
+
+async def test_raised_leader_epochs_are_found_by_other_processes(
+    process: Callable[[], Metadata],
+) -> None:
+    node, other = await opened(process, 1), await opened(process, 2)
+    (a,) = await node.create(NewTopic("a", [1, 1, 2]))
+    version = (await other.store.changes_since(0)).version
+    await node.store.bump_leader_epochs([a.partitions[0].number])
+    found = await other.store.changes_since(version)
+    assert [place.base for topic in found.topics for place in topic.partitions] == [1, 0, 0]
+    await node.store.raise_leader_epochs()
+    found = await other.store.changes_since(found.version)
+    assert found.groups == [LeadGroup(1, 1, 1)]
+    assert found.topics == []
+
+
+async def test_moved_partition_has_next_leader_epoch(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    (a,) = await node.create(NewTopic("a", [1, 1, 2]))
+    await node.store.raise_leader_epochs()
+    first, second, third = (p.number for p in a.partitions)
+    seen = node.catalog.stored_version
+    await node.store.move_partitions([first, third], 2, seen)
+    assert node.catalog.stored_version == seen  # `changes_since` must return the move
+    moved = await stored(process)
+    found = [(p.leader, p.leader_epoch) for p in moved.by_name["a"].partitions]
+    assert found == [(2, 2), (1, 1), (2, 0)]  # the third was there
+    await node.store.move_partitions([first, second], 1, seen + 1)
+    found = [(p.leader, p.leader_epoch) for p in (await stored(process)).by_name["a"].partitions]
+    assert found == [(1, 3), (1, 1), (2, 0)]
+    changed = (await node.store.changes_since(seen)).topics
+    assert [[place.group for place in topic.partitions] for topic in changed] == [[1, 1, 2]]
+    await node.store.create_partitions(a.id, 4, [1])  # it begins in epoch 0
+    found = [(p.leader, p.leader_epoch) for p in (await stored(process)).by_name["a"].partitions]
+    assert found == [(1, 3), (1, 1), (2, 0), (1, 0)]
+
+
+async def test_planned_moves_are_stored_until_they_end(process: Callable[[], Metadata]) -> None:
+    node, other = await opened(process), await opened(process)
+    (a, b) = await node.create(NewTopic("a", [1, 1, 1]), NewTopic("b", [1]))
+    first, second, third = (p.number for p in a.partitions)
+    (of_b,) = (p.number for p in b.partitions)
+    node.catalog.followed((await node.store.changes_since(0)).version)
+    seen = node.catalog.stored_version
+    await node.store.plan_moves({first: 2, second: 2, of_b: 3}, seen)
+    assert node.catalog.stored_version == seen + 1
+    assert (await stored(process)).moves == {first: 2, second: 2, of_b: 3}
+    found = await other.store.changes_since(seen)
+    targets = {p.number: p.target for topic in found.topics for p in topic.partitions}
+    assert targets == {first: 2, second: 2, third: None, of_b: 3}
+    await node.store.plan_moves({first: 3, second: None}, seen + 1)
+    assert (await stored(process)).moves == {first: 3, of_b: 3}
+    await node.store.move_partitions([first], 3, seen + 2)
+    assert (await stored(process)).moves == {of_b: 3}
+    await node.store.delete_topics([b.id])
+    assert (await stored(process)).moves == {}
+
+
+async def test_folder_of_a_broker_is_stored(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    seen = node.catalog.stored_version
+    await node.store.register_broker(7, {}, None, "here")
+    assert (await stored(process)).brokers[7].folder == "here"
+    assert [each.folder for each in (await node.store.changes_since(seen)).brokers] == ["here"]
+    await node.store.register_broker(7, {}, None, "there")
+    assert node.catalog.brokers[7].folder == "there"
+
+
+@pytest.mark.parametrize("limits", [(2, 100), (100, 4), (1, 1)])
+async def test_many_changed_topics_come_in_parts(
+    process: Callable[[], Metadata], monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(changes, "TOPICS_AT_ONCE", limits[0])
+    monkeypatch.setattr(changes, "PARTITIONS_AT_ONCE", limits[1])
+    node = await opened(process)
+    version = node.catalog.stored_version
+    made = await node.create(*(NewTopic(f"t{i}", [1] * (1 + i % 3)) for i in range(7)))
+    await node.store.delete_topics([made[3].id])
+    found: list[ChangedTopic] = []
+    after = None
+    while True:
+        part = await node.store.changes_since(version, after)
+        found += part.topics
+        after = part.more
+        if after is None:
+            break
+    assert [t.name for t in found if t.deleted] == ["t3"]
+    assert found[-1].deleted
+    sizes = {t.name: len(t.partitions) for t in found if not t.deleted}
+    assert sizes == {f"t{i}": 1 + i % 3 for i in range(7) if i != 3}

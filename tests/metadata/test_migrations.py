@@ -245,3 +245,29 @@ async def test_folder_may_have_any_name(tmp_path: Path) -> None:
     await some_topics(folder)
     assert (folder / "metadata.db").is_file()
     assert os.listdir(tmp_path) == [folder.name]
+
+
+async def test_leaders_and_epochs_survive_migration_to_lead_groups(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    topic = b"t" * 16
+    async with engine.begin() as connection:
+        await connection.run_sync(lambda sync: migrate.upgrade(sync, "0007"))
+        for statement in (
+            "INSERT INTO cluster VALUES (1, 'c', 5, 10, 0, 0)",
+            "INSERT INTO brokers VALUES (1, NULL, '{}', 0), (7, NULL, '{}', 0)",
+        ):
+            await connection.execute(text(statement))
+        insert = text("INSERT INTO topics VALUES (:id, 't', 0, 0, NULL, 5)")
+        await connection.execute(insert, {"id": topic})
+        for number, leader, epoch in ((1, 1, 0), (2, 2, 4), (3, 1, 9)):
+            row = {"n": number, "id": topic, "idx": number - 1, "leader": leader, "e": epoch}
+            insert = text("INSERT INTO partitions VALUES (:n, :id, :idx, :leader, :e)")
+            await connection.execute(insert, row)
+    await engine.dispose()
+    store = open_metadata("", str(tmp_path))
+    catalog = await store.open()
+    led = [(p.leader, p.leader_epoch) for p in catalog.by_name["t"].partitions]
+    assert led == [(1, 0), (2, 4), (1, 9)]
+    assert sorted(group.id for group in catalog.groups()) == [1, 2, 7]  # 2 is not registered
+    await store.close()

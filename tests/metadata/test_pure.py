@@ -159,14 +159,15 @@ def test_setting_of_deleted_topic_is_dropped() -> None:
 def test_catalog_round_trips_through_rows() -> None:
     topic = NewTopic("a", [1, 2], {"k": "v"}, internal=True)
     made = rows.new_topic(topic, b"i" * 16, 5, created_ms=7)
-    broker = BrokerInfo(1, {"P": ("h", 9092)}, "r")
+    broker = BrokerInfo(1, {"P": ("h", 9092)}, "r", folder="f")
     found = rows.catalog(
         "c",
         9,
-        brokers=[(1, rows.listeners_text(broker.listeners), "r")],
+        brokers=[(1, rows.listeners_text(broker.listeners), "r", 3, "f")],
         topics=[[(made.id, "a", 1, 7)]],
         partitions=[[(memoryview(made.id), 5, 1, 0)], [(b"gone", 9, 1, 0), (made.id, 6, 2, 0)]],
         configs=[tuple(row.values()) for row in rows.config_rows(made)],
+        groups=[(1, 1, 0), (2, 2, 0)],
     )
     assert (found.cluster_id, found.version, found.brokers) == ("c", 9, {1: broker})
     assert found.by_name == {"a": made}

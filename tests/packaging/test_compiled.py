@@ -27,6 +27,7 @@ TIMEOUT_S = 600
 
 TESTS = (
     "tests/handlers/test_fairness.py",
+    "tests/handlers/test_leader_hints.py",
     "tests/handlers/test_produce_fetch.py",
     "tests/log/append/test_commits.py",
     "tests/log/append/test_write_batches.py",

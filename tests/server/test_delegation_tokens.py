@@ -312,7 +312,7 @@ async def test_token_of_another_broker_logs_in_at_once_and_ends_here(
         await store.open()
         config = BrokerConfig({"delegation.token.secret.key": SECRET})
         other = DelegationTokens(real_env(), store, config)
-        await other.open(shared=True)
+        await other.open()
         owner = Principal("User", "alice")
         made = await other.create(owner, owner, (), 0)
         secret = other.secret_of(made.id)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.server.listener import AddressError, ClientProtocol, networks_of
+from kafkawire.server.listener import ClientProtocol, networks_of
+from kafkawire.server.listeners.addresses import AddressError
 from tests.kit.connections import FakeHost
 from tests.kit.tls import FakeTransport
 

@@ -22,7 +22,7 @@ from kafkawire.codec.counts import Counts
 from kafkawire.log.io.disk import real_env
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.security.principals import Principal
-from kafkawire.server.listener import AddressError
+from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.listeners.limits import ListenerLimits
 from kafkawire.server.run import Server
 from tests.kit.client import Client

@@ -19,7 +19,7 @@ import pytest
 
 from kafkawire.cli.certs import issue
 from kafkawire.server.http_pages import CONNECTIONS_MAX, token_of
-from kafkawire.server.listener import AddressError
+from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.run import Server
 from tests.kit.server import running
 from tests.kit.tls import authority, certificates, client_context

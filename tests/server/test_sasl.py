@@ -33,7 +33,7 @@ from kafkawire.security.principals import Principal
 from kafkawire.security.sasl import service
 from kafkawire.security.sasl.scram import Hash
 from kafkawire.server.backups import BackupError, make_backup
-from kafkawire.server.listener import AddressError
+from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.run import Server
 from kafkawire.server.sasl_connection import SaslConnection
 from tests.kit.client import Client
@@ -418,16 +418,19 @@ async def test_settings_that_allow_no_log_in(
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_users_changed_by_other_broker_of_one_database(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     from kafkawire.metadata.open import open_metadata
     from kafkawire.security.sasl.credentials import CredentialChange, Credentials
     from kafkawire.security.sasl.scram import derive
     from tests.kit.postgres import new_database
 
-    url = await new_database(postgres_url)
-    async with running_sasl(tmp_path, metadata_url=url, **QUICK) as server:
+    url = f"sqlite:///{tmp_path}/metadata.db"
+    if kind == "postgresql":
+        url = await new_database(request.getfixturevalue("postgres_url"))
+    async with running_sasl(tmp_path / "data", metadata_url=url, **QUICK) as server:
         store = open_metadata(url, "")
         await store.open()
         other = Credentials(store, bytes, no_wait)

@@ -131,6 +131,7 @@ class World:
         self.ends_ms = 0
         self.made: list[int] = []
         self.fails = 0
+        self.here = True
         self.store = FakeStore(FakeBucket())
         texts = {"backup.url": "s3://bucket/b", **settings}
         self.config = BrokerConfig(texts)
@@ -152,7 +153,8 @@ class World:
     async def run(self, hours: float) -> ScheduledBackups:
         self.ends_ms += int(hours * 3_600_000)
         made = ScheduledBackups(
-            self, self.config, "c", str(self.folder), self.store, self.make  # type: ignore[arg-type]
+            self, self.config, "c", str(self.folder), self.store, self.make,  # type: ignore[arg-type]
+            lambda: self.here,
         )  # fmt: skip
         with pytest.raises(asyncio.CancelledError):
             await made.run()
@@ -172,6 +174,18 @@ async def test_one_backup_per_interval_across_restarts(tmp_path: Path) -> None:
     assert index is not None
     assert len(index.backups) == 2
     assert not world.folder.exists()
+
+
+async def test_one_broker_of_a_cluster_makes_the_backups(tmp_path: Path) -> None:
+    world, other = World(tmp_path / "1"), World(tmp_path / "2")
+    other.store, other.here = world.store, False
+    await world.run(25)
+    waits = await other.run(25)
+    assert (len(world.made), other.made) == (2, [])
+    assert waits.last_ms == world.begun_ms + world.made[-1]
+    other.here = True  # the first broker has ended
+    await other.run(25)
+    assert len(other.made) == 1
 
 
 async def test_failures_are_retried_and_become_errors(

@@ -23,7 +23,7 @@ async def test_request_in_progress_is_answered_on_stop(
 ) -> None:
     go_on = asyncio.Event()
 
-    async def create_late(topics: object) -> None:
+    async def create_late(topics: object, seen: int) -> None:
         await go_on.wait()
         raise MetadataError("the metadata is closed")
 

@@ -19,10 +19,19 @@ from pathlib import Path
 import pytest
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.offsets import leaders
-from kafkawire.testing import TEST_SETTINGS, BrokerFailed, BrokerProcess
+from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.testing import (
+    TEST_SETTINGS,
+    BrokerFailed,
+    BrokerProcess,
+    TopicConsumer,
+    TopicProducer,
+)
 from kafkawire.testing.forks import ForkServer, ForkServerFailed, Start, inherited_environ, shared
 from kafkawire.testing.topics import create_topic, unique_name
+from tests.kit.waiting import wait_until
 
 
 @pytest.mark.real
@@ -39,6 +48,32 @@ def test_port_is_kept_over_restart_and_kill(tmp_path: Path) -> None:
         socket.create_connection(("127.0.0.1", broker.port), 5).close()
     assert not broker.running
     assert (tmp_path / "data").is_dir()
+
+
+@pytest.mark.real
+def test_workers_keep_their_ports_and_records(tmp_path: Path) -> None:
+    def addresses() -> dict[int, tuple[str, int]]:
+        with contextlib.closing(ClientConnection("127.0.0.1", broker.port)) as asking:
+            found = asking.request(3, MetadataRequest(topics=None)).brokers
+        return {each.node_id: (each.host, each.port) for each in found}
+
+    with BrokerProcess(tmp_path / "data", settings=TEST_SETTINGS, workers=2) as broker:
+        first = broker.bootstrap
+        wait_until(lambda: len(addresses()) == 2, "both are known")
+        before = addresses()
+        assert broker.port not in {port for _, port in before.values()}
+        name = unique_name("t")
+        create_topic(broker.bootstrap, name, 4)
+        for index in range(4):
+            TopicProducer(broker.bootstrap).send(name, b"%d" % index, partition=index)
+        broker.kill()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", broker.port), 5)
+        broker.restart()
+        assert broker.bootstrap == first
+        wait_until(lambda: addresses() == before, "both are back at their ports")
+        read = TopicConsumer(broker.bootstrap).read(name, 4)
+        assert sorted(record.value or b"" for record in read) == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.real

@@ -37,7 +37,8 @@ from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.coordination import snapshot
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.metadata import copying, schema
+from kafkawire.metadata import schema
+from kafkawire.metadata.copies import copying
 from kafkawire.metadata.store import MetadataError
 from kafkawire.plural import count
 

@@ -27,7 +27,7 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json, Metadata
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.client.errors import ClientError
-from kafkawire.metadata import copying
+from kafkawire.metadata.copies import copying
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier

@@ -4,7 +4,8 @@ For a stopped broker whose metadata.db is damaged, missing, outdated or from ano
 Everything is read and decided before anything is written; the new file is built under a temporary
 name and renamed. The previous file is kept as metadata.db.damaged-<n> or, if it was valid, as
 metadata.db.replaced-<n>. Offsets in RocksDB are kept as they are if all of them can be read;
-otherwise they are restored too, and the previous folder is kept as offsets.damaged-<n>. Lost
+otherwise they are restored too, and the previous folder is kept as offsets.damaged-<n>. With the
+logs of several brokers in the folder, each partition is led by the one that led it last. Lost
 information is listed.
 """
 
@@ -14,7 +15,8 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count as numbers
 from typing import TYPE_CHECKING
@@ -28,16 +30,18 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
 from kafkawire.log.manifest.service import ENDED
+from kafkawire.log.rebuild.carry import carry
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.findings import Evidence
+from kafkawire.log.rebuild.folders import Combined, combine
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing
+from kafkawire.metadata.copies.entering import enter_catalog
 from kafkawire.metadata.database import sqlite_transaction
-from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sqlite_device import end_wal
@@ -68,13 +72,8 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
     try:
-        nodes = node_ids(folder)
-        if len(nodes) > 1:
-            raise LogError(
-                f"{folder} has the logs of several brokers ({nodes}): only one can be restored"
-            )
         with bars() as progress:
-            restored = _restore(folder, metadata_url, nodes[0], tier, progress)
+            restored = _restore(folder, metadata_url, node_ids(folder), tier, progress)
     except (LogError, MetadataError, FormatError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
@@ -96,77 +95,156 @@ class RestoredMetadata:
     cluster_id: str
 
 
-def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) -> RestoredMetadata:
+@dataclass(slots=True)
+class _Home:
+    """One broker's folder. `damaged`: its offsets in RocksDB; `tier`: URL of its remote tier that
+    was read, empty: none."""
+
+    node: int
+    path: str
+    found: Folder
+    seen: Evidence
+    damaged: bool
+    tier: str = ""
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether the offsets stay in RocksDB."""
+        return holds_rocks(self.path) and not self.damaged
+
+
+def _restore(
+    folder: str, url: str, nodes: Sequence[int], tier: str, progress: Progress
+) -> RestoredMetadata:
     env = real_env()
-    home = os.path.join(folder, "brokers", str(node))
-    path = sqlite_file(url, folder)
-    lock = lock_folder(env, home)
-    try:
-        found = inspect_folder(env.fs, folder, home, node)
-        seen = gather(env, home, progress)
-        damaged = rocks_damaged(home)
-        why = "" if path is None else _replaced(path, found, seen, damaged)
-        keep = holds_rocks(home) and not damaged  # the offsets stay in RocksDB
-        tier = "" if keep else _join_tier(env, found, seen, tier, progress)
-        rebuilt = rebuild(seen, node)
-        before = found.identity
-        cluster_id = before.cluster_id if before is not None else seen.cluster_id()
-        conversion = None
-        if rebuilt.mixed:
-            if holds_rocks(home):
-                raise LogError(
-                    f"{home}/offsets belongs to one of two brokers that wrote {folder}: move it "
-                    "away, restore again, and use offset.storage=sql from then on"
-                )
-            conversion = convert(env, home, seen, rebuilt, node, cluster_id, progress)
-        building = f"{path}.restoring"
-        _remove(env, building)
-        metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
-        rows = TierRow(0, tier, CURRENT, env.clock.now_ms()) if tier else None
-        into = None if keep else ROCKSDB if damaged else SQL
-        asyncio.run(
-            _enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows, into)
+    paths = {node: os.path.join(folder, "brokers", str(node)) for node in nodes}
+    with ExitStack() as stack:
+        stack.callback(env.offload.close)
+        for path in paths.values():
+            stack.callback(lock_folder(env, path).release)
+        found = {node: inspect_folder(env.fs, folder, paths[node], node) for node in nodes}
+        # A start that was refused leaves an empty folder.
+        used = [n for n in nodes if found[n].has_log or found[n].identity is not None] or nodes[:1]
+        homes = [
+            _Home(
+                node, paths[node], found[node], gather(env, paths[node], progress),
+                rocks_damaged(paths[node]),
+            )
+            for node in used
+        ]  # fmt: skip
+        if len(homes) > 1:
+            _check_together(folder, homes, tier)
+        return _rebuild(env, folder, url, homes, tier, progress)
+
+
+def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
+    """Raise LogError unless the folders of several brokers can be restored together."""
+    nodes = ", ".join(str(home.node) for home in homes)
+    logs = f"{folder} has the logs of brokers {nodes}"
+    clusters = {home.found.identity.cluster_id for home in homes if home.found.identity}
+    if len(clusters) > 1:
+        raise LogError(
+            f"{logs}, which belong to different clusters ({', '.join(sorted(clusters))}): restore "
+            "those of each cluster in a folder of their own"
         )
-        if conversion is not None:
-            conversion.publish()
-        kept = "" if path is None else _exchange(env, path, building, why)
-        if damaged:
-            _exchange_rocks(env, home)
-        _set_aside(env, home, rebuilt)
-        if conversion is not None:
-            conversion.set_aside()
-    finally:
-        lock.release()
-        env.offload.close()
+    if any(holds_rocks(home.path) for home in homes):
+        raise LogError(
+            f"{logs} with offsets in RocksDB: only brokers with offset.storage=sql can be restored "
+            "together; restore each of these in a folder of its own"
+        )
+    tiers = [home.found.identity.tier for home in homes if home.found.identity]
+    if tier or any(tiers):
+        raise LogError(
+            f"{logs} and a remote tier: restore each of them in a folder of its own, or the tier "
+            "with `kafkawire tier restore`"
+        )
+
+
+def _rebuild(
+    env: Env, folder: str, url: str, homes: Sequence[_Home], tier: str, progress: Progress
+) -> RestoredMetadata:
+    path = sqlite_file(url, folder)
+    why = "" if path is None else _replaced(path, homes)
+    for home in homes:
+        if not home.keeps_offsets:
+            home.tier = _join_tier(env, home.found, home.seen, tier, progress)
+    combined = _combined(homes)
+    seen, first = combined.seen, homes[0]
+    rebuilt = rebuild(seen, first.node, combined.leaders)
+    clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
+    cluster_id = clusters[0] if clusters else seen.cluster_id()
+    conversion = None
+    if rebuilt.mixed:
+        _check_mixed(folder, homes)
+        conversion = convert(env, first.path, seen, rebuilt, first.node, cluster_id, progress)
+    paths = {home.node: home.path for home in homes}
+    evidence = {home.node: home.seen for home in homes}
+    carried = carry(env, paths, evidence, combined, rebuilt, cluster_id)
+    building = f"{path}.restoring"
+    _remove(env, building)
+    metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
+    asyncio.run(_enter(env, metadata, homes, combined, rebuilt, cluster_id))
+    for made in [*carried, conversion]:
+        if made is not None:
+            made.publish()
+    kept = "" if path is None else _exchange(env, path, building, why)
+    for home in homes:
+        if home.damaged:
+            _exchange_rocks(env, home.path)
+        _set_aside(env, home.path, rebuilt)
+    if conversion is not None:
+        conversion.set_aside()
     return RestoredMetadata(rebuilt, kept, cluster_id)
 
 
-def _replaced(path: str, found: Folder, seen: Evidence, damaged: bool) -> str:
+def _combined(homes: Sequence[_Home]) -> Combined:
+    if len(homes) > 1:
+        return combine({home.node: home.seen for home in homes})
+    return Combined(homes[0].seen)
+
+
+def _check_mixed(folder: str, homes: Sequence[_Home]) -> None:
+    """Raise LogError where files with wrong partition numbers cannot be written again."""
+    if len(homes) > 1:
+        raise LogError(
+            f"{folder} has the logs of several brokers, and partition numbers that belong to two "
+            "topics: restore each broker in a folder of its own"
+        )
+    if holds_rocks(homes[0].path):
+        raise LogError(
+            f"{homes[0].path}/offsets belongs to one of two brokers that wrote {folder}: move it "
+            "away, restore again, and use offset.storage=sql from then on"
+        )
+
+
+def _replaced(path: str, homes: Sequence[_Home]) -> str:
     """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
     state, or where the offsets in RocksDB are damaged. MetadataError if it is valid and has
-    everything that the log has."""
+    everything that the logs have."""
     try:
         check_sqlite(path)
     except MetadataError:
         return "damaged"
-    if damaged:
+    if any(home.damaged or not _has_all(path, home.found, home.seen) for home in homes):
         return "replaced"
+    raise MetadataError(
+        f"{path} is valid and has every topic of the log: nothing to restore; move it "
+        "away to restore nevertheless"
+    )
+
+
+def _has_all(path: str, found: Folder, seen: Evidence) -> bool:
+    """Return whether a metadata file belongs to a folder and has its topics."""
     ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
     ids -= seen.deleted
     try:
         with sqlite_transaction(path, "ro") as connection:
             session = Session(connection)
             check_pairing(found, pairing.load(session, found.node_id), path)
-            missing = ids - pairing.known_topics(session, ids)
+            return not ids - pairing.known_topics(session, ids)
     # no metadata, older metadata, or metadata of another folder
     except (MetadataError, ValueError, IdentityError):
-        return "replaced"
-    if missing:
-        return "replaced"
-    raise MetadataError(
-        f"{path} is valid and has every topic of the log: nothing to restore; move it "
-        "away to restore nevertheless"
-    )
+        return False
 
 
 def _join_tier(env: Env, found: Folder, seen: Evidence, tier: str, progress: Progress) -> str:
@@ -206,57 +284,70 @@ async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
 async def _enter(
     env: Env,
     metadata: SqlStore,
-    home: str,
-    found: Folder,
+    homes: Sequence[_Home],
+    combined: Combined,
     rebuilt: Rebuilt,
     cluster_id: str,
-    configs: Mapping[str, str],
-    tier: TierRow | None,
-    into: str | None,
 ) -> None:
-    """Fill the metadata, and the storage `into` with offsets (None: they are kept)."""
-    node, before = found.node_id, found.identity
+    """Fill the metadata, and with the offsets of each broker its storage, unless they are kept."""
     now_ms = env.clock.now_ms()
 
     def enter_all(session: Session) -> None:
         enter_catalog(
             session,
-            node,
+            homes[0].node,
             rebuilt.topics,
             rebuilt.next_partition,
             rebuilt.next_producer_id,
             now_ms,
             cluster_id,
-            configs,
+            combined.seen.configs,
             rebuilt.deleted,
         )
         # the start checks that metadata and folder match, which rejects older copies
-        if before is not None:
-            metadata_id = bytes.fromhex(before.metadata_id)
-            pairing.pair(session, node, metadata_id, before.generation + 1)
+        for home in homes:
+            before = home.found.identity
+            if before is not None:
+                metadata_id = bytes.fromhex(before.metadata_id)
+                pairing.pair(session, home.node, metadata_id, before.generation + 1)
 
     try:
         await metadata.open()
         await metadata.transact(enter_all)
-        if into is not None:
-            if into == ROCKSDB:
-                shutil.rmtree(rocks_folder(home) + RESTORING, ignore_errors=True)
-            storage = open_storage(
-                into, metadata, home, node, env.clock.now_ms, lambda _: node, RESTORING
-            )
-            await enter(storage, rebuilt, node, tier)
-            await storage.close()
+        for home in homes:
+            if not home.keeps_offsets:
+                part = combined.part_of(rebuilt, home.node) if len(homes) > 1 else rebuilt
+                await _enter_offsets(env, metadata, home, part)
     finally:
         await metadata.close()
+
+
+async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuilt) -> None:
+    """Fill a broker's offset storage."""
+    into = ROCKSDB if home.damaged else SQL
+    if into == ROCKSDB:
+        shutil.rmtree(rocks_folder(home.path) + RESTORING, ignore_errors=True)
+    node = home.node
+    storage = open_storage(
+        into, metadata, home.path, node, env.clock.now_ms, lambda _: node, RESTORING
+    )
+    tier = TierRow(0, home.tier, CURRENT, env.clock.now_ms()) if home.tier else None
+    await enter(storage, part, node, tier)
+    await storage.close()
 
 
 def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
     """Keep segments without a metadata row, and let the next start rewrite the local manifest."""
     env.fs.remove(os.path.join(home, ENDED))
     quarantine = Quarantine(env.fs, home)
-    for path in rebuilt.aside:
-        why = "restore --from-log could not read it, or could not reach its offsets without a gap"
-        quarantine.take(path, why, env.clock.now_ms())
+    unread = "restore --from-log could not read it, or could not reach its offsets without a gap"
+    copied = "restore --from-log has copied its records into the folder of another broker"
+    for path, why in [
+        *((p, unread) for p in rebuilt.aside),
+        *((p, copied) for p in rebuilt.copied),
+    ]:
+        if os.path.commonpath([home, path]) == home:
+            quarantine.take(path, why, env.clock.now_ms())
 
 
 def _remove(env: Env, path: str) -> None:

@@ -28,7 +28,8 @@ from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.ports import LogError
-from kafkawire.metadata import copying, schema
+from kafkawire.metadata import schema
+from kafkawire.metadata.copies import copying
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, sqlite_file

@@ -81,7 +81,7 @@ def describe(
     """
     resource = resource_of(topic, broker, brokers_default)
     with connected(server) as cluster:
-        rows = [row for row in _rows(cluster, resource) if every or row["source"] != "default"]
+        rows = [row for row in settings(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", TableColumn("value", keep=True), "source", "change")
         print_results(rows, columns, f"settings of {_name(resource)}", as_json, wide)
 
@@ -128,7 +128,7 @@ def remove(
 def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
     """Make all the changes, or none with exit code 1."""
     with connected(server) as cluster:
-        _alter(cluster, resource, changes)
+        alter(cluster, resource, changes)
         done = [{"name": name, "value": value} for name, value, _ in changes]
         if as_json:
             print_json(done)
@@ -139,7 +139,8 @@ def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: 
                 print(f"{_name(resource)}: {what}")
 
 
-def _rows(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
+def settings(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
+    """Return all settings of a topic or broker, by name. ClientError."""
     from kafkawire.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -164,7 +165,8 @@ def _rows(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
     ]
 
 
-def _alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> None:
+def alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> None:
+    """Make all changes of a topic's or broker's settings, or none. ClientError."""
     from kafkawire.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,

@@ -96,7 +96,10 @@ def _stored(data: str) -> dict[str, Any]:
         for node, listeners, rack in session.rows(query):
             log_position = number("SELECT place FROM checkpoints WHERE node_id = ?", node)
             segments = f"FROM segments WHERE node_id = ? AND state = {LIVE}"
-            led = f"SELECT count(*) FROM partitions p {living} AND p.leader = ?"
+            led = (
+                "SELECT count(*) FROM partitions p JOIN lead_groups g ON g.id = p.lead_group"
+                f" {living} AND g.leader = ?"
+            )
             brokers.append(
                 {
                     "broker": node,

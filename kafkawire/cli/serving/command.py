@@ -24,6 +24,23 @@ Insecure = Annotated[
         help="Allow PLAINTEXT listeners that other machines can connect to.",
     ),
 ]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N", help="Number of processes that serve, each on a core of its own. [default: 1]"
+    ),
+]
+WorkerPorts = Annotated[
+    list[str],
+    typer.Option(
+        metavar="[NAME://]PORTS",
+        help="Ports of the workers' own addresses: 9093-9096 or 9093,9095. "
+        "[default: those after the port of --listen]",
+    ),
+]
+Worker = Annotated[
+    str | None, typer.Option(hidden=True, help="Of a worker: what the supervisor gave it.")
+]
 
 
 def serve(
@@ -66,6 +83,9 @@ def serve(
         str | None, typer.Option(metavar="FORMAT", help="text or json. [default: text]")
     ] = None,
     insecure: Insecure = False,
+    workers: Workers = None,
+    worker_ports: WorkerPorts = [],  # noqa: B006
+    worker: Worker = None,
     show_config: Annotated[
         bool,
         typer.Option(
@@ -81,12 +101,14 @@ def serve(
     Examples:
       kafkawire serve --data /var/lib/kafkawire --listen 0.0.0.0:9092 --insecure
       kafkawire serve --tier s3://BUCKET/PREFIX --set num.partitions=4
+      kafkawire serve --workers 4
       kafkawire serve --show-config
     """
     options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
-    once = {"data": data, "metadata": metadata, "tier": tier}
+    options["worker-ports"] = worker_ports
+    once = {"data": data, "metadata": metadata, "tier": tier, "workers": workers}
     once |= {"log-level": log_level, "log-format": log_format}
     options |= {name: [value] for name, value in once.items() if value is not None}
     options |= {"insecure": ["true"]} if insecure else {}
     options = {name: values for name, values in options.items() if values}
-    raise SystemExit(run(Given(options, settings, config, show_config), os.environ))
+    raise SystemExit(run(Given(options, settings, config, show_config, worker), os.environ))

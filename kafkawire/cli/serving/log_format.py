@@ -4,8 +4,9 @@ Both go to standard error; standard output has only the line with the addresses 
 on. Uses the standard library's logging and the system clock, so it is not for simulations. Called
 by kafkawire.cli.serving.run before anything is opened.
 
-JSON fields: time (UTC, ISO 8601, milliseconds), level, logger, message; exception (the traceback)
-where there is one; and every `extra` of the logging call under its own name.
+JSON fields: time (UTC, ISO 8601, milliseconds), level, node (of one of several workers), logger,
+message; exception (the traceback) where there is one; and every `extra` of the logging call under
+its own name.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import time
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-def setup(level: str, log_format: str) -> None:
-    """Send records from `level` up to standard error in `log_format` (text or json)."""
+def setup(level: str, log_format: str, node: int | None = None) -> None:
+    """Send records from `level` up to standard error in `log_format` (text or json). `node`: the
+    node id that marks the lines of one of several workers."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(node) if log_format == "json" else TextFormatter(node))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -34,10 +36,12 @@ def _utc(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL logger: message`, a traceback on the lines after it."""
+    """`time LEVEL logger: message`, a traceback on the lines after it; `time LEVEL [node] logger:
+    message` of a worker."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    def __init__(self, node: int | None = None) -> None:
+        mark = "" if node is None else f"[{node}] "
+        super().__init__(f"%(asctime)s %(levelname)-7s {mark}%(name)s: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the time in UTC, so that logs of several machines can be compared."""
@@ -47,11 +51,16 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per line; newlines inside it are escaped, so a record is always one line."""
 
+    def __init__(self, node: int | None = None) -> None:
+        super().__init__()
+        self._node = {} if node is None else {"node": node}
+
     def format(self, record: logging.LogRecord) -> str:
         """Format one record; values without a JSON type are written as strings."""
         line: dict[str, object] = {
             "time": _utc(record),
             "level": record.levelname.lower(),
+            **self._node,
             "logger": record.name,
             "message": record.getMessage(),
         }

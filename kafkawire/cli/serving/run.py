@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
 from kafkawire.cli.serving import log_format
-from kafkawire.cli.serving.sources import Sourced, Sources, collect
+from kafkawire.cli.serving.sources import FLAGS, Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
     WILDCARDS,
     OptionError,
@@ -35,8 +35,9 @@ from kafkawire.codec.configs.settings import (
 )
 
 
-def serve_options(sources: Sources) -> ServeOptions:
-    """Return the options of the server from the collected sources. OptionError."""
+def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
+    """Return the options of the server from the collected sources; `worker`: the role of a worker,
+    which has its share of them. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
     check_listeners(sources.texts()[1], [each.name for each in listeners])
     _check_reachable(sources, listeners)
@@ -46,7 +47,7 @@ def serve_options(sources: Sources) -> ServeOptions:
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
     settings, own = sources.texts()  # the checks have normalized some
-    return ServeOptions(
+    options = ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
         data=os.path.abspath(sources.options["data"].text),
@@ -55,7 +56,18 @@ def serve_options(sources: Sources) -> ServeOptions:
         listener_settings=own,
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
+        workers=int(sources.options["workers"].text),
+        worker_ports=sources.options["worker-ports"].values,
     )
+    if options.workers == 1 and not options.worker_ports and worker is None:
+        return options
+    if sources.options["workers"].source == "default":
+        ports = sources.options["worker-ports"].text
+        raise OptionError("worker-ports", ports, "given together with --workers")
+    from kafkawire.cli.serving.workers import checked, for_worker  # most brokers do without
+
+    checked(options)
+    return options if worker is None else for_worker(options, worker)
 
 
 def _check_reachable(sources: Sources, listeners: Sequence[Listener]) -> None:
@@ -129,32 +141,60 @@ def _check_backups(sources: Sources) -> None:
 @dataclass(slots=True)
 class Given:
     """Arguments of the command line. `options` by name without dashes (listen, data, ...), only
-    those that were given; `settings` as NAME=VALUE; `config` the path of a TOML file."""
+    those that were given; `settings` as NAME=VALUE; `config` the path of a TOML file; `worker` the
+    role of a worker as the supervisor gave it."""
 
     options: Mapping[str, Sequence[str]]
     settings: Sequence[str]
     config: str | None
     show_config: bool
+    worker: str | None = None
+
+    def words(self) -> list[str]:
+        """Return a command line without the program that gives the same, except `worker` and
+        `show_config`."""
+        words = ["serve"]
+        for name, values in self.options.items():
+            words += [f"--{name}" if name in FLAGS else f"--{name}={each}" for each in values]
+        words += [f"--set={each}" for each in self.settings]
+        return words if self.config is None else [*words, f"--config={self.config}"]
 
 
 def run(given: Given, environ: Mapping[str, str]) -> int:
     """Serve until stopped by a signal, or print the settings; return the exit code."""
     try:
         sources = read(given, environ)
-        chosen = serve_options(sources)
+        chosen = serve_options(sources, given.worker)
     except (OptionError, ConfigError) as error:
         fail(error, 2)
     if given.show_config:
         show(sources)
         return 0
-    for sentence in notes(chosen, sources):
+    for sentence in notes(chosen, sources) if chosen.worker is None else ():
         print(f"kafkawire: {sentence}", file=sys.stderr)
-    log_format.setup(chosen.log_level, chosen.log_format)
+    node = None if chosen.worker is None else int(chosen.settings["node.id"])
+    log_format.setup(chosen.log_level, chosen.log_format, node)
+    if has_workers(chosen, sources):
+        from kafkawire.supervisor.run import supervise
+
+        return supervise(chosen, given.words())
     # objects created from here on exist as long as the broker, which enables the collector
     gc.disable()
     from kafkawire.server.run import serve
 
-    return serve(chosen, lambda: serve_options(read(given, environ)))
+    return serve(chosen, lambda: serve_options(read(given, environ), given.worker))
+
+
+def has_workers(chosen: ServeOptions, sources: Sources) -> bool:
+    """Return whether this process is the supervisor of workers. One worker, too, has a supervisor
+    if the data folder has more brokers, or if its port is given."""
+    if chosen.worker is not None or sources.options["workers"].source == "default":
+        return False
+    if chosen.workers > 1 or chosen.worker_ports:
+        return True
+    from kafkawire.supervisor.surplus import surplus_brokers
+
+    return bool(surplus_brokers(chosen.data, BrokerConfig(chosen.settings).node_id, 1))
 
 
 def read(given: Given, environ: Mapping[str, str]) -> Sources:

@@ -4,11 +4,12 @@ Reads the environment and the file, validates every value with its source (which
 keeps the source for `--show-config`. kafkawire.cli.shared.options and
 kafkawire.codec.configs.settings interpret the values.
 
-Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
-KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
-any setting as KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3, those of
-a listener, too, unless there are dots or dashes in its name. Other
-KAFKAWIRE_* variables are ignored: Kubernetes sets some for a service named kafkawire.
+Environment: KAFKAWIRE_LISTEN, KAFKAWIRE_ADVERTISE and KAFKAWIRE_WORKER_PORTS (commas between
+several), KAFKAWIRE_DATA, KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL,
+KAFKAWIRE_LOG_FORMAT, KAFKAWIRE_WORKERS, and any setting as KAFKAWIRE_SET_ with its dots as
+underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3, those of a listener, too, unless there are dots or
+dashes in its name. Other KAFKAWIRE_* variables are ignored: Kubernetes sets some for a service
+named kafkawire.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafkawire.cli.shared.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
+from kafkawire.cli.shared.options import (
+    LOG_FORMATS,
+    LOG_LEVELS,
+    OptionError,
+    parse_choice,
+    parse_number,
+)
 from kafkawire.codec.configs.listeners import (
     LISTENER_SETTINGS,
     MECHANISM_SETTINGS,
@@ -48,10 +55,14 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "log-level": ("info",),
     "log-format": ("text",),
     "insecure": ("false",),
+    "workers": ("1",),
+    "worker-ports": (),
 }
 FLAGS = ("insecure",)
 """Options without a value on the command line; true or false elsewhere."""
-LISTS = ("listen", "advertise")
+LISTS = ("listen", "advertise", "worker-ports")
+WORKERS_MAX = 64
+"""Each worker is a process of 62 MiB for one core, with a port and a log of its own."""
 PREFIX = "KAFKAWIRE_"
 SETTING_PREFIX = "KAFKAWIRE_SET_"
 ALIASES = {"tier": "tier.url"}
@@ -141,6 +152,8 @@ def _check_option(name: str, value: Sourced) -> None:
         parse_choice(where, value.text, LOG_FORMATS)
     elif name in FLAGS:
         parse_choice(where, value.text, ("true", "false"))
+    elif name == "workers":
+        parse_number(where, value.text, 1, WORKERS_MAX)
     elif name == "data" and not value.text:
         raise OptionError(where, value.text, "a folder")
 
@@ -201,6 +214,8 @@ def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
         return (value,)
     if name in FLAGS and isinstance(value, bool):
         return (str(value).lower(),)
+    if name == "workers" and isinstance(value, int):
+        return (str(value),)
     is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if name in LISTS and is_texts:
         return tuple(value)

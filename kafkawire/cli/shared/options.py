@@ -41,6 +41,14 @@ def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:
     return text.lower()
 
 
+def parse_number(option: str, text: str, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`. OptionError."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(high))
+    if not is_number or not low <= int(text) <= high:
+        raise OptionError(option, text, f"a whole number from {low} to {high}")
+    return int(text)
+
+
 def parse_listeners(texts: Sequence[str]) -> list[Listener]:
     """Parse all --listen addresses; one without a name has that of its protocol, as in Kafka."""
     listeners: list[Listener] = []

@@ -38,10 +38,10 @@ from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.damage import find_damage
-from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.findings import DoubtKind
 from kafkawire.tiering.restore.insert import enter
 from kafkawire.tiering.restore.plan import MAX_DOUBTS, Restored, plan
+from kafkawire.tiering.restore.several_brokers import gather_all
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -139,7 +139,7 @@ def _checked(tier: str, metadata: str) -> TierUrl:
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
-        restored = plan(await gather(env, store, progress))
+        restored = plan(await gather_all(env, store, progress))
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
                 found = await find_damage(env, store, restored.used, folder, progress)
@@ -262,6 +262,11 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
         print_json({**_document(restored, data), "next": command})
     else:
         print(f"{data} is restored. Start the broker: {command}")
+        if any(used.object.folder for used in restored.used):
+            print(
+                "The tier is of several brokers, of which this one takes everything. It copies the "
+                "objects of the others once it runs: `kafkawire tier move` shows how far it is."
+            )
         print(
             "A bucket has no access rules, SCRAM users, quotas and delegation tokens. To restore "
             f"those of a backup before the start: kafkawire security restore BACKUP --data {data}"

@@ -267,6 +267,8 @@ class BrokerConfig:
 
     node_id: int
     broker_rack: str | None
+    lease_ms: int
+    broker_draining: bool
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int

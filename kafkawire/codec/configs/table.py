@@ -143,6 +143,15 @@ _BROKER_ROWS = (
            "ships with: test suites and tools expect the numbers of brokers to start at 0 or 1.",
            at_least=0),
     Config("broker.rack", S, None, "The rack that clients receive with the broker's address."),
+    Config("lease.ms", I, 5000,
+           "A broker whose heartbeat in the metadata database does not change for so long, while "
+           "this broker can read it, is not alive: clients are not sent to it, and it gets no new "
+           "partitions. Brokers store a heartbeat each second if there are several.",
+           at_least=3000),
+    Config("broker.draining", B, False,
+           "Whether this broker hands over the partitions that it leads to brokers that write to "
+           "the same data folder (`serve --workers`), and gets no new ones. Set it for one broker, "
+           "never for all.", dynamic=True),
     # topics
     Config("auto.create.topics.enable", B, True,
            "Whether asking for the metadata of an unknown topic creates it."),

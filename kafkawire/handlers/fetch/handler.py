@@ -1,7 +1,8 @@
 """Fetch v4-18: plan, gather views of the stored batches, or park until there are enough.
 
 v5 log start in request and response; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11 racks
-(KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names topics by id.
+(KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names topics by id; v16 has
+leader hints (KIP-951).
 
 A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever is first,
 without polling. Recent bytes are sent as views of the mapped journals; older ones are read in the
@@ -42,6 +43,7 @@ from kafkawire.handlers.fetch.request import (
     listed,
 )
 from kafkawire.handlers.hot_rights import TopicRights
+from kafkawire.handlers.leader_hints import LeaderHints
 from kafkawire.log.segments.store.remote_port import readable_log_start
 from kafkawire.security.acls.model import Operation
 
@@ -75,6 +77,7 @@ class Fetch:
         self.starved: set[Attempt] = set()  # waiting for memory
         self.defects: set[str] = set()
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
+        self.hints = LeaderHints(broker)
         self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
     def start(

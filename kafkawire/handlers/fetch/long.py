@@ -36,6 +36,7 @@ from kafkawire.messages.fetch import (
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
+    from kafkawire.handlers.leader_hints import HintedLeaders
     from kafkawire.log.partition.partition import Partition, Plan
 
 logger = logging.getLogger(__name__)
@@ -276,11 +277,14 @@ class LongFetch:
             reads = [self._handler.read(*each, committed=committed) for each in some]
             await gather(*reads)
         answer = [FetchResponse()]
+        exchange = self._exchange
+        leaders = self._handler.hints.of_long_fetch(exchange.peer, exchange.version)
         size_bytes = 0
         for result in self._results:
             size_bytes += result.size_bytes
-            self._add(answer[0], result)
+            self._add(answer[0], result, leaders)
             await self._slices.give_way()
+        answer[0].node_endpoints = leaders.endpoints()
         releases, self._releases = self._releases, []
         held, self._held_bytes = self._held_bytes, 0
         releases.append(HeldAnswerMemory(self._exchange.peer, held))
@@ -311,7 +315,7 @@ class LongFetch:
         elif more < 0:
             memory.release(-more)
 
-    def _add(self, response: FetchResponse, result: FetchResult) -> None:
+    def _add(self, response: FetchResponse, result: FetchResult, leaders: HintedLeaders) -> None:
         if result.error_code:
             self._handler.counts.failed("Fetch", result.error_code)
         topic = result.topic
@@ -327,6 +331,9 @@ class LongFetch:
                 last_stable_offset=result.last_stable_offset,
                 log_start_offset=result.log_start_offset,
                 diverging_epoch=EpochEndOffset(*result.diverging) if result.diverging else None,
+                current_leader=leaders.current_leader(topic, result.index, result.error_code)
+                if result.error_code
+                else None,
                 aborted_transactions=[AbortedTransaction(*each) for each in result.aborted]
                 if self._ask.isolation == READ_COMMITTED
                 else None,

@@ -54,8 +54,8 @@ class Attempt:
     """One Fetch until it is answered."""
 
     __slots__ = (
-        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "refused", "spans",
-        "timer", "unread", "woken",
+        "ask", "cost", "done", "exchange", "failed", "granted", "handler", "partitions", "refused",
+        "spans", "timer", "unread", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +78,7 @@ class Attempt:
         self.unread: list[FetchResult] = []  # its response if there is no memory
         self.woken = False
         self.done = False
+        self.failed = False  # for some partitions: with an error that may need a leader hint
 
     def begin(self) -> int:
         """Answer or park; return the cost in bytes."""
@@ -134,7 +135,7 @@ class Attempt:
                 continue
             except Exception as failure:
                 result.error_code = handler.code_of(failure, topic, index, offset)
-                last = True
+                last = self.failed = True
                 continue
             partitions.append(partition)
             behind = behind or partition.next_offset > partition.high_watermark
@@ -236,6 +237,7 @@ class Attempt:
                       for each in plans),
                     return_exceptions=True,  # the others may have spans, which must be unpinned
                 )  # fmt: skip
+            self.failed = True  # perhaps
             self.spans = _spans(results)
             for failure in filter(None, failures):
                 raise failure
@@ -253,7 +255,10 @@ class Attempt:
     def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
         exchange = self.exchange
         committed = self.ask.isolation == READ_COMMITTED
-        body = write_response(results, exchange.version, read_committed=committed)
+        tags = None
+        if self.failed:
+            tags = self.handler.hints.of_fetch(exchange.peer, exchange.version, results)
+        body = write_response(results, exchange.version, read_committed=committed, tags=tags)
         if self.handler.quotas.of_clients:
             delay_ms = exchange.peer.client_quotas().fetched(sum(map(len, body)))
             if delay_ms:

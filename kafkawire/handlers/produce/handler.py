@@ -9,8 +9,6 @@ until their write batch has been written.
 
 v12 adds the partitions of transactional batches to the transaction (KIP-890); before, the client
 has added them, and they are verified.
-
-Not done: leader hints (clients find the leader with Metadata).
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from kafkawire.codec.produce import (
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
 from kafkawire.handlers.hot_rights import TopicRights
+from kafkawire.handlers.leader_hints import LeaderHints
 from kafkawire.handlers.produce.long import LongProduce, exchange_of
 from kafkawire.handlers.produce.pending import (
     Item,
@@ -77,7 +76,19 @@ class Produce:
         self._broker = broker
         self._shapes = Shapes()
         self.rights = TopicRights(broker, "Produce", Operation.WRITE)
-        self._pending = PendingProduces(self.log, self.counts, self.now_ms())
+        self.hints = LeaderHints(broker)
+        self._open: set[PendingProduces] = set()
+        self._pending = PendingProduces(self.log, self.counts, self.now_ms(), self._open)
+        broker.log.loader.register(self)
+
+    def enter(self, partition: Partition) -> None:
+        """Do nothing: it is found when it is used."""
+
+    def leave(self, partition: Partition) -> None:
+        """Answer unanswered batches of a resigned partition with an error."""
+        if partition.resigned:
+            for pending in list(self._open):
+                pending.resign(partition, self.hints)
 
     def start(  # noqa: C901 (hot: no calls)
         self,
@@ -185,7 +196,9 @@ class Produce:
         pending = self._pending
         # Without exchanges its time would be old.
         if pending.number != self.log.batch_number or not pending.exchanges:
-            pending = self._pending = PendingProduces(self.log, self.counts, self.now_ms())
+            pending = self._pending = PendingProduces(
+                self.log, self.counts, self.now_ms(), self._open
+            )
         return pending
 
     def _append_all(  # noqa: C901 (hot: no calls)
@@ -222,6 +235,7 @@ class Produce:
                 raise
             except Exception as failure:  # earlier items are queued and must be answered
                 results.append(self._refused(item, failure))
+                exchange.hints = self.hints
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
         if appended:

@@ -40,6 +40,7 @@ from kafkawire.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from kafkawire.handlers.leader_hints import HintedLeaders
     from kafkawire.handlers.produce.ports import ProduceHandler
     from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.partition.verification import Guard
@@ -258,10 +259,12 @@ class LongProduce:
     async def _answer(self) -> None:
         exchange, slices = self._exchange, self._produce.env.slices
         response = ProduceResponse(throttle_time_ms=exchange.throttle_ms)
+        leaders = self._produce.hints.of_long_produce(exchange.peer, exchange.version)
         for portion in self._portions:
             for result in portion.results:
-                _add(response, result, exchange.version)
+                _add(response, result, leaders)
                 await slices.give_way()
+        response.node_endpoints = leaders.endpoints()
         await emptied(self._portions, slices.give_way)
         answer = [response]
         del response
@@ -290,7 +293,7 @@ def _items(topics: list[TopicProduceData], by_id: bool) -> Iterator[Item]:
             yield Item(name, partition.index, batch)
 
 
-def _add(response: ProduceResponse, result: ProduceResult, version: int) -> None:
+def _add(response: ProduceResponse, result: ProduceResult, leaders: HintedLeaders) -> None:
     """Add one result; those of a topic are adjacent, in request order."""
     topic, index, code, base, time_ms, start, message, record_errors = result
     name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
@@ -309,6 +312,7 @@ def _add(response: ProduceResponse, result: ProduceResult, version: int) -> None
                 for number, text in record_errors
             ],
             error_message=message,
+            current_leader=leaders.current_leader(topic, index, code) if code else None,
         )
     )
 

@@ -24,7 +24,9 @@ from kafkawire.handlers.exchange import (
 )
 
 if TYPE_CHECKING:
+    from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +54,16 @@ class Waiting(Exchange):
         """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
+    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+        """Answer the batches of a resigned partition with this error; return whether there are
+        any."""
+        raise NotImplementedError
+
 
 class ProduceExchange(Waiting):
-    """One Produce of any form, and its response."""
+    """One Produce of any form, and its response. `hints`: set if a batch was refused."""
 
-    __slots__ = ("results",)
+    __slots__ = ("hints", "results")
 
     def __init__(
         self, peer: Peer, version: int, correlation_id: int, acks: int, size_bytes: int
@@ -65,16 +72,36 @@ class ProduceExchange(Waiting):
         self.acks = acks
         self.size_bytes = size_bytes
         self.results: list[ProduceResult] = []
+        self.hints: LeaderHints | None = None
 
     def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
-        body = write_response(self.results, self.version, self.throttle_ms)
+        tags = None
+        if self.hints is not None:
+            tags = self.hints.of_produce(self.peer, self.version, self.results)
+        body = write_response(self.results, self.version, self.throttle_ms, tags)
         if len(body) > SMALL_ANSWER_BYTES:
             self.peer.answers.hold(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
+
+    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+        """Answer the batches of a resigned partition with this error."""
+        self.hints = hints
+        return resigned(self.results, partition, why)
+
+
+def resigned(results: list[ProduceResult], partition: Partition, why: KafkaError) -> bool:
+    """Replace the successes of one partition by an error; return whether there were any."""
+    topics = partition.topic, partition.topic_id
+    found = False
+    for at, result in enumerate(results):
+        if result[1] == partition.index and result[0] in topics and not result[2]:
+            results[at] = failed(result, why)
+            found = True
+    return found
 
 
 class Portion(Waiting):
@@ -109,13 +136,24 @@ class Portion(Waiting):
             self.results = [failed(result, failure) for result in self.results]
         self.reported()
 
+    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+        """Answer the batches of a resigned partition with this error."""
+        return resigned(self.results, partition, why)
+
 
 class PendingProduces:
-    """The Produces whose batches are in one write batch. `now_ms` is its time."""
+    """The Produces whose batches are in one write batch. `now_ms` is its time. It is in `open`
+    while some are not answered; `is_written`: only those of acks=all."""
 
-    __slots__ = ("blocks", "counts", "exchanges", "log", "now_ms", "number", "waiting")
+    __slots__ = (
+        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open", "waiting",
+    )  # fmt: skip
 
-    def __init__(self, log: CommitLog, counts: Counts, now_ms: int) -> None:
+    def __init__(
+        self, log: CommitLog, counts: Counts, now_ms: int, open_ones: set[PendingProduces]
+    ) -> None:
+        self.open = open_ones
+        self.is_written = False
         self.log = log
         self.counts = counts
         self.number = log.batch_number
@@ -129,6 +167,7 @@ class PendingProduces:
         `block` until the write. Hot."""
         exchanges = self.exchanges
         if not exchanges:
+            self.open.add(self)
             self.log.after_write(self.written, exchanges)
         exchanges.append(exchange)
         blocks = self.blocks
@@ -143,6 +182,9 @@ class PendingProduces:
 
     def written(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
+        self.is_written = True
+        if not self.waiting:
+            self.open.discard(self)
         for block in self.blocks:
             block.unpin()
         requests = 0
@@ -161,11 +203,20 @@ class PendingProduces:
 
     def committed(self, failure: BaseException | None) -> None:
         """The write batch was committed, or the commit failed."""
+        self.open.discard(self)
         for exchange in self.waiting:
             _notify(exchange, failure)
             exchange.peer.collect()
         for exchange in self.waiting:
             exchange.peer.flush()
+
+    def resign(self, partition: Partition, hints: LeaderHints) -> None:
+        """Answer unanswered batches of a resigned partition with NOT_LEADER_OR_FOLLOWER. Nothing is
+        answered yet: the others still wait."""
+        why = partition.refusal()
+        for exchange in self.waiting if self.is_written else self.exchanges:
+            if exchange.resign(partition, why, hints) and not exchange.acks:
+                exchange.peer.abort("the leader of a produce with acks=0 has changed")
 
 
 def _notify(exchange: Waiting, failure: BaseException | None) -> None:

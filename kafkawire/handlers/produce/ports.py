@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkawire.codec.produce import ProduceItem, ProduceResult
     from kafkawire.handlers.exchange import Peer, Pinned
     from kafkawire.handlers.hot_rights import TopicRights
+    from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.handlers.produce.pending import Item, PendingProduces, ProduceExchange, Waiting
     from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.append.commit_log import CommitLog
@@ -35,6 +36,7 @@ class ProduceHandler(Protocol):
     counts: Counts
     long_batches: LongBatches
     rights: TopicRights
+    hints: LeaderHints
 
     @property
     def now_ms(self) -> Callable[[], int]: ...

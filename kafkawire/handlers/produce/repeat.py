@@ -17,6 +17,8 @@ from kafkawire.handlers.produce.pending import Waiting, why
 from kafkawire.handlers.produce.shape import Shape
 
 if TYPE_CHECKING:
+    from kafkawire.codec.errors import KafkaError
+    from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.handlers.produce.ports import ProduceHandler
     from kafkawire.log.partition.partition import Partition
     from kafkawire.log.partition.verification import Guard
@@ -26,9 +28,10 @@ class RepeatedProduces(Waiting):
     """Requests of one shape that were started together.
 
     `answers` are their responses for success; after a failure they are rebuilt individually.
+    `refused`: errors by index, of partitions that were resigned since; `hints`: set with them.
     """
 
-    __slots__ = ("answers", "shape")
+    __slots__ = ("answers", "hints", "refused", "shape")
 
     def __init__(self, peer: Peer, shape: Shape, size_bytes: int, answers: list[bytes]) -> None:
         self.peer = peer
@@ -36,6 +39,8 @@ class RepeatedProduces(Waiting):
         self.acks = shape.acks
         self.size_bytes = size_bytes
         self.answers = answers
+        self.refused: dict[int, KafkaError] | None = None
+        self.hints: LeaderHints | None = None
         self.more = len(answers) - 1
         self.throttle_ms = 0
         self.parts = None
@@ -43,13 +48,40 @@ class RepeatedProduces(Waiting):
 
     def respond(self, failure: BaseException | None) -> None:
         """Return one buffer with all responses."""
-        answers = self.answers
-        if failure is not None:
-            reported = why(failure)
-            answers = [self.shape.failed(answer, *reported) for answer in answers]
-        if self.throttle_ms:
-            answers[-1] = self.shape.throttled(answers[-1], self.throttle_ms)
+        answers, throttle_ms = self.answers, self.throttle_ms
+        if failure is not None or self.refused is not None:
+            last = self._failed(answers[-1], failure, throttle_ms)
+            answers = [self._failed(answer, failure, 0) for answer in answers[:-1]]
+            answers.append(last)
+        elif throttle_ms:
+            answers[-1] = self.shape.throttled(answers[-1], throttle_ms)
         self.parts = [b"".join(answers) if self.more else answers[0]]
+
+    def _failed(self, answer: bytes, failure: BaseException | None, throttle_ms: int) -> bytes:
+        """Return the response instead of one for a success."""
+        shape, hints = self.shape, self.hints
+        if self.refused is not None:
+            failure = self.refused.get(shape.index_of(answer), failure)
+        if failure is None:
+            return shape.throttled(answer, throttle_ms) if throttle_ms else answer
+        result = shape.failed(answer, *why(failure))
+        tags = None
+        if hints is not None:
+            tags = hints.of_produce(self.peer, shape.version, [result])
+        return shape.failure(answer, result, throttle_ms, tags)
+
+    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+        """Answer the batches of a resigned partition with this error."""
+        if self.shape.topic not in (partition.topic, partition.topic_id):
+            return False
+        index_of = self.shape.index_of
+        if partition.index not in [index_of(answer) for answer in self.answers]:
+            return False
+        if self.refused is None:
+            self.refused = {}
+        self.refused[partition.index] = why
+        self.hints = hints
+        return True
 
 
 class Repeat:

@@ -25,6 +25,7 @@ from kafkawire.codec.produce import (
     FLEXIBLE_FROM,
     ProduceItem,
     ProduceResult,
+    Tags,
     Topic,
     write_response,
 )
@@ -128,13 +129,24 @@ class Shape:
         end = len(answer) - self.flexible  # an empty section of tags
         return b"".join((answer[: end - _INDEX.size], _INDEX.pack(throttle_ms), answer[end:]))
 
+    def index_of(self, answer: bytes) -> int:
+        """Return the partition index of the response frame of a success."""
+        index: int = self._answer.unpack(answer)[3]
+        return index
+
     def failed(
         self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
+    ) -> ProduceResult:
+        """Return the result of a failure, in place of that of `answer`."""
+        return self.topic, self.index_of(answer), code, -1, -1, -1, message, errors
+
+    def failure(
+        self, answer: bytes, result: ProduceResult, throttle_ms: int, tags: Tags | None
     ) -> bytes:
         """Return the response frame of a failure, in place of that of `answer`."""
-        _, number, _, index, *_ = self._answer.unpack(answer)
-        result: ProduceResult = (self.topic, index, code, -1, -1, -1, message, errors)
-        return frame(number, write_response([result], self.version), self.flexible)
+        number = self._answer.unpack(answer)[1]
+        body = write_response([result], self.version, throttle_ms, tags)
+        return frame(number, body, self.flexible)
 
 
 class Shapes:

@@ -196,6 +196,13 @@ class CommitLog:
             self.queued()
         return frame
 
+    def drop_resigned(self) -> None:
+        """Drop what is queued, and not being written, for partitions that were resigned."""
+        self.frames = [
+            each for each in self.frames if not (each.partition and each.partition.resigned)
+        ]
+        self.batch_bytes = sum(frame.length for frame in self.frames)
+
     def roll(self) -> None:
         """Continue in the next journal although the active one is not full; one must be ready."""
         if self.journals.active.entries and not self.journals.rolling:

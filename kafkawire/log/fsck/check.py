@@ -54,8 +54,9 @@ async def check(
     )
     try:
         await _partitions(
-            catalog, node_id, storage, held, usable, report, progress, give_up, transactions
-        )
+            catalog, node_id, storage, held, usable, report, progress, give_up, transactions,
+            segments,
+        )  # fmt: skip
     finally:
         transactions.close()
     return report
@@ -96,6 +97,7 @@ async def _partitions(
     progress: Progress,
     give_up: GiveUp,
     transactions: TransactionCheck,
+    segments: SegmentCheck,
 ) -> None:
     last = catalog.last_number()
     for first in count(0, PARTITIONS_AT_ONCE):
@@ -104,7 +106,9 @@ async def _partitions(
         progress("partitions", first, last + 1)
         some = range(first, min(first + PARTITIONS_AT_ONCE, last + 1))
         numbers = [number for number in some if catalog.leader_of(number) == node_id]
-        for row in await storage.load_partitions(numbers):
+        rows = await storage.load_partitions(numbers)
+        usable |= await segments.of_others(rows)
+        for row in rows:
             report.partitions += 1
             where = catalog.locate(row.number)
             assert where is not None, "only those of the catalog are asked for"

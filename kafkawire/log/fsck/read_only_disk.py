@@ -71,6 +71,9 @@ class ReadOnlyFileSystem:
     def makedirs(self, path: str) -> None:
         """Do nothing."""
 
+    def remove_folder(self, path: str) -> None:
+        """Do nothing."""
+
     def sync_dir(self, path: str) -> None:
         """Do nothing."""
 
@@ -79,6 +82,9 @@ class ReadOnlyFileSystem:
 
     def native(self, path: str) -> str | None:
         return self._fs.native(path)
+
+    def identity(self, path: str) -> str:
+        return self._fs.identity(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self._fs.free_bytes(path)

@@ -30,6 +30,7 @@ from kafkawire.offsets.catalog.port import (
     DELETING,
     LIVE,
     STARTED,
+    PartitionRow,
     SegmentCatalog,
     SegmentRange,
     SegmentRow,
@@ -68,6 +69,8 @@ class SegmentCheck:
         self._storage = storage
         self._report = report
         self._progress = progress
+        self._own: set[int] = set()
+        self._others: dict[str, set[str]] = {}  # by the folder of another broker
         self.intact: dict[int, str] = {}
         """Paths of the LIVE segments in which nothing is wrong, by id."""
 
@@ -75,6 +78,7 @@ class SegmentCheck:
         """Check all of them; return the ids of the LIVE ones that have a file, or an object
         according to the rows."""
         rows = await self._rows()
+        self._own = {row.id for row in rows}
         remote = await ObjectCheck(
             self._env, self._node_id, self._storage, self._report, rows
         ).run()
@@ -99,6 +103,30 @@ class SegmentCheck:
         for path in sorted(files):
             await self._stray(path)
         return usable
+
+    async def of_others(self, partitions: Iterable[PartitionRow]) -> set[int]:
+        """Return the ids of other brokers' segments of these partitions that have a file in this
+        data folder, or an object according to the rows. They are checked with their brokers'
+        folders."""
+        wanted = {each.segment_id for row in partitions for each in row.mappings} - self._own
+        ids, usable = sorted(wanted), set()
+        brokers = os.path.dirname(os.path.dirname(self._folder))
+        for at in range(0, len(ids), ROWS_AT_ONCE):
+            for row in await self._storage.segments_by_id(ids[at : at + ROWS_AT_ONCE]):
+                folder = os.path.join(brokers, str(row.node_id), "segments")
+                name = os.path.basename(segment_path(folder, row.uuid))
+                if row.object or (row.local and name in self._names(folder)):
+                    usable.add(row.id)
+        return usable
+
+    def _names(self, folder: str) -> set[str]:
+        """Return the names of the files in another broker's folder, which is read once."""
+        if folder not in self._others:
+            try:
+                self._others[folder] = set(self._fs.listdir(folder))
+            except FileNotFoundError:
+                self._others[folder] = set()
+        return self._others[folder]
 
     async def _rows(self) -> list[SegmentRow]:
         rows: list[SegmentRow] = []

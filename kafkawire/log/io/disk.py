@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import platform
 import random
 import time
 from collections.abc import Sequence
@@ -147,6 +148,8 @@ class DiskLock:
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+            if not os.path.exists(path) or not os.path.samestat(os.fstat(self._fd), os.stat(path)):
+                raise BlockingIOError(errno.EAGAIN, "the file was removed meanwhile", path)
         except OSError:
             os.close(self._fd)
             raise
@@ -186,6 +189,9 @@ class DiskFileSystem:
             os.makedirs(folder, exist_ok=True)
             self.sync_dir(os.path.dirname(folder))
 
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -202,6 +208,20 @@ class DiskFileSystem:
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
+
+    def identity(self, path: str) -> str:
+        found = os.stat(path)
+        return f"{_machine()}:{found.st_dev}:{found.st_ino}"
+
+
+def _machine() -> str:
+    """Return a text for this machine, and for all containers on it: on Linux another one after each
+    start of the machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return platform.node()
 
 
 def untouched_memory(size_bytes: int) -> memoryview:

@@ -136,6 +136,9 @@ class FileSystem(Protocol):
     def makedirs(self, path: str) -> None:
         """Create a folder and its parents; existing ones are accepted. Durable at once."""
 
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder. OSError if something is in it; durable only after `sync_dir`."""
+
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in a folder durable."""
 
@@ -148,6 +151,10 @@ class FileSystem(Protocol):
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         """Return (total, available) bytes of the volume that contains `path`."""
+
+    def identity(self, path: str) -> str:
+        """Return a text that is equal for processes of one machine that use the same folder, under
+        whatever path, and that no copy of the folder has."""
 
 
 class Offload(Protocol):

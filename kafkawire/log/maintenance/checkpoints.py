@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
-from kafkawire.metadata.checkpoint import Checkpoint
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 ROWS_AT_ONCE = 2000
@@ -103,6 +103,13 @@ class Checkpoints:
                 partition.mark_dirty()
             self._commit_log.dirty.extend(changed)
             raise
+
+    async def store(self, states: list[PartitionCheckpoint]) -> None:
+        """Store states of partitions that are not in memory, under the last log position."""
+        async with self._lock:
+            await self._storage.save_checkpoint(
+                Checkpoint(self._node_id, self.log_position, states)
+            )
 
     async def move_log_starts(self, starts: Mapping[int, int]) -> None:
         """Move the log starts of some partitions (number -> offset): in SQL, then in memory.

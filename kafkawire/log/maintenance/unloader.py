@@ -37,7 +37,7 @@ def is_idle(partition: Partition) -> bool:
         or partition.producers.verifying
         or partition.high_watermark != partition.next_offset
         or partition.offsets.pending != partition.next_offset
-        or partition.removed
+        or partition.closed
     )
 
 

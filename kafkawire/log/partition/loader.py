@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Traffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition.damaged_ranges import holes
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.stored_rows import fill
+from kafkawire.log.partition.stored_rows import begun, fill
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
-from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog, SegmentRange
 from kafkawire.plural import count
 
 if TYPE_CHECKING:
@@ -35,10 +37,16 @@ logger = logging.getLogger(__name__)
 
 LOAD_AT_ONCE = 200
 """Partitions of one round trip: filling them takes two milliseconds on the event loop."""
+MAX_SHOWN = 5
+"""Offset ranges named in one message."""
 REFUSE_S = 0.5
 """How long requests get the error of a failed load before the storage is queried again: clients
 retry several times a second, and a broken database should not be queried that often for each of
 them."""
+
+
+Learn = Callable[[Iterable[SegmentRange]], Awaitable[None]]
+StoreStates = Callable[[list[PartitionCheckpoint]], Awaitable[None]]
 
 
 class NotLoaded(Exception):
@@ -65,7 +73,7 @@ class LoadListener(Protocol):
         """Called when a partition is in memory from now on."""
 
     def leave(self, partition: Partition) -> None:
-        """Called when a partition is not in memory any more."""
+        """Called when a partition is not in memory any more, or was resigned."""
 
 
 class Loader:
@@ -81,7 +89,12 @@ class Loader:
         node_id: int,
         config: BrokerConfig,
         rows: RowVersion,
+        learn: Learn,
+        store_states: StoreStates,
     ) -> None:
+        """`learn` finds the segments of mappings that other brokers wrote; `store_states` stores
+        states of partitions."""
+        self._learn, self._store_states = learn, store_states
         self.partitions: dict[int, Partition] = {}
         self._listeners: list[LoadListener] = []
         self.fresh_from = catalog.last_number() + 1
@@ -151,6 +164,17 @@ class Loader:
             return None
         return self.configs.of(location.topic_id)
 
+    def settings_of(self, number: int) -> TopicConfig | None:
+        """Return the settings of a partition, whichever broker leads it; None if it does not
+        exist."""
+        location = self._catalog.locate(number)
+        return None if location is None else self.configs.of(location.topic_id)
+
+    def led_elsewhere(self, number: int) -> bool:
+        """Return whether another broker leads a partition."""
+        location = self._catalog.locate(number)
+        return location is not None and location.leader != self._node_id
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Load in the background."""
         self._env.spawn(work, "wait for partitions")
@@ -196,10 +220,30 @@ class Loader:
             while True:
                 version = self._rows.number
                 rows = await self._storage.load_partitions(part)
+                await self._learn(mapping for row in rows for mapping in row.mappings)
+                await self._begin_terms(rows)
                 if version == self._rows.number:
                     break
             for row in rows:
                 self._enter(row)
+
+    async def _begin_terms(self, rows: Iterable[PartitionRow]) -> None:
+        """Store the leader epochs of partitions that other brokers may have led, before the first
+        append: so a start knows which records in the journals are of an earlier term
+        (kafkawire.log.recovery.earlier_terms)."""
+        if len(self._catalog.brokers) < 2:
+            return
+        states = []
+        for row in rows:
+            location = self._catalog.locate(row.number)
+            if location is None or location.leader != self._node_id:
+                continue
+            state = begun(row, location.leader_epoch)
+            if state is not None and row.number not in self.partitions:
+                row.checkpoint = state
+                states.append(state)
+        if states:
+            await self._store_states(states)
 
     def _enter(self, row: PartitionRow) -> None:
         if row.number in self.partitions:
@@ -208,6 +252,8 @@ class Loader:
         if partition is None:
             return  # deleted meanwhile
         fill(partition, row)
+        if len(self._catalog.brokers) > 1:
+            report_absent(partition)
         self._entered(partition)
 
     def _entered(self, partition: Partition) -> None:
@@ -230,13 +276,46 @@ class Loader:
         """Unload a partition whose state is entirely in the storage. A caller that still has it
         sees `removed` and looks it up again."""
         del self.partitions[partition.number]
-        partition.removed = True
+        partition.remove()
         # Something is stored of it now; possibly also of those created before it.
         self.fresh_from = max(self.fresh_from, partition.number + 1)
         for listener in self._listeners:
             listener.leave(partition)
 
+    def resign(self, partition: Partition) -> None:
+        """Release a partition that another broker leads now: it takes no more appends, and lookups
+        do not find it. `release` follows."""
+        partition.resign()
+        for listener in self._listeners:
+            listener.leave(partition)
+
+    def release(self, partition: Partition) -> None:
+        """Remove a resigned partition from memory, after its last write."""
+        if self.partitions.get(partition.number) is partition:
+            del self.partitions[partition.number]
+
+    def changed_leaders(self, numbers: Iterable[int]) -> None:
+        """Note that others lead or led these partitions: something may be stored of them, and what
+        is being read of them is read again."""
+        self.fresh_from = max(self.fresh_from, *(number + 1 for number in numbers))
+        self._rows.replaced()
+
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
         self._refused_until = self._env.clock.monotonic() + REFUSE_S
         why = f"the offset storage cannot be read: {failure}"
         self._refused.update(dict.fromkeys(numbers, why))
+
+
+def report_absent(partition: Partition) -> None:
+    """Report offsets of a partition that another broker led before and did not cut."""
+    absent = holes(partition)
+    if absent:
+        partition.note_absent(absent[-1][1])
+        logger.warning(
+            "offsets %s of %s-%d are in no segment and not at this broker: another broker led it "
+            "before and did not cut them. Reading them returns an error, all other offsets are "
+            "served",
+            ", ".join(f"{first}-{end - 1}" for first, end in absent[:MAX_SHOWN]),
+            partition.topic,
+            partition.index,
+        )

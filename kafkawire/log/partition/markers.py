@@ -44,7 +44,7 @@ def append_records(partition: Partition, batch: memoryview, now_ms: int) -> tupl
     config = partition.config
     if config.timestamp_type or config.compression > 0:
         return partition.append(batch, now_ms)  # it is stored in another form
-    if partition.log.failed is not None or partition.removed:
+    if partition.log.failed is not None or partition.closed:
         raise partition.refusal()
     if len(batch) > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
@@ -64,7 +64,7 @@ def append_marker(
     sends its markers again. The caller waits for the commit (CommitLog.after_commit). KafkaError:
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
     """
-    if partition.log.failed is not None or partition.removed:
+    if partition.log.failed is not None or partition.closed:
         raise partition.refusal()
     partition.producers.check_marker(ending)
     batch = memoryview(
@@ -89,7 +89,7 @@ def append_offsets(
     `batch` must stay valid until the write batch is written. KafkaError: INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE without the guard it needs, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR.
     """
-    if partition.log.failed is not None or partition.removed:
+    if partition.log.failed is not None or partition.closed:
         raise partition.refusal()
     if len(batch) > partition.config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)

@@ -88,43 +88,19 @@ class Partition:
     there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
     offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
     records of its topic. Retention keeps the records of a schedule topic from `kept_from` on.
+    Offsets below `absent_end` without a row were left at another broker.
+    `closed`: it takes no appends, since it is being handed over or was removed; `removed`: it is
+    not in memory any more; `resigned`: another broker leads it.
     """
 
     __slots__ = (
-        "_rows",
-        "bound",
-        "commit_offset",
-        "config",
-        "cut_offset",
-        "dirty",
-        "dispatch_offset",
-        "epochs",
-        "evicted",
-        "frame",
-        "high_watermark",
-        "index",
-        "journal_extents",
-        "kept_from",
-        "last_stable_offset",
-        "leader_epoch",
-        "log",
-        "log_start",
-        "named_in",
-        "next_offset",
-        "number",
-        "offsets",
-        "producers",
-        "removed",
-        "reserve",
-        "segments",
-        "size_bytes",
-        "tail",
-        "topic",
-        "topic_id",
-        "touched",
-        "traffic",
+        "_rows", "absent_end", "bound", "closed", "commit_offset", "config", "cut_offset", "dirty",
+        "dispatch_offset", "epochs", "evicted", "frame", "high_watermark", "index",
+        "journal_extents", "kept_from", "last_stable_offset", "leader_epoch", "log", "log_start",
+        "named_in", "next_offset", "number", "offsets", "producers", "removed", "reserve",
+        "resigned", "segments", "size_bytes", "tail", "topic", "topic_id", "touched", "traffic",
         "watchers",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -152,7 +128,10 @@ class Partition:
         self.high_watermark = 0
         self.last_stable_offset = 0
         self.size_bytes = 0
+        self.absent_end = 0
+        self.closed = False
         self.removed = False
+        self.resigned = False
         self.watchers: dict[Callable[[Partition], None], None] = {}  # in order of arrival
         self._rows = HotIndex()
         self.tail = bytearray()
@@ -219,7 +198,7 @@ class Partition:
         config = self.config
         log = self.log
         head = check_batch(batch, config.max_message_bytes)
-        if log.failed is not None or self.removed:
+        if log.failed is not None or self.closed:
             raise self.refusal()
         count = head[12]
         append_time = -1
@@ -306,10 +285,11 @@ class Partition:
         return batch, append_time, append_time
 
     def refusal(self) -> KafkaError:
-        """The error for what cannot be appended because the log has failed, or the partition is
-        not here any more."""
-        if self.removed:
+        """The error for appends: the log has failed, or the partition is not here any more."""
+        if self.removed and not self.resigned:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self.closed:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def append_records(self, batch: memoryview, now_ms: int) -> Appended:
@@ -371,6 +351,28 @@ class Partition:
                 logger.exception(
                     "a high-watermark callback of %s-%d failed", self.topic, self.index
                 )
+
+    def close_appends(self) -> None:
+        """Take no appends until `open_appends`: another broker is about to lead it. Readers are
+        served."""
+        self.closed = True
+
+    def open_appends(self) -> None:
+        """Take appends again, and new transactions: it stays here."""
+        self.producers.refuse_new_transactions(refuse=False)
+        self.closed = self.removed
+
+    def note_absent(self, end: int) -> None:
+        """Note that offsets below `end` without a row were left at another broker."""
+        self.absent_end = end
+
+    def remove(self) -> None:
+        """Take no more appends: it is not in memory any more."""
+        self.closed = self.removed = True
+
+    def resign(self) -> None:
+        """Take no more appends: another broker leads it. Its readers are to be woken by `moved`."""
+        self.closed = self.removed = self.resigned = True
 
     def rollback(self) -> None:
         """Forget what was queued: it was not written."""
@@ -440,8 +442,8 @@ class Partition:
         if target > self.log_start:
             await self.log.save_log_starts({self.number: target})
             if self.removed and self.log_start < target:
-                # Deleted or unloaded meanwhile: the client looks it up and sends the request again.
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                # Not here any more: the client looks it up and sends the request again.
+                raise self.refusal()
         return self.log_start
 
     def keep_from(self, offset: int) -> None:

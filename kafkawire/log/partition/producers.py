@@ -86,7 +86,8 @@ class Producers:
     """
 
     __slots__ = (
-        "_flying_changes", "_fresh_changes", "_guards", "flying", "fresh", "states", "transactions",
+        "_flying_changes", "_fresh_changes", "_guards", "_refusing", "flying", "fresh", "states",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -95,6 +96,7 @@ class Producers:
         self.fresh: dict[int, State] = {}
         self.transactions: PartitionTransactions | None = None
         self._guards: Guards | None = None
+        self._refusing = False  # new transactions
         self._fresh_changes: list[_Change] = []
         self._flying_changes: list[_Change] = []
 
@@ -197,6 +199,8 @@ class Producers:
 
     def _check_guard(self, producer_id: int, first: int, guard: Guard | None, *, new: bool) -> None:
         """`new`: no batch of the producer is known."""
+        if self._refusing:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if guard is NOT_VERIFIED:
             return
         known = self._guards.find(producer_id) if self._guards is not None else None
@@ -208,6 +212,19 @@ class Producers:
                 f"producer {producer_id} sent sequence {first} first, lower ones must come before"
             )
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+
+    def refuse_new_transactions(self, *, refuse: bool) -> None:
+        """Answer NOT_LEADER_OR_FOLLOWER to batches that begin a transaction here, or accept them
+        again; open ones continue."""
+        self._refusing = refuse
+
+    @property
+    def any_open(self) -> bool:
+        """Whether a transaction is open, or will be when what is queued is written."""
+        opened = self.transactions is not None and bool(self.transactions.open)
+        return opened or any(
+            state[_OPEN] >= 0 for queued in (self.fresh, self.flying) for state in queued.values()
+        )
 
     def queue_transactional(self, batch: ProducerBatch, base_offset: int, now_ms: int) -> None:
         """Remember a checked transactional batch that is queued."""

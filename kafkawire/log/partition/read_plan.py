@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.errors import AbsentOffsets, DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_columns import MAX_RUNS
@@ -243,16 +243,20 @@ def _read_end(plan: HotRead | JournalRead) -> int:
 
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:
     """Return the error for offsets without a row: recovery found their acknowledged bytes damaged
-    or missing."""
+    or missing, or the broker that led the partition before has them."""
     rows, extents = partition.rows, partition.journal_extents
     row, at = rows.find(offset) + 1, extents.find(offset) + 1
     following = [partition.high_watermark, *rows.base[row : row + 1]]
     if at < partition.evicted:
         following.append(extents.first[at])
-    return DamagedOffsets(
-        max(offset + 1, min(following)),
-        f"{partition.topic}-{partition.index} is damaged at offset {offset}",
-    )
+    end = max(offset + 1, min(following))
+    if offset < partition.absent_end:
+        return AbsentOffsets(
+            end,
+            f"{partition.topic}-{partition.index}: offset {offset} is in no segment and not at "
+            "this broker, since its leader changed before it was cut",
+        )
+    return DamagedOffsets(end, f"{partition.topic}-{partition.index} is damaged at offset {offset}")
 
 
 def _plan_segments(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, KafkaError
 from kafkawire.codec.types import Part
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.file_span import FileSpan
@@ -158,7 +158,7 @@ class PartitionReader:
         numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
             if plan.partition.removed:  # another plan would name the same journals again
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise plan.partition.refusal()
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
             return await self.read(again, patience_s, aborted)

@@ -8,8 +8,27 @@ from __future__ import annotations
 
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.truncate import drop_journals
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.manager import PartitionOffsetManager
+
+
+def begun(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
+    """Return the state of a partition at the begin of a leader epoch, with everything that is
+    stored of it; None if the epoch is stored already, or the first."""
+    state = row.checkpoint
+    epochs = list(state.leader_epochs) if state is not None else []
+    if epoch <= (epochs[-1][0] if epochs else 0):
+        return None
+    end = max([0, *(mapping.end_offset for mapping in row.mappings[-1:])])
+    if state is not None:
+        end = max(end, state.next_offset)
+    while epochs and epochs[-1][1] >= end:
+        epochs.pop()  # nothing was written with it
+    epochs.append((epoch, end))
+    log_start = state.log_start if state is not None else 0
+    producers = state.producers if state is not None else []
+    return PartitionCheckpoint(row.number, end, log_start, epochs, producers)
 
 
 def fill(partition: Partition, row: PartitionRow) -> None:

@@ -41,9 +41,11 @@ def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
     journals; return the numbers of the rolled journals that contain nothing of this partition any
     more.
 
-    Rows wholly below the log start, which may have moved meanwhile, are left out.
+    Rows wholly below the log start, which may have moved meanwhile, are left out; so are those the
+    partition has already, since it was loaded after the transaction that added them.
     """
-    living = [row for row in mappings if row.end_offset > partition.log_start]
+    known = max(partition.log_start, partition.cut_offset)
+    living = [row for row in mappings if row.end_offset > known]
     if not living:
         return []
     segments = partition.segments

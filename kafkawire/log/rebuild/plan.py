@@ -9,7 +9,7 @@ without a gap, the newest where several do. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen, SegmentSeen, SegmentShare
@@ -26,7 +26,8 @@ blocks of a thousand."""
 class Rebuilt:
     """The metadata to store in SQL. `shares`: those that are read, by partition in order of
     offsets; `aside`: segment files that no reader uses, although they may have the only copy of
-    something; `deleted`: topics that were deleted according to the journals; `numbers`: the
+    something; `copied`: those that no reader uses, because another broker's folder has copies of
+    their records; `deleted`: topics that were deleted according to the journals; `numbers`: the
     partition number of each slot of the evidence; `mixed`: files contain partitions under numbers
     that are no longer theirs."""
 
@@ -37,17 +38,18 @@ class Rebuilt:
     checkpoints: list[PartitionCheckpoint] = field(default_factory=list)
     shares: dict[int, list[SegmentShare]] = field(default_factory=dict)
     aside: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     log_position: int = 0
     next_partition: int = 1
     next_producer_id: int = 0
 
 
-def rebuild(seen: Evidence, node_id: int) -> Rebuilt:
-    """Plan all of it; `node_id` leads every partition."""
+def rebuild(seen: Evidence, node_id: int, leaders: Mapping[int, int] | None = None) -> Rebuilt:
+    """Plan all of it; `leaders` by partition number, `node_id` leads the others."""
     result = Rebuilt(log_position=seen.log_position)
     result.next_producer_id = seen.last_producer_id + 1 + PRODUCER_ID_MARGIN
-    assigned = assign(seen, node_id)
+    assigned = assign(seen, node_id, leaders)
     result.topics, result.deleted, result.losses = assigned.topics, assigned.deleted, assigned.notes
     result.numbers, result.next_partition = assigned.numbers, assigned.next_partition
     result.mixed = assigned.mixed

@@ -144,7 +144,7 @@ class Conversion:
             opened = SegmentFile(self._env.fs, file.path)
             try:
                 by_number = dict(sorted(shares, key=lambda pair: pair[0]))
-                parts = [self._share(opened, *pair) for pair in by_number.items()]
+                parts = [self.read_share(opened, *pair) for pair in by_number.items()]
                 for number, made in self._write(parts).items():
                     known = self._rebuilt.shares[number]
                     known[known.index(by_number[number])] = made
@@ -156,15 +156,24 @@ class Conversion:
             if one.path not in used and one.path not in self._rebuilt.aside + self._old:
                 self._old.append(one.path)
 
-    def _share(self, file: SegmentFile, number: int, share: SegmentShare) -> SegmentPart:
+    def add(self, parts: dict[int, SegmentPart]) -> None:
+        """Write segments with more parts of the partitions of a rebuild, by number."""
+        for kind_parts in self._by_class(parts):
+            for number, made in self._write(kind_parts).items():
+                shares = self._rebuilt.shares.setdefault(number, [])
+                shares.append(made)
+                shares.sort(key=lambda share: share.entry.base_offset)
+
+    def read_share(self, file: SegmentFile, number: int, share: SegmentShare) -> SegmentPart:
+        """Read the sound batches of a partition from a segment file."""
         entry = share.entry
         view = file.need(entry.start, entry.start + entry.length, lambda _: None)
         starts = batch_starts(view, 0, len(view)) or []
         known = file.states().get(entry.number) or PartitionState()
-        sound = self._sound(view, starts)
+        sound = self.sound_batches(view, starts)
         return SegmentPart(number, entry.base_offset, entry.end_offset, sound, known.aborted)
 
-    def _sound(self, view: memoryview, starts: list[int]) -> Batches:
+    def sound_batches(self, view: memoryview, starts: list[int]) -> Batches:
         """Return the batches with correct checksums."""
         sound = []
         for at in starts:
@@ -208,7 +217,7 @@ class Conversion:
             number = None if slot is None else self._number(slot)
             if number is None:
                 continue  # of a deleted topic
-            for batch in self._sound(view, starts):
+            for batch in self.sound_batches(view, starts):
                 fields = HEAD.unpack_from(batch, 0)
                 end = fields[0] + fields[6] + 1
                 if end <= reached[number]:

@@ -9,6 +9,7 @@ journals are left out; their numbers are not assigned again. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -37,18 +38,19 @@ class Assigned:
     mixed: bool = False
 
 
-def assign(seen: Evidence, node_id: int) -> Assigned:
-    """Decide names and numbers; `node_id` leads every partition."""
-    return _Assigning(seen, node_id).run()
+def assign(seen: Evidence, node_id: int, leaders: Mapping[int, int] | None = None) -> Assigned:
+    """Decide names and numbers; `leaders` by partition number, `node_id` leads the others."""
+    return _Assigning(seen, node_id, leaders or {}).run()
 
 
 class _Assigning:
     """`_names` by topic id, the newest first; `_slots`: by topic id and index the slot of the
     evidence, or the number in a frame where nothing else is known of the partition."""
 
-    def __init__(self, seen: Evidence, node_id: int) -> None:
+    def __init__(self, seen: Evidence, node_id: int, leaders: Mapping[int, int]) -> None:
         self._seen = seen
         self._node_id = node_id
+        self._leaders = leaders
         self._names: dict[bytes, str] = {}
         self._slots: dict[bytes, dict[int, int | None]] = {}
         self._taken: set[int] = set()
@@ -158,7 +160,8 @@ class _Assigning:
                 epoch = 1
                 if slot is None:
                     self._result.notes.append(f"nothing is known of {name}-{index}: it is empty")
-            infos.append(PartitionInfo(number, index, self._node_id, epoch))
+            leader = self._leaders.get(number, self._node_id)
+            infos.append(PartitionInfo(number, index, leader, epoch))
         return infos
 
     def _deleted(self) -> None:

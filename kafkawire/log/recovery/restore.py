@@ -15,11 +15,13 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
 from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
+from kafkawire.log.journal.index_file import JournalIndex
 from kafkawire.log.journal.losses import Loss
 from kafkawire.log.journal.scan import Fact, marker_of
 from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_extent
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.stored_rows import finish, take_row
+from kafkawire.log.recovery.earlier_terms import EarlierTerms
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.transactions import TransactionHistory
 from kafkawire.offsets.catalog.port import PartitionRow
@@ -34,12 +36,13 @@ def load_partitions(
     log_position: int,
     rows: Sequence[PartitionRow],
     bounds: Mapping[int, int] | None = None,
+    terms: EarlierTerms | None = None,
 ) -> tuple[set[int], list[Loss]]:
     """Fill the partitions; return the numbers of those written since the checkpoint, and the
     offsets that may have been lost at the ends of partitions.
 
     `log_position` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
-    ledger's if there is one.
+    ledger's if there is one, `terms` leaves out records of earlier terms.
     """
     for row in rows:
         if row.number in partitions:
@@ -48,7 +51,8 @@ def load_partitions(
     history = TransactionHistory()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
-        _load_journal(fs, partitions, found, log_position, at >= loaded_from, written, history)
+        in_memory = at >= loaded_from
+        _load_journal(fs, partitions, found, log_position, in_memory, written, history, terms)
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -85,6 +89,7 @@ def _load_journal(
     in_memory: bool,
     written: set[int],
     history: TransactionHistory,
+    terms: EarlierTerms | None,
 ) -> None:
     """Take the rows of one journal; add the partitions with rows at or after `log_position` to
     `written`."""
@@ -101,23 +106,43 @@ def _load_journal(
         and journal.end_log_position <= log_position
         and journal.indexed
     ):
-        # Most of the time of a start: with many partitions each has one row or none in a journal.
-        for number, *row in index.singles():
-            partition = partitions.get(number)
-            if partition is not None:
-                _load_one(partition, journal, row, in_memory)
-        numbers = index.multiples()
+        numbers = _load_singles(index, partitions, journal, in_memory, terms)
     else:
         numbers = sorted(found.numbers())
     for number, parts in found.rows(index, numbers):
         partition = partitions.get(number)
         for part in parts if partition is not None else ():
             assert partition is not None, "only known partitions have rows to load"
+            if terms is not None and not len(part := terms.current(found, number, part)):
+                continue
             if part.log_position[-1] >= log_position:
                 written.add(number)
                 partition.mark_dirty()
                 _replay(partition, _heads(fs, found, number, part, log_position), log_position)
             _load(partition, journal, part, in_memory)
+
+
+def _load_singles(
+    index: JournalIndex,
+    partitions: Mapping[int, Partition],
+    journal: Journal,
+    in_memory: bool,
+    terms: EarlierTerms | None,
+) -> list[int]:
+    """Take the rows of partitions with one row in a journal; return the others.
+
+    Most of the time of a start: with many partitions each has one row or none in a journal.
+    """
+    others = index.multiples()
+    for number, *row in index.singles():
+        partition = partitions.get(number)
+        if partition is None:
+            continue
+        if terms is not None and terms.may_be_old(number):
+            others.append(number)
+        else:
+            _load_one(partition, journal, row, in_memory)
+    return others
 
 
 def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory: bool) -> None:

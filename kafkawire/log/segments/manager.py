@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.append.commit_log import CommitLog
@@ -96,6 +97,7 @@ class Segments:
             node_id,
             origins,
             config_of,
+            loader.led_elsewhere,
         )
         self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper, loader.load)
         self.cleaner = SegmentCleaner(
@@ -203,6 +205,12 @@ class Segments:
         self.cleaner.note(taken)
         return taken
 
+    @asynccontextmanager
+    async def cutting(self) -> AsyncIterator[None]:
+        """Hold back periodic cuts."""
+        async with self._cutting:
+            yield
+
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """Apply changed settings of these partitions, None: of all."""
         changed = None if numbers is None else list(numbers)
@@ -222,6 +230,7 @@ class Segments:
         self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.schedule_removal(row.id for row in dead)
         await self.sweep()
+        await self.store.renew_others()
         await self.rewriter.find_candidates(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():
             pass

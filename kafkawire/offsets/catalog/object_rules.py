@@ -6,10 +6,18 @@ replaced is never restored by a late upload.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, LIVE, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    CURRENT,
+    LIVE,
+    ObjectRow,
+    SegmentRow,
+    TierRow,
+)
 
 
 def may_start(segment: SegmentRow | None, row: ObjectRow) -> bool:
@@ -83,3 +91,31 @@ def changed(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
             row.local = local
             found.append(row)
     return found
+
+
+def adopted(
+    rows: Sequence[TierRow], node_id: int, writers: Callable[[int], Collection[int]]
+) -> list[TierRow]:
+    """Return the tiers that become those of a broker, see ObjectCatalog.adopt_tiers. `writers`
+    returns the brokers that have objects in a tier."""
+    return [
+        replace(row, node_id=node_id)
+        for row in rows
+        if row.node_id is None and (node_id in (known := writers(row.id)) or not known)
+    ]
+
+
+def claimed(
+    rows: Sequence[TierRow], url: str, own_url: str, node_id: int, now_ms: int
+) -> tuple[TierRow, bool]:
+    """Return the tier of a broker, see ObjectCatalog.claim_tier, and whether it is new."""
+    # not imported by brokers without a tier
+    from kafkawire.objectstore.overlap import same_place
+
+    for wanted in (url, own_url):
+        for row in rows:
+            if row.node_id == node_id and (row.url == wanted or same_place(row.url, wanted)):
+                return row, False
+    taken = any(row.url == url or same_place(row.url, url) for row in rows)
+    number = max((row.id for row in rows), default=-1) + 1
+    return TierRow(number, own_url if taken else url, CURRENT, now_ms, node_id), True

@@ -72,7 +72,8 @@ def range_of(entry: PartitionEntry | Entry, segment_id: int, due_ms: int) -> Seg
 @dataclass(slots=True)
 class SegmentRow:
     """One segment file. `id` is assigned by `start_segments` and never reused. `local`: it has a
-    local file; `object`: the uuid of its finished object, in `tier`."""
+    file in the folder of `node_id`, the broker that wrote it; `object`: the uuid of its finished
+    object, in `tier`."""
 
     uuid: bytes
     node_id: int
@@ -119,12 +120,14 @@ class ObjectRow:
 
 @dataclass(slots=True)
 class TierRow:
-    """A location of objects, by its URL."""
+    """A location of objects, by its URL. `node_id`: the broker that writes there; None: not known
+    yet, the tier is of an earlier version."""
 
     id: int
     url: str
     state: int = CURRENT
     created_ms: int = 0
+    node_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -211,8 +214,9 @@ class RangeCatalog(Protocol):
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """Drop the mappings that end at or below the log start of their partition (number -> log
-        start); for EVERYTHING drop all its rows. Return the changed segments; one without mappings
-        is DELETING."""
+        start); for EVERYTHING drop all its rows. Return the changed segments, of any broker; one
+        without mappings is DELETING. Partitions that another broker leads are left out, those of
+        deleted topics are not."""
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
         """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
@@ -238,7 +242,8 @@ class RangeCatalog(Protocol):
         the most overdue first. Mappings of deleted topics are `orphans`."""
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """Set due_ms of all mappings of these partitions; None: of all partitions."""
+        """Set due_ms of all mappings of these partitions; None: of all partitions. Those that
+        another broker leads are left out."""
 
     async def orphans(self, limit: int) -> list[int]:
         """Return up to `limit` partitions of deleted topics that this broker led and that still
@@ -301,11 +306,21 @@ class ObjectCatalog(Protocol):
         """Return up to `limit` partitions led by this broker whose commit offset is below their
         dispatch offset, by number, above `after`. Reads all offsets; used at start."""
 
+    async def claim_tier(self, url: str, own_url: str, now_ms: int) -> TierRow:
+        """Return the tier in which this broker writes its objects if it is started with a URL. If
+        it has none, it becomes the writer of the tier at the URL itself if no other broker is, and
+        otherwise gets one at `own_url`. Of brokers that call this at the same time one gets the
+        URL."""
+
+    async def adopt_tiers(self) -> list[TierRow]:
+        """Return all tiers like `tiers`, after those of earlier versions became this broker's,
+        unless only other brokers have objects there."""
+
     async def save_tier(self, row: TierRow) -> None:
         """Insert a tier, or update the one with this id."""
 
     async def tiers(self) -> list[TierRow]:
-        """Return all tiers, by id."""
+        """Return all tiers, of other brokers too, by id."""
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         """Replace old objects (the keys) by their finished copies in another tier. The old ones

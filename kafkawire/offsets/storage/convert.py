@@ -9,7 +9,7 @@ is finished by running it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, unpack_all
@@ -67,7 +67,8 @@ class StoredOffsets:
 def _of_led(table: str, columns: str, node_id: int) -> str:
     return (
         f"SELECT {columns} FROM {table} JOIN partitions p ON p.number = {table}.partition_number"
-        f" WHERE p.leader = {node_id:d} ORDER BY {table}.partition_number"
+        " JOIN lead_groups g ON g.id = p.lead_group"
+        f" WHERE g.leader = {node_id:d} ORDER BY {table}.partition_number"
     )
 
 
@@ -94,7 +95,10 @@ def read_sql(session: Session, node_id: int) -> StoredOffsets:
     columns = "partition_number, dispatch_offset, commit_offset, updated_at"
     found = session.rows(_of_led("tiering_offsets", columns, node_id))
     stored.offsets = [(number, dispatch, commit, at) for number, dispatch, commit, at in found]
-    tiers = session.rows("SELECT id, url, state, created_ms FROM tiers ORDER BY id")
+    tiers = session.rows(
+        f"SELECT id, url, state, created_ms, {node_id:d} FROM tiers"
+        f" WHERE {_own_tiers(node_id)} ORDER BY id"
+    )
     stored.tiers = [TierRow(*row) for row in tiers]
     return stored
 
@@ -139,8 +143,8 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
     )
     insert(
         session,
-        "INSERT INTO tiers (id, url, state, created_ms)",
-        [(tier.id, tier.url, tier.state, tier.created_ms) for tier in stored.tiers],
+        "INSERT INTO tiers (id, url, state, created_ms, node_id)",
+        [(tier.id, tier.url, tier.state, tier.created_ms, node_id) for tier in stored.tiers],
     )
     insert(session, "INSERT INTO checkpoints (node_id, place, saved_ms)",
            [(node_id, stored.log_position, now_ms)])  # fmt: skip
@@ -151,7 +155,7 @@ def _partitions(session: Session, node_id: int) -> dict[int, bool]:
     """Return the partitions of a broker, and whether their topic exists."""
     rows = session.rows(
         "SELECT p.number, t.deleted_ms FROM partitions p JOIN topics t ON t.id = p.topic_id"
-        f" WHERE p.leader = {node_id:d}"
+        f" JOIN lead_groups g ON g.id = p.lead_group WHERE g.leader = {node_id:d}"
     )
     return {number: deleted_ms is None for number, deleted_ms in rows}
 
@@ -202,16 +206,24 @@ def _set_next_id(session: Session, next_id: int) -> None:
     )
 
 
+def _own_tiers(node_id: int) -> str:
+    """Return the condition on tiers that no other broker writes."""
+    return f"coalesce(node_id, {node_id:d}) = {node_id:d}"
+
+
 def forget_sql(session: Session, node_id: int) -> None:
     """Delete all rows of a broker from SQL, including tiers, which belong to the storage."""
-    ours = f"partition_number IN (SELECT number FROM partitions WHERE leader = {node_id:d})"
+    ours = (
+        "partition_number IN (SELECT p.number FROM partitions p"
+        f" JOIN lead_groups g ON g.id = p.lead_group WHERE g.leader = {node_id:d})"
+    )
     for table in ("offset_mappings", "partition_metadata", "partition_offset_checkpoints",
                   "tiering_offsets"):  # fmt: skip
         session.run(f"DELETE FROM {table} WHERE {ours}")
     for table in ("segments", "remote_objects", "checkpoints"):
         session.run(f"DELETE FROM {table} WHERE node_id = {node_id:d}")
     if not session.rows("SELECT 1 FROM remote_objects LIMIT 1"):
-        session.run("DELETE FROM tiers")
+        session.run(f"DELETE FROM tiers WHERE {_own_tiers(node_id)}")
 
 
 def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
@@ -230,7 +242,8 @@ def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
     stored.objects = [layout.unpack_object(*pair) for pair in store.scan(b"o", b"p")]
     for key, value in store.scan(layout.offsets_key(0), layout.OFFSETS_END):
         stored.offsets.append((layout.offsets_number(key), *layout.unpack_all_offsets(value)))
-    stored.tiers = [layout.unpack_tier(*pair) for pair in store.scan(b"t", b"u")]
+    tiers = [layout.unpack_tier(*pair) for pair in store.scan(b"t", b"u")]
+    stored.tiers = [replace(tier, node_id=node_id) for tier in tiers]
     return stored
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, Transactions
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.catalog.sql.statements import LeaderTerm
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
 RESTORING = ".restoring"
@@ -27,13 +28,15 @@ def open_storage(
     now_ms: Callable[[], int],
     leader_of: Callable[[int], int | None],
     suffix: str = "",
+    term: LeaderTerm | None = None,
 ) -> SegmentCatalog:
     """Open the storage of a broker. `sql` uses the metadata database; `rocksdb` the folder
-    `<folder>/offsets<suffix>`; `memory` stores nothing."""
+    `<folder>/offsets<suffix>`; `memory` stores nothing. `leader_of` returns the
+    leader of a partition, `term` in which term this broker leads."""
     if kind == SQL:
         from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
-        return SqlStorage(transactions, node_id, now_ms)
+        return SqlStorage(transactions, node_id, now_ms, term)
     if kind == ROCKSDB:
         from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 
@@ -104,7 +107,8 @@ def holds_sql(session: Session, node_id: int) -> bool:
     """Return whether SQL has rows of the partitions of this broker."""
     checkpoint = (
         "SELECT 1 FROM partition_offset_checkpoints c JOIN partitions p"
-        f" ON p.number = c.partition_number WHERE p.leader = {node_id:d} LIMIT 1"
+        " ON p.number = c.partition_number JOIN lead_groups g ON g.id = p.lead_group"
+        f" WHERE g.leader = {node_id:d} LIMIT 1"
     )
     segment = f"SELECT 1 FROM segments WHERE node_id = {node_id:d} LIMIT 1"
     return bool(session.rows(checkpoint) or session.rows(segment))

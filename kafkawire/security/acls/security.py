@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
-    from kafkawire.metadata.session import Session
     from kafkawire.metadata.store import Transactions
     from kafkawire.security.acls.service import AclService
     from kafkawire.security.delegation.service import DelegationTokens
@@ -58,22 +57,23 @@ class Security:
     async def watch(
         self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
     ) -> None:
-        """Start to load what other brokers change, if they may use the same database.
-
-        `refresh_quotas` takes the stored version of the quotas. Raises MetadataError.
-        """
-        if await store.transact(_is_shared):
-            self._refreshing = env.spawn(
-                self._refresh(env, store, refresh_quotas), "refresh what other brokers changed"
-            )
+        """Start to load what other brokers change. `refresh_quotas` takes the stored version of the
+        quotas."""
+        self._refreshing = env.spawn(
+            self._refresh(env, store, refresh_quotas), "refresh what other brokers changed"
+        )
 
     async def _refresh(
         self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
     ) -> None:
         """Load what other brokers have changed, until cancelled."""
         failing = False
+        seen: int | None = None
         while True:
             await env.sleep(REFRESH_S)
+            commits = store.commits()
+            if commits is not None and commits == seen:
+                continue
             try:
                 stored = await store.transact(versions.versions)
                 if self.acls is not None and stored.get(versions.ACLS, 0) != self.acls.version:
@@ -81,7 +81,7 @@ class Security:
                 if self.tokens is not None:
                     await self.tokens.refresh_from(stored.get(versions.DELEGATION_TOKENS, 0))
                 await refresh_quotas(stored.get(versions.CLIENT_QUOTAS, 0))
-                failing = False
+                failing, seen = False, commits
             except MetadataError as failure:
                 if not failing:
                     failing = True
@@ -118,10 +118,5 @@ async def _open_tokens(
     from kafkawire.security.delegation.service import DelegationTokens
 
     tokens = DelegationTokens(env, store, config)
-    await tokens.open(shared=await store.transact(_is_shared))
+    await tokens.open()
     return tokens
-
-
-def _is_shared(session: Session) -> bool:
-    """Return whether other brokers may use the same database."""
-    return session.dialect == "postgresql"

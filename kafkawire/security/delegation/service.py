@@ -65,7 +65,6 @@ class DelegationTokens:
         self._deriving = asyncio.Semaphore(DERIVING)
         self._refreshed_at = float("-inf")
         self._asking = asyncio.Lock()
-        self._shared = False
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -81,10 +80,8 @@ class DelegationTokens:
         """Return an HMAC that is no token: an id has no colon."""
         return hmac.digest(self._key, f"{purpose}:{text}".encode(), "sha512")
 
-    async def open(self, *, shared: bool) -> None:
-        """Load the tokens, and delete expired ones until `close`. `shared`: other brokers may
-        change them. Raises MetadataError."""
-        self._shared = shared
+    async def open(self) -> None:
+        """Load the tokens, and delete expired ones until `close`. Raises MetadataError."""
         await self.refresh()
         self._sweeping = self._env.spawn(self._sweep(), "delete expired delegation tokens")
 
@@ -238,7 +235,7 @@ class DelegationTokens:
     async def credential(self, kind: Hash, token_id: str) -> UserCredential:
         """Return with what a log-in with a token is checked; for a token that is unknown or has
         expired, something that looks the same."""
-        if token_id not in self._loaded.by_id and self._shared:
+        if token_id not in self._loaded.by_id:  # another broker may have created it
             try:
                 await self._ask_again()
             except MetadataError as failure:

@@ -99,11 +99,15 @@ class Logins:
     async def refresh(self) -> None:
         """Load what other brokers have changed, until cancelled."""
         failing = False
+        seen: int | None = None
         while True:
             await self.env.sleep(REFRESH_S)
+            commits = self.broker.metadata.commits()
+            if commits is not None and commits == seen:
+                continue
             try:
                 await self.broker.load_users()
-                failing = False
+                failing, seen = False, commits
             except MetadataError as failure:
                 if not failing:
                     logger.error(

@@ -26,9 +26,11 @@ from kafkawire.spark.source.files.manifests import (
     Holding,
     NothingThere,
     UnreadableTier,
+    lacks_whole_tier,
     open_holdings,
     readable_holdings,
-    refreshed,
+    refreshed_together,
+    shared_ends,
     tier_holdings,
 )
 from kafkawire.spark.source.files.spans import Spans, merged
@@ -102,10 +104,13 @@ class SourceCatalog:
 
     def refreshed(self) -> SourceCatalog:
         """Refresh the catalog; only new parts of manifests are read."""
-        holdings = [refreshed(holding) for holding in self._holdings]
-        if self.source.url and (self._unreadable or not holdings):  # no uploads yet
+        url, held = self.source.url, self._holdings
+        if url and (self._unreadable or not held or lacks_whole_tier(held, url)):  # no uploads yet
             return _catalog(self.source, self._broker)
-        same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
+        holdings = refreshed_together(self._holdings)
+        same = len(holdings) == len(self._holdings) and all(
+            new is old for new, old in zip(holdings, self._holdings, strict=True)
+        )
         return SourceCatalog(self.source, holdings, self._broker, self._layouts if same else None)
 
     def close(self) -> None:
@@ -288,7 +293,7 @@ class SourceCatalog:
         return found
 
     def _laid_out(self, topic: ManifestTopic, partition: int) -> _Layout:
-        found: list[Spans] = []
+        held: list[tuple[int, Holding, int]] = []
         log_start = end = 0
         for holder, holding in enumerate(self._holdings):
             facts = holding.manifest.topics.get(topic.name)
@@ -296,8 +301,14 @@ class SourceCatalog:
                 continue
             row = holding.manifest.partition(facts.partitions[partition])
             if row is not None:
-                found.append(holding.sheet.spans(row.number, holder))
-                log_start, end = max(log_start, row.log_start), max(end, row.end)
+                held.append((holder, holding, row.number))
+                log_start = max(log_start, row.log_start)
+        ends = shared_ends([(holding, number) for _, holding, number in held])
+        found = [
+            holding.sheet.spans(number, holder, at)
+            for (holder, holding, number), at in zip(held, ends, strict=True)
+        ]
+        end = max(ends, default=0)
         spans = merged(self._sheets, found)
         if log_start and len(found) > 1:  # one of the manifests has a later one
             spans = spans.take(spans.ends > log_start)
@@ -344,9 +355,10 @@ def _uncovered(layout: _Layout, base: int, end: int) -> list[tuple[int, int]]:
     return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
 
 
-def _age(facts: ManifestTopic) -> int:
-    """Return the creation time: of topics with the same name the newest is used."""
-    return facts.created_ms
+def _age(facts: ManifestTopic) -> tuple[int, int]:
+    """Return the creation time and number of partitions: of topics with the same name the newest is
+    used, as the manifest describes it that was written last."""
+    return facts.created_ms, len(facts.partitions)
 
 
 def ids_of(catalog: SourceCatalog, topics: Iterable[str]) -> dict[str, str]:

@@ -162,13 +162,13 @@ async def _shapes(
 
 async def _uploaded(tiering: Tiering, shapes: Sequence[PartitionTiering]) -> dict[int, int]:
     """Return when the newest object of each partition was uploaded (UTC ms)."""
-    by_id = tiering.log.segments.store.by_id
+    find = tiering.log.segments.store.find
     newest: dict[int, bytes] = {}
     for shape in shapes:
         ends = [end for _, end, _, _ in shape.rows]
         at = bisect_right(ends, shape.commit_offset) - 1
         if at >= 0:
-            segment = by_id.get(shape.rows[at][2])
+            segment = find(shape.rows[at][2])
             if segment is not None and segment.row.object:
                 newest[shape.number] = segment.row.object
     uuids = sorted(set(newest.values()))

@@ -115,9 +115,9 @@ def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
     """Return the ranges that are not in the tier, by offset; neighbours with the same reason are
     merged."""
     found: list[LocalOnlyRange] = []
-    by_id = tiering.log.segments.store.by_id
+    find = tiering.log.segments.store.find
     for base, end, segment_id, length in shape.rows:
-        segment = by_id.get(segment_id)
+        segment = find(segment_id)
         if end <= shape.log_start or (segment is not None and segment.row.object):
             continue
         start = max(base, shape.log_start)
@@ -205,7 +205,9 @@ def _of_segment(tiering: Tiering, segment_id: int) -> Why:
             until = tiering.dispatcher.error(now)[1] or NEVER
             return Why(Reason.ERROR, until, f"the manifest cannot be written: {code_of(error)}")
         return why
-    segment = tiering.log.segments.store.by_id.get(segment_id)
+    segment = tiering.log.segments.store.find(segment_id)
+    if segment is not None and segment.row.node_id != tiering.node_id:
+        return Why(Reason.QUEUED, detail=f"node {segment.row.node_id} uploads it")
     if segment is not None and not segment.row.local:
         return Why(Reason.ERROR, detail="it has neither a file nor an object: run tier scrub")
     return Why(Reason.QUEUED, detail="it is scheduled next")
@@ -236,7 +238,7 @@ def _text(failure: BaseException | None) -> str:
 def _made(tiering: Tiering, segment_id: int) -> float:
     """Return when a segment was made, by the monotonic clock, because the wall clock may have
     jumped."""
-    segment = tiering.log.segments.store.by_id.get(segment_id)
+    segment = tiering.log.segments.store.find(segment_id)
     if segment is None:
         return NEVER
     age_ms = tiering.env.clock.now_ms() - segment.row.created_ms

@@ -14,6 +14,8 @@ from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, SegmentCatalog
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.store_folder import StoreFolder
+from kafkawire.tiering.store.tiers import folder_of, own_url
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +30,15 @@ async def check_tier(
     """Raise IdentityError if the tier belongs to another cluster, or is not where this broker's
     objects are. An unreachable tier passes. Raises the storage's errors."""
     rows = await storage.tiers()
-    if any(row.url == url for row in rows):
+    mine = [row for row in rows if row.node_id in (None, node_id)]
+    own = own_url(url, node_id)
+    if any(row.url in (url, own) for row in mine):
         return
+    place = store
+    if any(row.url == url for row in rows):  # of another broker of this cluster
+        place, url = StoreFolder(store, folder_of(node_id)), own
     try:
-        found = await asyncio.wait_for(read_owner(store), CHECK_S)
+        found = await asyncio.wait_for(read_owner(place), CHECK_S)
     except OwnedByOther as failure:
         raise IdentityError(f"the tier {url} cannot be used: {failure}") from failure
     except (StoreError, OSError, TimeoutError) as failure:
@@ -45,7 +52,12 @@ async def check_tier(
             f"{cluster_id}: choose another prefix, or restore that cluster into a new data folder "
             f"with `kafkawire tier restore --tier {url} --data NEW`"
         )
-    current = next((row.url for row in rows if row.state == CURRENT), "")
+    if owner is not None and owner.node_id != node_id:
+        raise IdentityError(
+            f"the tier {url} is written by node {owner.node_id} of this cluster: start that broker "
+            "first, and with offset.storage=rocksdb give each broker a tier.url of its own"
+        )
+    current = next((row.url for row in mine if row.state == CURRENT), "")
     if owner is None and current and await storage.objects(node_id, (COPY_FINISHED,), 1):
         raise IdentityError(
             f"the objects of this broker are in {current}, not in {url}: start with "

@@ -26,7 +26,7 @@ from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
-from kafkawire.objectstore.overlap import overlap, tier_in_data
+from kafkawire.objectstore.overlap import tier_in_data
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
@@ -38,11 +38,12 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     StaleSwap,
 )
-from kafkawire.tiering.manifest.owner import read_owner
+from kafkawire.tiering.manifest.owner import Owner, read_owner
 from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
 from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls
+from kafkawire.tiering.store.tiers import overlaps
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering
@@ -104,11 +105,12 @@ class Mover:
             self._skip_lost = skip_lost
             tiers = self._tiering.tiers
             to = self._target(url)
-            if self._task is not None and not self._task.done() and to == tiers.current.url:
+            now = tiers.is_current(to)
+            if self._task is not None and not self._task.done() and now:
                 return
             if tiers.refusal:
                 raise MoveError(tiers.refusal)
-            if to != tiers.current.url:
+            if not now:
                 await self._check(to)
                 await self.close()
                 await self._tiering.switch(to)
@@ -121,7 +123,8 @@ class Mover:
     def start(self) -> None:
         """Continue a move that is in progress."""
         if self._task is None or self._task.done():
-            self.progress = MigrationProgress("copying", self._tiering.tiers.current.url)
+            tiers = self._tiering.tiers
+            self.progress = MigrationProgress("copying", tiers.setting(tiers.current))
             self._task = self._tiering.env.spawn(self._run(), "move the tier")
 
     async def close(self) -> None:
@@ -136,7 +139,7 @@ class Mover:
 
     def _target(self, url: str) -> str:
         if not url:
-            return self._tiering.tiers.current.url
+            return self._tiering.tiers.setting(self._tiering.tiers.current)
         try:
             return parse_tier(url).url
         except ValueError as wrong:
@@ -146,10 +149,10 @@ class Mover:
         """Check that the new tier shares no files with another tier or the data folder, belongs to
         no other cluster, and can be written, read and deleted in. Raises MoveError."""
         tiers = self._tiering.tiers
-        for row in tiers.rows:
-            if row.url != url and overlap(row.url, url):
+        for other in map(tiers.setting, tiers.rows):
+            if overlaps(other, url):
                 raise MoveError(
-                    f"{url} cannot be moved to: it and the tier {row.url} lie in one another"
+                    f"{url} cannot be moved to: it and the tier {other} lie in one another"
                 )
         if tier_in_data(url, tiers.data_folder):
             raise MoveError(
@@ -179,6 +182,7 @@ class Mover:
         env, tries = self._tiering.env, 0
         while True:
             try:
+                await self._take_over()
                 if await self._pass():
                     break
                 tries = 0
@@ -199,6 +203,17 @@ class Mover:
             "moved all objects to %s: set tier.url to it before the next start", self.progress.to
         )
         await self._leave()
+
+    async def _take_over(self) -> None:
+        """Claim the tiers to be left that another broker owns, which were restored into this one,
+        so that it stops writing. Raises StoreError."""
+        tiering = self._tiering
+        for row in tiering.tiers.left():
+            store = tiering.tiers.store_at(row.url)
+            found = await read_owner(store)
+            if found is not None and found[0].node_id != tiering.node_id:
+                owner = Owner(tiering.env, store, tiering.cluster_id, tiering.node_id)
+                await owner.claim()
 
     async def _pass(self) -> bool:
         """Copy the objects of all tiers that are being moved away from; return whether none is
@@ -358,7 +373,7 @@ class Mover:
         tiering, tries = self._tiering, 0
         while True:
             try:
-                old = [row for row in tiering.tiers.rows if row.state == LEFT]
+                old = [row for row in tiering.tiers.own() if row.state == LEFT]
                 if not await self._wait_there({row.id for row in old}):
                     for row in old:
                         await self._clear(row.url)
@@ -390,11 +405,12 @@ class Mover:
 
     async def _clear(self, url: str) -> None:
         """Remove the manifest, the filter packs and the owner of an abandoned tier, if it still
-        belongs to this cluster. The owner is removed last, so that a failed attempt can be
+        belongs to this broker. The owner is removed last, so that a failed attempt can be
         repeated."""
         store = self._tiering.tiers.store_at(url)
         found = await read_owner(store)
-        if found is None or found[0].cluster_id != self._tiering.cluster_id:
+        mine = self._tiering.cluster_id, self._tiering.node_id
+        if found is None or (found[0].cluster_id, found[0].node_id) != mine:
             return
         for prefix in (MANIFEST, FILTERS):
             while listed := await store.list(prefix):

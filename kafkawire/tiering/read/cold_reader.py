@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import partial
 
@@ -42,6 +42,7 @@ from kafkawire.tiering.read.readahead import ReadAhead, ReadaheadWindow
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.store_folder import whole_store
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Copy(StrEnum):
 
 
 class Tier:
-    """The readers of one tier: its cache, requests and read-ahead."""
+    """The readers of one store: its cache, requests and read-ahead. Tiers in folders of one store
+    share them."""
 
     __slots__ = ("ahead", "cache", "loads", "requests")
 
@@ -89,7 +91,8 @@ class ColdReader:
     """Reads batches from segments in the remote tier (port:
     kafkawire.log.segments.store.remote_port.Cold). `stores` returns the store of a tier by its
     number; `indexes` are shared with the warm reader, `lane` with kafkawire.log.partition.reader.
-    `report` is called for a damaged copy of a segment that has another copy."""
+    `report` is called for a damaged copy of a segment that has another copy, `find_tier` before the
+    first read of a tier, which another broker may just have begun."""
 
     def __init__(
         self,
@@ -102,6 +105,7 @@ class ColdReader:
         stores: Callable[[int], ObjectStore | None],
         block_bytes: int = BLOCK_BYTES,
         report: Callable[[Segment, Copy], None] = lambda segment, copy: None,
+        find_tier: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self._env = env
         self._config = config
@@ -111,7 +115,9 @@ class ColdReader:
         self._stores = stores
         self._block_bytes = block_bytes
         self._report = report
-        self._tiers: dict[int, Tier] = {}
+        self._find_tier = find_tier or _known
+        self._tiers: dict[int, tuple[Tier, str]] = {}
+        self._by_store: dict[int, Tier] = {}
         self._aborted = AbortedLoads(env, indexes.aborted)
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
@@ -123,14 +129,25 @@ class ColdReader:
 
     def tier(self, number: int) -> Tier:
         """The components for reading a tier, created by its first read."""
-        tier = self._tiers.get(number)
-        if tier is None:
+        return self._place(number)[0]
+
+    def _place(self, number: int) -> tuple[Tier, str]:
+        """The components for reading a tier, and its folder in their store."""
+        found = self._tiers.get(number)
+        if found is None:
             store = self._stores(number)
             if store is None:
                 raise Refused("UnknownTier", f"tier {number} cannot be reached from here")
-            tier = Tier(self._env, store, self._config, self.counts, self._block_bytes)
-            self._tiers[number] = tier
-        return tier
+            whole, folder = whole_store(store)
+            tier = self._by_store.get(id(whole))
+            if tier is None:
+                tier = Tier(self._env, whole, self._config, self.counts, self._block_bytes)
+                self._by_store[id(whole)] = tier
+            found = self._tiers[number] = tier, folder
+        return found
+
+    def _object(self, row: SegmentRow) -> Object:
+        return Object(row.object, row.size_bytes, self._place(row.tier)[1])
 
     async def take(
         self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
@@ -165,6 +182,8 @@ class ColdReader:
             self._check_refused(row)
             warm = self._indexes.find((mapping.segment_id, mapping.number))
             if warm is None:
+                if row.tier not in self._tiers:
+                    await self._find_tier(row.tier)
                 with charging({partition.topic: 1}):
                     task = self._index(mapping, row)
                 warm = await asyncio.shield(task)
@@ -186,7 +205,9 @@ class ColdReader:
         row: SegmentRow,
         deadline: float | None,
     ) -> Taken | None:
-        tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
+        if row.tier not in self._tiers:
+            await self._find_tier(row.tier)
+        tier, target = self.tier(row.tier), self._object(row)
         self._check_refused(row)
         if request.committed:
             self._aborted.want(mapping.segment_id, tier.requests, target)
@@ -287,7 +308,7 @@ class ColdReader:
         at = segments.find(mapping.end_offset)
         while room > 0 and at < len(segments):
             following = segments.mapping(partition.number, at)
-            segment = self._segments.by_id.get(following.segment_id)
+            segment = self._segments.find(following.segment_id)
             if segment is None or not segment.row.object or (segment.row.local and not forced):
                 break
             if following.length and segment.row.tier in self._tiers:
@@ -297,7 +318,7 @@ class ColdReader:
                     self._index(following, segment.row)
                 stop = following.start + following.length
                 share = blocks_of(following.start, stop, self._block_bytes)[:room]
-                stretches.append((Object(segment.row.object, segment.row.size_bytes), share))
+                stretches.append((self._object(segment.row), share))
                 room -= len(share)
             at += 1
         keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
@@ -325,7 +346,7 @@ class ColdReader:
 
     async def _load_index(self, mapping: SegmentRange, row: SegmentRow) -> WarmIndex:
         requests, length = self.tier(row.tier).requests, mapping.index_length
-        target = Object(row.object, row.size_bytes)
+        target = self._object(row)
         failing = partial(self._troubled.__setitem__, (mapping.segment_id, mapping.number))
 
         async def get() -> bytes:
@@ -411,3 +432,7 @@ class ColdReader:
                 segment.row = found[0]
         now = segment.row
         return (now.object, now.local, now.tier) != (row.object, row.local, row.tier)
+
+
+async def _known(tier: int) -> None:
+    """Do nothing; the default of `find_tier`."""

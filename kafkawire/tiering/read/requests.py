@@ -45,15 +45,17 @@ class WrongSize(StoreError):
 
 
 class Object(NamedTuple):
-    """An object to read: its uuid and its length, which equals its segment's."""
+    """An object to read: its uuid, its length, which equals its segment's, and the folder of its
+    tier in the store, with a slash at its end."""
 
     uuid: bytes
     size_bytes: int
+    folder: str = ""
 
     @property
     def key(self) -> str:
         """The key of the object in the store."""
-        return segment_key(self.uuid)
+        return self.folder + segment_key(self.uuid)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ import os.path
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.log.segments.file import verify
-from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind
@@ -34,7 +33,7 @@ async def find_damage(
 
 
 async def _check(env: Env, asking: RetryingCalls, used: Used, path: str) -> list[Doubt]:
-    key, fs = segment_key(used.object.uuid), env.fs
+    key, fs = used.object.key, env.fs
     arguments = ScrubArguments(path, used.object.segment)
     try:
         await asking.download(key, path, -1)

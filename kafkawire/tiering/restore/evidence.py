@@ -32,13 +32,32 @@ from kafkawire.tiering.restore.findings import (
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
+from kafkawire.tiering.store.tiers import NODES
 
 MAX_NAMED = 3
 """Maximum number of objects of one kind listed by name; the others are only counted."""
 
 
+class SeveralBrokers(ValueError):
+    """A tier that several brokers use; the text is one sentence for the operator."""
+
+
 async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
-    """Gather all evidence. Raises StoreError, and NewerFormatError for data of a newer program."""
+    """Gather all evidence of the tier of one broker. Raises like `gather_folder`, and
+    SeveralBrokers."""
+    key = await RetryingCalls(env, store).first(f"{NODES}/", "")
+    if key is not None:
+        node = key.split("/")[1]
+        raise SeveralBrokers(
+            f"the tier has objects of several brokers, those of node {node} in {NODES}/{node}: "
+            "restore all of them into a new data folder with `kafkawire tier restore`"
+        )
+    return await gather_folder(env, store, progress)
+
+
+async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+    """Gather the evidence of one broker's manifest and objects. Raises StoreError, and
+    NewerFormatError for data of a newer program."""
     asking = RetryingCalls(env, store)
     seen = BucketEvidence()
     seen.cluster_id = await _owner(asking)

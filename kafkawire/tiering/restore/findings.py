@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafkawire.manifest.columns import Entry
+from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 
 
@@ -36,7 +37,8 @@ class Doubt:
 @dataclass(slots=True)
 class ObjectSeen:
     """One object: segment file `segment` and its contents. `cluster_id` None: unknown. `named`:
-    listed by the manifest, if there is one."""
+    listed by the manifest, if there is one; `folder`: the broker's folder in the tier that it is
+    in, empty: the tier itself."""
 
     uuid: bytes
     segment: bytes
@@ -49,6 +51,13 @@ class ObjectSeen:
     cluster_id: str | None = None
     entries: list[Entry] = field(default_factory=list)
     named: bool = True
+    folder: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's key in the tier."""
+        key = segment_key(self.uuid)
+        return f"{self.folder}/{key}" if self.folder else key
 
 
 @dataclass(slots=True)

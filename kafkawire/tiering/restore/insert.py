@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.configs.settings import resolve_topic
@@ -19,10 +19,12 @@ from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
+from kafkawire.metadata.copies.entering import enter_catalog
 from kafkawire.metadata.directory import TopicInfo
-from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.store import SqlStore
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
+    BEING_LEFT,
     COPY_FINISHED,
     CURRENT,
     LIVE,
@@ -38,6 +40,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
+from kafkawire.tiering.store.tiers import mark_move
 
 SEGMENTS_AT_ONCE = 100
 """Segments per transaction."""
@@ -53,7 +56,11 @@ async def enter(
     env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
 ) -> None:
     """Write the whole plan; `home`: the broker's folder, `url`: of the tier. Raises MetadataError
-    if the tables are not empty, OSError."""
+    if the tables are not empty, OSError.
+
+    What is in the folders of other brokers is copied into the tier itself by a move that the
+    broker continues when it starts.
+    """
     now_ms, node = env.clock.now_ms(), restored.node_id
     await metadata.transact(
         lambda session: enter_catalog(
@@ -70,7 +77,15 @@ async def enter(
     storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
     try:
         entering = _Entering(env, storage, home, restored, url, progress)
-        await entering.run(TierRow(TIER, url, CURRENT, now_ms))
+        folders = sorted({used.object.folder for used in restored.used} - {""})
+        tiers = {"": TierRow(TIER, url, CURRENT, now_ms, node)}
+        for number, folder in enumerate(folders, TIER + 1):
+            inside = parse_tier(url).inside(folder).url
+            tiers[folder] = TierRow(number, inside, BEING_LEFT, now_ms, node)
+        if folders:
+            env.fs.makedirs(home)
+            mark_move(env.fs, home, url)
+        await entering.run(tiers)
     finally:
         await storage.close()
 
@@ -97,9 +112,12 @@ class _Entering:
             for info in topic.partitions
         }
 
-    async def run(self, tier: TierRow) -> None:
+    async def run(self, tiers: Mapping[str, TierRow]) -> None:
+        """Write all rows; `tiers`: by folder."""
         restored, storage = self._restored, self._storage
-        await storage.save_tier(tier)
+        self._tiers = tiers
+        for tier in tiers.values():
+            await storage.save_tier(tier)
         for at in range(0, len(restored.checkpoints), PARTITIONS_AT_ONCE):
             part = restored.checkpoints[at : at + PARTITIONS_AT_ONCE]
             await storage.save_checkpoint(Checkpoint(restored.node_id, 0, part))
@@ -119,6 +137,7 @@ class _Entering:
 
     def _rows(self, used: Used) -> tuple[SegmentRow, ObjectRow, list[SegmentRange]]:
         each, node = used.object, self._restored.node_id
+        tier = self._tiers[each.folder].id
         segment = SegmentRow(
             each.segment,
             node,
@@ -130,11 +149,11 @@ class _Entering:
             max_timestamp=each.max_timestamp,
             local=False,
             object=each.uuid,
-            tier=TIER,
+            tier=tier,
         )
         ranges = pack_ranges((e.number, e.base_offset, e.end_offset) for e in used.entries)
         made = ObjectRow(
-            each.uuid, 0, node, TIER, COPY_FINISHED, each.size_bytes, each.created_ms, ranges=ranges
+            each.uuid, 0, node, tier, COPY_FINISHED, each.size_bytes, each.created_ms, ranges=ranges
         )
         return segment, made, [range_of(entry, 0, DUE_NOW) for entry in used.entries]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store.segment_store import SegmentStore
@@ -230,16 +230,21 @@ class Remover:
         and tiered."""
         ranges = [each for each in unpack_ranges(row.ranges) if self._is_copied(each[0])]
         for at in range(0, len(ranges), RANGES_AT_ONCE):
-            for mappings in await self._storage.mappings(ranges[at : at + RANGES_AT_ONCE]):
-                for mapping in mappings:
-                    if not self._has_object(mapping.segment_id, row.uuid):
-                        return False
+            found = await self._storage.mappings(ranges[at : at + RANGES_AT_ONCE])
+            ids = {mapping.segment_id for mappings in found for mapping in mappings}
+            if not await self._have_objects(ids, row.uuid):
+                return False
         return True
 
     def _is_copied(self, number: int) -> bool:
         config = self._config_of(number)
         return config is not None and config.copies
 
-    def _has_object(self, segment_id: int, other_than: bytes) -> bool:
-        segment = self._segments.by_id.get(segment_id)
-        return segment is not None and segment.row.object not in (b"", other_than)
+    async def _have_objects(self, ids: Collection[int], other_than: bytes) -> bool:
+        """Return whether segments have other objects. Those of other brokers are read from SQL."""
+        by_id = self._segments.by_id
+        if any(by_id[each].row.object in (b"", other_than) for each in ids if each in by_id):
+            return False
+        others = sorted(each for each in ids if each not in by_id)
+        rows = await self._storage.segments_by_id(others) if others else []
+        return len(rows) == len(others) and all(row.object for row in rows)

@@ -59,6 +59,11 @@ class RetryingCalls:
         """Read a small object completely. Raises NoSuchObject."""
         return (await self.get(key))[0]
 
+    async def first(self, prefix: str, after: str) -> str | None:
+        """Return the first key above `after` below a prefix; None if there is none."""
+        found = await self.retry(lambda: self._store.list(prefix, after, 1))
+        return found[0].key if found else None
+
     async def pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """Yield all objects below a prefix, by key, one page at a time."""
         after = ""

@@ -99,8 +99,8 @@ class Finisher:
         self._discarded = discarded
 
     def has(self, segment_id: int) -> bool:
-        """Return whether a segment has a finished object."""
-        segment = self._segments.by_id.get(segment_id)
+        """Return whether a segment, of this or another broker, has a finished object."""
+        segment = self._segments.find(segment_id)
         return segment is not None and bool(segment.row.object)
 
     async def finish(self, flights: Sequence[Flight]) -> list[bytes]:

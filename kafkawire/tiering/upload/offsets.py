@@ -32,11 +32,17 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
 
 class UploadProgress:
     """The dispatch and commit offsets of partitions. `partitions` are those in memory; others are
-    read from SQL."""
+    read from SQL. A segment may have parts of partitions that another broker leads by now
+    (`led_elsewhere`): that broker raises their offsets."""
 
     def __init__(
-        self, env: Env, partitions: Mapping[int, Partition], storage: SegmentCatalog
+        self,
+        env: Env,
+        partitions: Mapping[int, Partition],
+        storage: SegmentCatalog,
+        led_elsewhere: Callable[[int], bool],
     ) -> None:
+        self._led_elsewhere = led_elsewhere
         self._env = env
         self._partitions = partitions
         self._storage = storage
@@ -66,7 +72,7 @@ class UploadProgress:
 
     async def _ends(self, numbers: Iterable[int], has: Has, *, dispatch: bool) -> dict[int, int]:
         found: dict[int, int] = {}
-        wanted = sorted(set(numbers))
+        wanted = [each for each in sorted(set(numbers)) if not self._led_elsewhere(each)]
         for at in range(0, len(wanted), PAGE):
             part = wanted[at : at + PAGE]
             stored = [number for number in part if number not in self._partitions]

@@ -143,6 +143,7 @@ def test_records_in_journals_only_are_named(files: Files, tmp_path: Path) -> Non
             (facts.id, "orders"),
         )
         connection.execute("INSERT INTO partitions VALUES (1, ?, 0, 1, 0)", (facts.id,))
+        connection.execute("INSERT INTO lead_groups VALUES (1, 0, 1, 1, 0, 0)")
         connection.execute(
             "INSERT INTO partition_offset_checkpoints VALUES (1, 9, 0, x'01', x'01', 0)"
         )

@@ -23,6 +23,7 @@ from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.model.request import Client
 from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import OffloadWorker
 from tests.kit.groups.requests import KIND_OF
 from tests.kit.groups.script import GroupSettings
@@ -61,6 +62,8 @@ class FakeCommitLog:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell(failure: BaseException | None) -> None:
+            if done.done():
+                return  # cancelled
             if failure is None:
                 done.set_result(None)
             else:
@@ -115,9 +118,27 @@ class FakePartition:
         self.high_watermark = 0
         self.next_offset = 0
         self.next_appended = 0
+        self.removed = False
+        self.resigned = False
+        self.epochs = [(0, 0)]
         self.refuse: ErrorCode | None = None
         self.guards: list[object] = []
         log.partitions.append(self)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs[-1][0]
+
+    @leader_epoch.setter
+    def leader_epoch(self, epoch: int) -> None:
+        while self.epochs and self.epochs[-1][1] >= self.next_offset:
+            self.epochs.pop()
+        self.epochs.append((epoch, self.next_offset))
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Return the end of a leader epoch, as the log does."""
+        partition: Any = self
+        return Partition.epoch_end(partition, epoch)
 
     def append(self, batch: memoryview, now_ms: int) -> None:
         if self.refuse is not None:
@@ -201,6 +222,8 @@ class FakeFs:
     files: dict[str, bytearray] = field(default_factory=dict)
 
     def makedirs(self, path: str) -> None: ...
+
+    def remove_folder(self, path: str) -> None: ...
     def sync_dir(self, path: str) -> None: ...
 
     def open(self, path: str, *, create: bool = False) -> FakeFile:

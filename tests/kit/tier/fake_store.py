@@ -136,10 +136,12 @@ class FakeStore:
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """`source_url` names an entry of `BUCKETS`."""
+        """`source_url` names an entry of `BUCKETS`, or a folder in one."""
+        url, _, node = source_url.partition("/nodes/")
+        source = f"nodes/{node}/{source_key or key}" if node else source_key or key
 
         def act() -> Stored:
-            data = BUCKETS[source_url].data(source_key or key)
+            data = BUCKETS[url].data(source)
             if len(data) != size_bytes:
                 text = f"{key} has {len(data)} bytes there and not {size_bytes}"
                 raise StoreError("IncompleteRead", text)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import random
+import shutil
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.log.io.disk import DiskFile, DiskFileSystem, real_env
+from kafkawire.log.io.disk import DiskFile, DiskFileSystem, DiskLock, real_env
 from kafkawire.log.io.gathered_write import MAX_IOV, write_whole
 from kafkawire.log.io.ports import Env, FileSystem, Offload
 from kafkawire.log.io.threads import ThreadOffload
@@ -154,6 +156,16 @@ def test_rename_remove_and_list(place: tuple[FileSystem, str]) -> None:
     assert fs.listdir(folder) == ["a"]
     total, free = fs.free_bytes(folder)
     assert 0 < free <= total
+    assert fs.identity(folder) == fs.identity(folder) != fs.identity(f"{folder}/a")
+
+
+def test_copies_of_a_folder_have_other_identities(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    fs = DiskFileSystem()
+    here, link, copy = (fs.identity(f"{tmp_path}/{name}") for name in ("data", "link", "copy"))
+    assert here == link != copy
 
 
 def test_lock_is_exclusive(place: tuple[FileSystem, str]) -> None:
@@ -275,3 +287,31 @@ def test_virtual_time_jumps_and_a_deadlock_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         loop.run_until_complete(task)
     loop.close()
+
+
+def test_lock_on_file_that_was_removed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removed it between open and lock: a new file has a lock of its own."""
+    path = tmp_path / "lock"
+    flock = fcntl.flock
+
+    def slow(descriptor: int, kind: int) -> None:
+        path.unlink()
+        flock(descriptor, kind)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", slow)
+        with pytest.raises(BlockingIOError):
+            DiskLock(str(path))
+    DiskLock(str(path)).release()
+
+
+def test_only_empty_folders_are_removed(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    fs.makedirs(f"{folder}/a/b")
+    with pytest.raises(OSError, match="not empty"):
+        fs.remove_folder(f"{folder}/a")
+    fs.remove_folder(f"{folder}/a/b")
+    fs.remove_folder(f"{folder}/a")
+    assert fs.listdir(folder) == []

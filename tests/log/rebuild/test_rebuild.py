@@ -2,7 +2,7 @@
 else.
 
 Covers: kafkawire.log.rebuild.local_manifest, kafkawire.cli.backup.restore_from_log,
-kafkawire.metadata.entering.
+kafkawire.metadata.copies.entering.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.kit.server import port_of, running
 async def filled(storage: SegmentCatalog) -> None:
     """A storage with rows of each kind, in each state."""
     await storage.save_checkpoint(Checkpoint(1, 77, [state(number) for number in MINE]))
-    await storage.save_tier(TierRow(0, "s3://one/x", 1, 5))
+    await storage.save_tier(TierRow(0, "s3://one/x", 1, 5, 1))
     await uploaded(storage, 1, mapping(1, 0, 10, due_ms=9_000), mapping(2, 5, 9))
     gone = await finished(storage, mapping(3, 0, 10))
     other = await finished(storage, mapping(4, 0, 10))

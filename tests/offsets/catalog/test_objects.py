@@ -186,14 +186,31 @@ async def test_objects_of_deleted_topic_are_scheduled_for_deletion(world: World)
 
 async def test_tiers_are_stored_and_changed(world: World) -> None:
     storage = await world.start()
-    rows = [TierRow(300, "s3://b/ü?x=1", CURRENT, 5), TierRow(2, "file:///d", BEING_LEFT, 2**40)]
+    rows = [
+        TierRow(300, "s3://b/ü?x=1", CURRENT, 5, 1),
+        TierRow(2, "file:///d", BEING_LEFT, 2**40, 1),
+    ]
     for row in rows:
         await storage.save_tier(row)
     storage = await world.start()
     assert await storage.tiers() == [rows[1], rows[0]]
-    changed = TierRow(2, "file:///e", CURRENT, 9)
+    changed = TierRow(2, "file:///e", CURRENT, 9, 1)
     await storage.save_tier(changed)
     assert await storage.tiers() == [changed, rows[0]]
+
+
+async def test_first_broker_claims_the_url(world: World) -> None:
+    storage = await world.start()
+    made = TierRow(0, "s3://bucket/p", CURRENT, 5, 1)
+    for now_ms in (5, 6):
+        assert await storage.claim_tier("s3://bucket/p", "s3://bucket/p/nodes/1", now_ms) == made
+    assert (
+        await storage.claim_tier("s3://bucket/p?region=x", "s3://bucket/p/nodes/1?region=x", 7)
+        == made
+    )
+    other = await storage.claim_tier("s3://other", "s3://other/nodes/1", 8)
+    assert other == TierRow(1, "s3://other", CURRENT, 8, 1)
+    assert await storage.tiers() == await storage.adopt_tiers() == [made, other]
 
 
 async def test_copy_in_other_tier_replaces_old_object(world: World) -> None:

@@ -82,6 +82,27 @@ async def test_checkpoint_stores_only_led_partitions(world: World) -> None:
     assert await storage.load_partitions([FOREIGN]) == [PartitionRow(FOREIGN, state(FOREIGN))]
 
 
+async def test_rows_of_another_leader_are_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention and settings change the mappings of led partitions only."""
+    storage = await world.start()
+    await finished(storage, mapping(1, 0, 10), mapping(8, 0, 10))
+    before = await everything(storage)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_node_id", 2)
+        assert await storage.remove_mappings({1: EVERYTHING, 8: 10}) == []
+        await storage.set_due([1, 8], 5)
+        await storage.set_due(None, 5)
+        assert await everything(storage) == before
+        await world.delete()
+        (row,) = await storage.remove_mappings({1: 10, 8: EVERYTHING})
+        assert row.live_bytes, "those of deleted topics go, whichever broker led them"
+    await storage.set_due([1], 5)
+    (stored,) = await storage.load_partitions([1])
+    assert [each.due_ms for each in stored.mappings] == [5]
+
+
 async def test_missing_partitions_are_ignored(world: World) -> None:
     storage = await world.start()
     await storage.save_checkpoint(Checkpoint(1, 1, [state(8), state(1), state(UNKNOWN)]))

@@ -1,7 +1,4 @@
-"""Ownership of a bucket: claims that are lost, repeated, contested, refused.
-
-Covers: kafkawire.tiering.manifest.compatibility.
-"""
+"""Ownership of a bucket: claims that are lost, repeated, contested, refused."""
 
 from __future__ import annotations
 
@@ -9,14 +6,19 @@ import json
 
 import pytest
 
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import OWNER
 from kafkawire.objectstore.errors import Refused, StoreError
+from kafkawire.offsets.catalog.port import TierRow
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
+from kafkawire.tiering.manifest.compatibility import check_tier
 from kafkawire.tiering.manifest.owner import MAX_CLAIMS, OwnedByOther, Owner, OwnerRecord
 from tests.kit.env import memory_env
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
 from tests.kit.tier.fake_store import FakeStore
 
 ENV = memory_env()
+URL = "s3://bucket/p"
 
 
 def owner(bucket: FakeBucket, cluster_id: str = "c", node_id: int = 1) -> Owner:
@@ -126,3 +128,19 @@ async def test_unknown_fields_of_owner_are_accepted() -> None:
     says = json.loads(bucket.objects[OWNER]) | {"new": [1]}
     bucket.store(OWNER, json.dumps(says).encode())
     assert await owner(bucket).claim() == 2
+
+
+async def test_new_tier_of_another_broker_is_refused() -> None:
+    """A renamed bucket, or two brokers whose objects are in storages of their own (RocksDB)."""
+    bucket = FakeBucket()
+    await owner(bucket).claim()
+    storage = MemoryStorage(MemoryRows(), 2, lambda: 0)
+
+    async def check(node_id: int) -> None:
+        await check_tier(FakeStore(bucket), URL, storage, node_id, "c", "/data")
+
+    with pytest.raises(IdentityError, match="is written by node 1 of this cluster"):
+        await check(2)
+    await check(1)
+    await storage.save_tier(TierRow(0, URL))
+    await check(2)  # known: after a restore

@@ -1,6 +1,7 @@
 """`kafkawire tier restore`: creates a complete data folder from a bucket, or nothing.
 
-Covers: kafkawire.tiering.restore.insert, kafkawire.tiering.store.retrying.
+Covers: kafkawire.tiering.restore.insert, kafkawire.tiering.restore.several_brokers,
+kafkawire.tiering.store.retrying.
 """
 
 from __future__ import annotations
@@ -102,6 +103,31 @@ class Opened:
             await metadata.close()
 
         asyncio.run(read())
+
+
+def test_tier_of_several_brokers(tmp_path: Path, quick: None) -> None:
+    """Broker 2 leads orders-0 from offset 5 on; the records below are in an object of broker 1."""
+    own, other = Bucket(ORDERS, GROUPS), Bucket(ORDERS, GROUPS)
+    own.put(1, Share(3, 0, 5), Share(9, 0, 2))
+    own.manifest({3: (0, 0), 9: (0, 2)})
+    other.put(2, Share(3, 5, 8, 1), Share(4, 0, 4))
+    other.manifest({3: (1, 8), 4: (0, 4)})
+    tier, data = stored(own, tmp_path / "tier"), tmp_path / "data"
+    stored(other, tier / "nodes" / "2")
+    output = run(tier, data, "--yes").output
+    assert "The tier is of several brokers" in output
+    assert "Doubtful" not in output
+    found = Opened(data)
+    urls = [f"file://{tier}", f"file://{tier}/nodes/2"]
+    assert [(row.url, row.state) for row in found.tiers] == list(zip(urls, (0, 1), strict=True))
+    assert {row.uuid: row.tier for row in found.objects} == {uuid(1): 0, uuid(2): 1}
+    ranges = [(m.base_offset, m.end_offset) for m in found.partitions[3].mappings]
+    assert ranges == [(0, 5), (5, 8)]
+    assert [found.partitions[number].commit_offset for number in (3, 4, 9)] == [8, 4, 2]
+    checkpoint = found.partitions[3].checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.log_start, checkpoint.next_offset) == (1, 8)
+    assert (data / "brokers" / "1" / "tier-move").is_file()
 
 
 def test_restored_rows(tmp_path: Path) -> None:
@@ -290,7 +316,7 @@ def test_new_numbers_are_above_all_restored_ones(tmp_path: Path) -> None:
 
 
 def test_the_command_that_follows_has_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    restored: Any = SimpleNamespace(node_id=1, doubts=[])
+    restored: Any = SimpleNamespace(node_id=1, doubts=[], used=[])
     restore._conclude(restored, "data", "postgresql://u:hidden@h/db", "s3://b", False)
     assert "--metadata postgresql://u:***@h/db" in capsys.readouterr().out
 

@@ -19,6 +19,9 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
+from kafkawire.tiering.upload.offsets import UploadProgress
+from tests.kit.log.cutting import fill
+from tests.kit.log.logs import World
 from tests.kit.tier.world import TierProcess, TierWorld
 
 OFFSETS = "__consumer_offsets"
@@ -130,3 +133,23 @@ def test_commits_are_uploaded_within_lag_of_records(altered: bool) -> None:
         await process.close()
 
     process.run(main)
+
+
+async def test_offsets_of_partitions_of_another_leader_are_left_to_it() -> None:
+    """A segment may have parts of them."""
+    world = World(hot_bytes=0)
+    await world.start()
+    stays, goes = await world.topic("t", 2)
+    await fill(stays, 3)
+    await fill(goes, 3)
+    numbers = [stays.number, goes.number]
+    await world.log.hand_over(numbers)
+    gone: set[int] = set()
+    progress = UploadProgress(
+        world.env, world.log.partitions, world.storage, lambda number: number in gone
+    )
+    for _ in range(2):
+        expected = {number: 3 for number in numbers if number not in gone}
+        assert await progress.committed(numbers, lambda _: True) == expected
+        assert await progress.dispatched(numbers, lambda _: True) == expected
+        gone.add(goes.number)

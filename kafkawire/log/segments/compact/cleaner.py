@@ -234,7 +234,7 @@ class SegmentCleaner:
         return None
 
     def _is_clean(self, segment_id: int) -> bool | None:
-        segment = self._store.by_id.get(segment_id)
+        segment = self._store.find(segment_id)
         return None if segment is None else is_cleaned(segment.row.retention_class)
 
     async def _first_ms(self, dirty: Dirty) -> int:
@@ -244,7 +244,7 @@ class SegmentCleaner:
         at = mapping.start + BASE_TIMESTAMP_AT
         localizer = self._remote.localizer
         if localizer is not None and not self._store.is_local(mapping.segment_id):
-            read = await localizer.read(self._store.by_id[mapping.segment_id], at, 8)
+            read = await localizer.read(self._store.known(mapping.segment_id), at, 8)
         else:
             async with self._store.opened(mapping.segment_id) as (_, file):
                 read = await self._env.offload.submit("warm", file.pread, 8, at)
@@ -293,6 +293,7 @@ class SegmentCleaner:
         job = CleanJob(batch, kind, self._store)
         job.pin()
         try:
+            self._store.check_others(job.segments)
             await self._remote.have_files(job.segments)
             await self._run(job)
         finally:

@@ -14,7 +14,7 @@ lag.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.codec.segment.lost import LostRange
@@ -30,7 +30,7 @@ from kafkawire.log.io.worker_jobs import (
 from kafkawire.log.journal.file import Journal, Pins
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import GivenUp, clipped
-from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, CutShare, ready, share_of
+from kafkawire.log.segments.cut.plan import JOB_BYTES, JOB_PARTITIONS, CutShare, ready, share_of
 from kafkawire.log.segments.cut.schedule import NEVER, Timing
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.store.grouping import group
@@ -113,10 +113,52 @@ class Cutter:
             cut = True
         return cut
 
+    async def cut_all(self, partitions: Sequence[Partition]) -> None:
+        """Cut all that rolled journals have of some partitions, whatever their age; what is damaged
+        or belongs to an open transaction stays. Not concurrently with `run`."""
+        await self._swapper.settle()
+        while shares := await self._plan_of(partitions):
+            before = [share.partition.cut_offset for share in shares]
+            pins = Pins()
+            try:
+                await self._cut(shares, pins)
+            finally:
+                pins.release()
+            if before == [share.partition.cut_offset for share in shares]:
+                return
+
+    async def _plan_of(self, partitions: Sequence[Partition]) -> list[CutShare]:
+        """Return what can be cut of these partitions by one job."""
+        last = -1
+        for journal in self._commit_log.journals:
+            committed = journal.end_log_position <= self._commit_log.commits.committed
+            if not (journal.rolled and journal.indexed and committed):
+                break
+            last = journal.number
+        shares: list[CutShare] = []
+        size = 0
+        for at, partition in enumerate(partitions):
+            if len(shares) >= JOB_PARTITIONS or size >= JOB_BYTES:
+                break
+            share = None
+            if not partition.removed:
+                share = share_of(partition, last, self._given_up_of(partition))
+            if share is not None and share.start > self.damaged.get(partition.number, -1):
+                shares.append(share)
+                size += share.size_bytes
+            if at % SLICE == SLICE - 1:
+                await self._env.slices.pause()
+        return shares
+
     def taken(self) -> set[int]:
         """Return the partitions that were cut since the last call."""
         taken, self._taken = self._taken, set()
         return taken
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget damage that was found in the journals of partitions whose leader changed."""
+        for number in numbers:
+            self.damaged.pop(number, None)
 
     async def _roll_if_old(self) -> None:
         """Begin the next journal if the active one has held data for too long."""
@@ -173,6 +215,8 @@ class Cutter:
                 partition = self._partitions.get(number)
                 if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
                     continue
+                if partition.resigned:
+                    continue
                 share = share_of(partition, last, self._given_up_of(partition))
                 if share is not None and share.start > self.damaged.get(number, -1):
                     shares[number] = share
@@ -211,7 +255,8 @@ class Cutter:
                 since = min(
                     (self.timing.held_since(each.number) for each in journals), default=NEVER
                 )
-                await self._swapper.add(finished, None if since == NEVER else since)
+                cut = [share.partition for share in shares]
+                await self._swapper.add(finished, None if since == NEVER else since, cut)
         except Exception:
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)

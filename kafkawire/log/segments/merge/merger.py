@@ -68,8 +68,9 @@ MIN_PIECE_BYTES = 1 << 20
 
 class Rewriter:
     """Merges small segments and removes dead ranges. `config_of` returns the settings of a
-    partition, None: its topic is deleted. Counters: `merges`, and `merged_bytes` of batches that
-    these wrote again."""
+    partition, None: its topic is deleted; `led_elsewhere`: whether another broker leads it, which
+    alone changes its mappings, so they stay where they are. Counters: `merges`, and `merged_bytes`
+    of batches that these wrote again."""
 
     __slots__ = (
         "_config",
@@ -77,6 +78,7 @@ class Rewriter:
         "_deadlines",
         "_env",
         "_fetched",
+        "_led_elsewhere",
         "_node_id",
         "_origins",
         "_partitions",
@@ -102,7 +104,9 @@ class Rewriter:
         node_id: int,
         origins: Origins,
         config_of: Callable[[int], TopicConfig | None],
+        led_elsewhere: Callable[[int], bool],
     ) -> None:
+        self._led_elsewhere = led_elsewhere
         self._env = env
         self._config = config
         self._partitions = partitions
@@ -132,6 +136,9 @@ class Rewriter:
         if not inputs:
             return False
         rewrite = await self._plan(inputs)
+        if not rewrite.inputs:
+            self._rest(inputs)  # other brokers lead all that is in them
+            return True
         pinned = [found for row in rewrite.inputs if (found := self._store.by_id.get(row.id))]
         if len(pinned) < len(rewrite.inputs):
             return True  # one was removed
@@ -206,6 +213,10 @@ class Rewriter:
                 del inputs[at:]
                 break
             mappings += await self._storage.segment_mappings([row.id])
+        led = [each for each in mappings if not self._led_elsewhere(each.number)]
+        if len(inputs) == 1 and len(led) < len(mappings):
+            led = []  # its file stays for the others, so nothing is freed
+        mappings = led
         most_of = self._most_of if len(inputs) > 1 else no_limit
         for rewrite in plan_rewrite(inputs, mappings, most_of):
             if rewrite is not None:

@@ -1,4 +1,4 @@
-"""The segment files of this broker: which exist, their readers, and their deletion.
+"""The segment files that this broker reads: which exist, their readers, and their deletion.
 
 A file is opened at its first read, and checked then: that it is the segment of its row, complete,
 and of a version this program reads. It stays open as long as it is among those read last. It is
@@ -7,6 +7,11 @@ removed after it, so a crash never leaves a file without a row.
 
 A segment whose row is not local is in the remote tier and has no file, or one that is about to be
 removed, or one that was downloaded for a job of the worker: readers do not use it.
+
+A partition that another broker of this data folder led before has segments of that broker. They are
+read where they are, in `<data>/brokers/<node id>/segments`: the file stays as long as a mapping
+points to it, and the mappings of a partition are changed by its leader only. Their files are
+written, removed and uploaded by the broker that wrote them.
 """
 
 from __future__ import annotations
@@ -16,18 +21,21 @@ import logging
 import os.path
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace as replace_fields
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, read_trailer
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
-from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow
 
 logger = logging.getLogger(__name__)
 
 MAX_HANDLES = 256
 """Open segment files; a process has a thousand handles by default, and most are for clients."""
+LEARNED_AT_ONCE = 1000
+"""Rows of other brokers' segments read at a time: milliseconds."""
 REMOVED_AT_ONCE = 100
 """Files removed between two transactions that remove their rows."""
 
@@ -92,26 +100,99 @@ class Segment:
 
 
 class SegmentStore:
-    """The open segment files of a broker. `by_id` has every segment with a row, also those that
-    wait for their deletion."""
+    """The open segment files of a broker. `by_id` has every segment of its own with a row, also
+    those that wait for their deletion; `others` those of other brokers that its partitions have.
+    `folder`: that of its own, `<data>/brokers/<node_id>/segments`."""
 
-    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
+    __slots__ = (
+        "_env",
+        "_gone",
+        "_node_id",
+        "_opened",
+        "_renewed",
+        "_storage",
+        "by_id",
+        "folder",
+        "others",
+    )
 
-    def __init__(self, env: Env, storage: SegmentCatalog, folder: str) -> None:
+    def __init__(self, env: Env, storage: SegmentCatalog, folder: str, node_id: int) -> None:
         self._env = env
         self._storage = storage
+        self._node_id = node_id
         self.folder = folder
         self.by_id: dict[int, Segment] = {}
+        self.others: dict[int, Segment] = {}
         self._gone: list[Segment] = []
         self._opened: dict[int, Segment] = {}  # in the order of last use
+        self._renewed = 0  # of the other segments: up to which id
 
     def add(self, row: SegmentRow) -> Segment:
         segment = self.by_id[row.id] = Segment(row, self.folder)
         return segment
 
+    def find(self, segment_id: int) -> Segment | None:
+        """Return a segment, of this or another broker; None if none is known by this id."""
+        segment = self.by_id.get(segment_id)
+        return segment if segment is not None else self.others.get(segment_id)
+
+    def known(self, segment_id: int) -> Segment:
+        """As `find`. KAFKA_STORAGE_ERROR if none is known."""
+        segment = self.find(segment_id)
+        if segment is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment {segment_id} does not exist")
+        return segment
+
+    async def learn(self, mappings: Iterable[SegmentRange]) -> None:
+        """Find the segments of other brokers in the rows of partitions that are being loaded."""
+        by_id, others = self.by_id, self.others
+        unknown = {each.segment_id for each in mappings if each.segment_id not in by_id}
+        unknown = {segment_id for segment_id in unknown if segment_id not in others}
+        wanted = sorted(unknown)
+        for at in range(0, len(wanted), LEARNED_AT_ONCE):
+            rows = await self._storage.segments_by_id(wanted[at : at + LEARNED_AT_ONCE])
+            for row in rows:
+                if row.node_id != self._node_id and row.id not in others:
+                    others[row.id] = Segment(row, self._folder_of(row.node_id))
+
+    def _folder_of(self, node_id: int) -> str:
+        """Return the folder of segments of another broker with the same data folder."""
+        brokers = os.path.dirname(os.path.dirname(self.folder))
+        return os.path.join(brokers, str(node_id), os.path.basename(self.folder))
+
+    async def renew_others(self) -> None:
+        """Read some rows of other brokers' segments again, the next ones at each call: their
+        brokers upload them and remove files; and forget those without mappings."""
+        ids = sorted(each for each in self.others if each > self._renewed)[:LEARNED_AT_ONCE]
+        self._renewed = ids[-1] if len(ids) == LEARNED_AT_ONCE else 0
+        if not ids:
+            return
+        rows = {row.id: row for row in await self._storage.segments_by_id(ids)}
+        for segment_id in ids:
+            self.renew_other(segment_id, rows.get(segment_id))
+
+    def renew_other(self, segment_id: int, row: SegmentRow | None) -> None:
+        """Apply the row of another broker's segment; None: it does not exist any more."""
+        segment = self.others.get(segment_id)
+        if segment is None:
+            return
+        if row is not None:
+            segment.row = row
+        if row is None or row.state > LIVE:
+            del self.others[segment_id]
+            if not segment.pins:
+                self._close(segment_id)
+
+    def check_others(self, segments: Iterable[Segment]) -> None:
+        """Raise NotLocal if one is another broker's and has no file: none is downloaded into the
+        folder of another broker."""
+        for segment in segments:
+            if segment.row.node_id != self._node_id and not segment.row.local:
+                raise not_local(segment)
+
     def is_local(self, segment_id: int) -> bool:
         """Return whether the segment has a local file."""
-        segment = self.by_id.get(segment_id)
+        segment = self.find(segment_id)
         return segment is not None and segment.row.local
 
     @asynccontextmanager
@@ -121,9 +202,7 @@ class SegmentStore:
         Raises OSError from the disk, CORRUPT_MESSAGE if the file does not match its row or is
         missing, NotLocal if it is only in the remote tier.
         """
-        segment = self.by_id.get(segment_id)
-        if segment is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment {segment_id} does not exist")
+        segment = self.known(segment_id)
         if not segment.row.local:
             raise not_local(segment)
         segment.pins += 1
@@ -188,8 +267,23 @@ class SegmentStore:
         try:
             return await asyncio.shield(segment.opening)
         except FileNotFoundError as failure:
+            if segment.row.node_id != self._node_id:
+                raise await self._other_missing(segment) from failure
             text = f"the file of segment {segment.name} is gone"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from failure
+
+    async def _other_missing(self, segment: Segment) -> KafkaError:
+        """Return the error for another broker's segment that has no file in this data folder. One
+        with an object counts as not local from now on: its broker has removed the file, or has
+        another data folder."""
+        rows = await self._storage.segments_by_id([segment.row.id])
+        self.renew_other(segment.row.id, rows[0] if rows else None)
+        row = segment.row
+        if row.object:
+            segment.row = replace_fields(row, local=False)
+            return not_local(segment)
+        text = f"segment {segment.name} of broker {row.node_id} has no file {segment.path}"
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def _close_oldest(self) -> None:
         for segment_id, segment in list(self._opened.items()):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
@@ -89,10 +90,14 @@ class Swapper:
         return self._rows.number
 
     async def add(
-        self, finished: list[tuple[SegmentRow, list[SegmentRange]]], since: float | None = None
+        self,
+        finished: list[tuple[SegmentRow, list[SegmentRange]]],
+        since: float | None = None,
+        partitions: Collection[Partition] = (),
     ) -> None:
-        """Add segments cut from the journals after the existing ones; `since`: see Segment."""
-        await self._swap(Swap(finished), since)
+        """Add segments cut from the journals of `partitions` after the existing ones, without those
+        that were resigned since the cut was planned; `since`: see Segment."""
+        await self._swap(Swap(finished), since, partitions)
 
     async def replace(
         self, finished: list[tuple[SegmentRow, list[SegmentRange]]], removed: Sequence[SegmentRange]
@@ -109,9 +114,16 @@ class Swapper:
         found = [segment.row for each in gone if (segment := self._store.by_id.get(each))]
         self.delays.give(found, own_ms)
 
-    async def _swap(self, swap: Swap, since: float | None = None) -> None:
+    async def _swap(
+        self, swap: Swap, since: float | None = None, partitions: Collection[Partition] = ()
+    ) -> None:
         async with self._lock:
             await self._settle()
+            if resigned := {each.number for each in partitions if each.resigned}:
+                swap.finished[:] = [
+                    (row, [mapping for mapping in mappings if mapping.number not in resigned])
+                    for row, mappings in swap.finished
+                ]
             try:
                 await self._storage.finish_segments(swap)
             except StaleSwap:
@@ -126,6 +138,12 @@ class Swapper:
             except BaseException:  # cancelled: no caller has the result
                 self._hooks.in_doubt()
                 raise
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[None]:
+        """Hold back swaps."""
+        async with self._lock:
+            yield
 
     @property
     def quiet(self) -> bool:
@@ -212,11 +230,15 @@ class Swapper:
 
     def take(self, rows: Sequence[SegmentRow]) -> None:
         """Apply the states of segments in SQL; those without mappings wait for their deletion."""
+        others = self._store.others
         for row in rows:
             segment = self._store.by_id.get(row.id)
             if segment is not None:
                 segment.row = row
                 segment.has_file |= row.local
+            elif row.id in others:  # its file is removed by the broker that wrote it
+                self._store.renew_other(row.id, row)
         self._store.schedule_removal(row.id for row in rows if row.state > LIVE)
-        if rows:
-            self._hooks.segments([row.id for row in rows])
+        own = [row.id for row in rows if row.id in self._store.by_id]
+        if own:
+            self._hooks.segments(own)

@@ -207,7 +207,7 @@ class WarmReader:
         if self._remote.cold is not None and not self._store.is_local(mapping.segment_id):
             if partition.config.tier_level is TierLevel.DISABLE:
                 return mapping.end_offset
-            segment = self._store.by_id[mapping.segment_id]
+            segment = self._store.known(mapping.segment_id)
             return await self._remote.cold.since(partition, mapping, segment, timestamp)
         async with self._opened(mapping, partition) as (segment, file):
             warm = await self._index(segment, file, mapping, partition)
@@ -239,7 +239,7 @@ class WarmReader:
     async def _take_tiered(self, request: RemoteReadRequest, cold: Cold) -> Taken:
         """Read from the remote tier or from the local file, by the topic's tieredStorageLevel."""
         mapping = row_of(request)
-        segment = self._store.by_id.get(mapping.segment_id)
+        segment = self._store.find(mapping.segment_id)
         if segment is None or not mapping.length:
             return await self._take_local(request)
         if not await self._goes_cold(request, segment):
@@ -392,7 +392,7 @@ class WarmReader:
             share = DamagedSegment(
                 mapping.base_offset, mapping.end_offset, failure.message or failure.code.name
             )
-            found = self._store.by_id[mapping.segment_id]
+            found = self._store.known(mapping.segment_id)
             raise self._damaged(found, partition, share) from failure
 
     def _damaged(

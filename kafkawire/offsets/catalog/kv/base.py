@@ -51,6 +51,10 @@ class KeyValueBase:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return led
 
+    def _is_led_elsewhere(self, number: int) -> bool:
+        """Return whether another broker leads a partition, whose topic is not deleted."""
+        return self._leader_of(number) not in (None, self._node_id)
+
     def _segments(self, ids: Iterable[int]) -> dict[int, SegmentRow]:
         """Return the segments that exist, by id and sorted."""
         keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]

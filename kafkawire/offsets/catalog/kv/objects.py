@@ -162,15 +162,28 @@ class KeyValueObjects(KeyValueBase):
 
         return await self._read(work)
 
+    async def claim_tier(self, url: str, own_url: str, now_ms: int) -> TierRow:
+        rows = await self.tiers()
+        found, new = object_rules.claimed(rows, url, own_url, self._node_id, now_ms)
+        if new:
+            await self.save_tier(found)
+        return found
+
+    async def adopt_tiers(self) -> list[TierRow]:
+        return await self.tiers()
+
     async def save_tier(self, row: TierRow) -> None:
         await self._write(
             "save_tier", lambda writes: writes.put(layout.tier_key(row.id), layout.pack_tier(row))
         )
 
     async def tiers(self) -> list[TierRow]:
-        return await self._read(
-            lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
-        )
+        return await self._read(self._tiers)
+
+    def _tiers(self) -> list[TierRow]:
+        """Return the tiers, all of this broker: another one has a storage of its own."""
+        found = [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
+        return [replace(row, node_id=self._node_id) for row in found]
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         def work(writes: Writes) -> list[SegmentRow]:

@@ -97,6 +97,8 @@ class KeyValueStorage(KeyValueObjects):
         def work(writes: Writes) -> list[SegmentRow]:
             gone: list[SegmentRange] = []
             for number, log_start in below.items():
+                if self._is_led_elsewhere(number):
+                    continue
                 low = layout.partition_key(number, layout.MAPPING)
                 high = layout.partition_end(number)
                 if log_start < EVERYTHING:
@@ -189,6 +191,8 @@ class KeyValueStorage(KeyValueObjects):
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
         def work(writes: Writes) -> None:
             for row in self._all_mappings(numbers):
+                if self._is_led_elsewhere(row.number):
+                    continue
                 writes.delete(layout.due_key(row))
                 changed = row._replace(due_ms=due_ms)
                 key = layout.mapping_key(row.number, row.base_offset)

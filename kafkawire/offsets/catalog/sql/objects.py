@@ -6,7 +6,7 @@ and writes the changed rows: some hundred at a time, never all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkawire.metadata.session import Session, insert, numbers_text, parts
@@ -29,6 +29,7 @@ from kafkawire.offsets.catalog.sql import statements
 UUIDS_AT_ONCE = 1_000
 """Uuids per statement, a parameter each: the databases allow 32,766."""
 OBJECT = "uuid, segment_id, node_id, tier, state, size_bytes, created_ms, delete_after_ms, ranges"
+TIER = "id, url, state, created_ms, node_id"
 NOT_READ = (
     "NOT EXISTS (SELECT 1 FROM segments s WHERE s.id = remote_objects.segment_id"
     f" AND s.state = {LIVE})"
@@ -38,12 +39,24 @@ NOT_READ = (
 
 class SqlObjects:
     """The part of `sql.storage.SqlStorage` for objects. `now_ms` is the clock of the time columns;
-    no decision uses it."""
+    no decision uses it. `term`: what writes for partitions need; None: only leaders are
+    checked."""
 
-    def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transactions: Transactions,
+        node_id: int,
+        now_ms: Callable[[], int],
+        term: statements.LeaderTerm | None = None,
+    ) -> None:
         self._transact = transactions.transact
         self._node_id = node_id
         self._now_ms = now_ms
+        self._term = term
+
+    def _led(self, session: Session, numbers: Sequence[int]) -> Collection[int]:
+        """Return those of the partitions that exist; see `statements.led`."""
+        return statements.led(session, numbers, self._node_id, self._term)
 
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
@@ -51,7 +64,7 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[bytes]:
-            led = statements.led(session, sorted(dispatched), self._node_id)
+            led = self._led(session, sorted(dispatched))
             segments = _segments(session, [row.segment_id for row in rows])
             entered = [
                 row for row in rows if object_rules.may_start(segments.get(row.segment_id), row)
@@ -68,7 +81,7 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[SegmentRow]:
-            led = statements.led(session, sorted(committed), self._node_id)
+            led = self._led(session, sorted(committed))
             found = {row.uuid: row for row in by_uuid(session, uuids)}
             segments = _segments(session, [row.segment_id for row in found.values()])
             done, replaced = object_rules.finish(uuids, found, segments)
@@ -145,7 +158,7 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> None:
-            led = statements.led(session, sorted(offsets), self._node_id)
+            led = self._led(session, sorted(offsets))
             raise_offsets(session, {number: offsets[number] for number in led}, now_ms)
 
         await self._transact(work)
@@ -154,24 +167,39 @@ class SqlObjects:
         query = (
             "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
             " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
-            f" WHERE p.number = tiering_offsets.partition_number AND p.leader = {self._node_id:d})"
+            " WHERE p.number = tiering_offsets.partition_number"
+            f" AND p.lead_group IN ({statements.groups_led_by(self._node_id)}))"
             f" ORDER BY partition_number LIMIT {limit:d}"
         )
         found = await self._transact(lambda session: session.rows(query, (after,)))
         return [number for (number,) in found]
 
+    async def claim_tier(self, url: str, own_url: str, now_ms: int) -> TierRow:
+        def work(session: Session) -> TierRow:
+            rows = _locked_tiers(session)
+            found, new = object_rules.claimed(rows, url, own_url, self._node_id, now_ms)
+            if new:
+                _save_tier(session, found)
+            return found
+
+        return await self._transact(work)
+
+    async def adopt_tiers(self) -> list[TierRow]:
+        def work(session: Session) -> list[TierRow]:
+            rows = _locked_tiers(session)
+            for row in object_rules.adopted(
+                rows, self._node_id, lambda tier: _writers(session, tier)
+            ):
+                _save_tier(session, row)
+            return _tiers(session)
+
+        return await self._transact(work)
+
     async def save_tier(self, row: TierRow) -> None:
-        change = (
-            "INSERT INTO tiers (id, url, state, created_ms) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
-            " created_ms = excluded.created_ms"
-        )
-        values = (row.id, row.url, row.state, row.created_ms)
-        await self._transact(lambda session: session.run(change, values))
+        await self._transact(lambda session: _save_tier(session, row))
 
     async def tiers(self) -> list[TierRow]:
-        query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
-        return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
+        return await self._transact(_tiers)
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         def work(session: Session) -> list[SegmentRow]:
@@ -197,7 +225,7 @@ class SqlObjects:
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 
         def work(session: Session) -> list[int]:
-            led = set(statements.led(session, numbers, self._node_id))
+            led = set(self._led(session, numbers))
             added: list[SegmentRange] = []
             ids: list[int] = []
             for row, made, mappings in rows:
@@ -211,6 +239,32 @@ class SqlObjects:
             return ids
 
         return await self._transact(work)
+
+
+def _tiers(session: Session) -> list[TierRow]:
+    return [TierRow(*row) for row in session.rows(f"SELECT {TIER} FROM tiers ORDER BY id")]
+
+
+def _locked_tiers(session: Session) -> list[TierRow]:
+    """Return the tiers, which no other broker can change before the transaction ends."""
+    if session.dialect == "postgresql":  # SQLite has only one writer
+        session.run("LOCK TABLE tiers IN SHARE ROW EXCLUSIVE MODE")
+    return _tiers(session)
+
+
+def _writers(session: Session, tier: int) -> set[int]:
+    """Return the brokers that have objects in a tier."""
+    query = "SELECT DISTINCT node_id FROM remote_objects WHERE tier = ?"
+    return {node_id for (node_id,) in session.rows(query, (tier,))}
+
+
+def _save_tier(session: Session, row: TierRow) -> None:
+    session.run(
+        f"INSERT INTO tiers ({TIER}) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
+        " created_ms = excluded.created_ms, node_id = excluded.node_id",
+        (row.id, row.url, row.state, row.created_ms, row.node_id),
+    )
 
 
 def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -> list[ObjectRow]:

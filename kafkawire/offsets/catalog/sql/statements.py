@@ -7,7 +7,8 @@ takes any number of rows. Tables: kafkawire/metadata/tables.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.checkpoint import (
@@ -38,31 +39,50 @@ UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segme
 """A condition on segments."""
 
 
-def led(session: Session, numbers: Sequence[int], node_id: int) -> Collection[int]:
+LedEpoch = Callable[[int], "int | None"]
+"""Returns the leader epoch in which this broker leads a partition; None if it does not."""
+CHECKED_AT_ONCE = 1_000
+"""Partitions whose leader epochs are compared at a time: a millisecond on the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTerm:
+    """In which term this broker leads: `epoch_of` returns the leader epochs of its partitions,
+    `broker_epoch` the epoch of its start."""
+
+    epoch_of: LedEpoch
+    broker_epoch: Callable[[], int]
+
+
+def led(
+    session: Session, numbers: Sequence[int], node_id: int, term: LeaderTerm | None
+) -> Collection[int]:
     """Return those of the partitions that exist. Raises NOT_LEADER_OR_FOLLOWER unless this broker
-    leads all of them. Leaders cannot change before the transaction ends."""
-    gone: set[int] = set()
-    for part in parts(numbers):
-        some = among("p.number", part)
-        if session.dialect == "postgresql":  # SQLite has only one writer
-            session.rows(f"SELECT p.number FROM partitions p WHERE {some} FOR SHARE")
-        ours = session.rows(
-            "SELECT count(*) FROM partitions p JOIN topics t ON t.id = p.topic_id"
-            f" WHERE {some} AND p.leader = {node_id:d} AND t.deleted_ms IS NULL"
+    leads all of them, in the same term, if given: it may have lost and gained one meanwhile, or
+    another process was started as this broker. Leaders cannot change before the transaction
+    ends."""
+    if session.dialect == "postgresql":  # SQLite has only one writer
+        session.rows(f"SELECT id FROM lead_groups WHERE leader = {node_id:d} FOR SHARE")
+    if term is not None:
+        alive = session.rows(
+            "SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, term.broker_epoch())
         )
-        if ours != [(len(part),)]:
-            gone.update(_not_led(session, part, some, node_id))
+        if not alive:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    gone: set[int] = set()
+    for start in range(0, len(numbers), CHECKED_AT_ONCE):
+        part = numbers[start : start + CHECKED_AT_ONCE]
+        stored = session.rows(
+            "SELECT p.number, g.leader, p.epoch_base + g.epoch FROM partitions p"
+            " JOIN topics t ON t.id = p.topic_id JOIN lead_groups g ON g.id = p.lead_group"
+            f" WHERE {among('p.number', part)} AND t.deleted_ms IS NULL"
+        )
+        for number, leader, epoch in stored:
+            if leader != node_id or (term is not None and term.epoch_of(number) != epoch):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if len(stored) < len(part):
+            gone.update(set(part) - {row[0] for row in stored})
     return set(numbers) - gone if gone else numbers
-
-
-def _not_led(session: Session, numbers: Sequence[int], some: str, node_id: int) -> set[int]:
-    living = session.rows(
-        "SELECT p.number, p.leader FROM partitions p JOIN topics t ON t.id = p.topic_id"
-        f" WHERE {some} AND t.deleted_ms IS NULL"
-    )
-    if any(leader != node_id for _, leader in living):
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return set(numbers) - {number for number, _ in living}
 
 
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
@@ -164,13 +184,35 @@ def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
     return list(map(SegmentRange._make, found))
 
 
+def groups_led_by(node_id: int) -> str:
+    """Return a query of the lead groups that a broker leads."""
+    return f"SELECT id FROM lead_groups WHERE leader = {node_id:d}"
+
+
 def led_by(node_id: int) -> str:
     """A condition on mappings: of partitions that this broker leads, or led until they were
     deleted."""
     return (
         "EXISTS (SELECT 1 FROM partitions p WHERE p.number = offset_mappings.partition_number"
-        f" AND p.leader = {node_id:d})"
+        f" AND p.lead_group IN ({groups_led_by(node_id)}))"
     )
+
+
+def led_by_others(session: Session, numbers: Sequence[int], node_id: int) -> set[int]:
+    """Return those of the partitions that other brokers lead, of topics that are not deleted.
+    Leaders cannot change before the transaction ends."""
+    if session.dialect == "postgresql":  # SQLite has only one writer
+        session.rows(f"{groups_led_by(node_id)} FOR SHARE")
+    found: set[int] = set()
+    for start in range(0, len(numbers), CHECKED_AT_ONCE):
+        part = numbers[start : start + CHECKED_AT_ONCE]
+        rows = session.rows(
+            "SELECT p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
+            f" WHERE {among('p.number', part)} AND t.deleted_ms IS NULL"
+            f" AND p.lead_group NOT IN ({groups_led_by(node_id)})"
+        )
+        found.update(number for (number,) in rows)
+    return found
 
 
 def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) -> bool:

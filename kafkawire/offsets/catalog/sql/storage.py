@@ -36,7 +36,7 @@ class SqlStorage(SqlObjects):
 
         def work(session: Session) -> None:
             numbers = [state.number for state in states]
-            led = statements.led(session, numbers, checkpoint.node_id)
+            led = statements.led(session, numbers, checkpoint.node_id, self._term)
             kept = states if led is numbers else [s for s in states if s.number in led]
             statements.save_states(session, kept, now_ms)
             session.run(
@@ -76,7 +76,7 @@ class SqlStorage(SqlObjects):
     def _swap(self, session: Session, swap: Swap, now_ms: int) -> None:
         numbers = {row.number for _, rows in swap.finished for row in rows}
         numbers.update(state.number for state in swap.checkpoints)
-        led = set(statements.led(session, sorted(numbers), self._node_id))
+        led = set(self._led(session, sorted(numbers)))
         if statements.delete_mappings(session, swap.removed) != len(swap.removed):
             raise StaleSwap("a mapping that is to be replaced has changed")
         old = statements.release_segments(session, swap.removed, swap.delete_after_ms)
@@ -121,10 +121,12 @@ class SqlStorage(SqlObjects):
     ) -> list[SegmentRow]:
         if not below:
             return []
-        whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
 
         def work(session: Session) -> list[SegmentRow]:
-            gone = statements.ended(session, list(below.items()))
+            others = statements.led_by_others(session, list(below), self._node_id)
+            mine = [each for each in below.items() if each[0] not in others]
+            whole = [number for number, log_start in mine if log_start >= EVERYTHING]
+            gone = statements.ended(session, mine)
             statements.delete_mappings(session, gone)
             statements.forget_partitions(session, whole)
             kept = [row for row in gone if below[row.number] < EVERYTHING]
@@ -184,7 +186,10 @@ class SqlStorage(SqlObjects):
         )
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        change = f"UPDATE offset_mappings SET due_ms = {due_ms:d} WHERE due_ms >= 0"
+        change = (
+            f"UPDATE offset_mappings SET due_ms = {due_ms:d} WHERE due_ms >= 0"
+            f" AND {statements.led_by(self._node_id)}"
+        )
 
         def work(session: Session) -> None:
             if numbers is None:

@@ -25,11 +25,14 @@ _TOPICS = (
     "WHERE deleted_ms IS NULL GROUP BY id"
 )
 _PARTITIONS = (
-    "SELECT idx, number, leader, id, coalesce(log_start, 0), coalesce(checkpoint_offset, 0) "
-    "FROM topics JOIN partitions ON topic_id = id "
+    "SELECT idx, number, leader, t.id, coalesce(log_start, 0), coalesce(checkpoint_offset, 0) "
+    "FROM topics t JOIN partitions ON topic_id = t.id {}"
     "LEFT JOIN partition_offset_checkpoints ON partition_number = number "
     "WHERE name = ? AND deleted_ms IS NULL ORDER BY idx"
 )
+_LED = _PARTITIONS.format("JOIN lead_groups g ON g.id = lead_group ")
+_LED_BEFORE_0008 = _PARTITIONS.format("")
+"""The query for a folder that no broker of this version has migrated."""
 _CHECKPOINT = "SELECT place FROM checkpoints WHERE node_id = ?"
 
 logger = logging.getLogger(__name__)
@@ -67,13 +70,17 @@ def stored_topics(place: FolderPlace) -> dict[str, int]:
 
 def stored_partitions(place: FolderPlace, topic: str) -> list[StoredPartition]:
     """Return the partitions of a topic, ascending."""
-    return [StoredPartition(*row) for row in _found(place, _PARTITIONS, topic)]
+    return [StoredPartition(*row) for row in _led(place, topic)]
 
 
 def checkpoint_of(place: FolderPlace, node: int) -> int:
     """Return the log position of a broker's last checkpoint; 0 if it is not known."""
     found = _found(place, _CHECKPOINT, node)
     return int(found[0][0]) if found else 0
+
+
+def _led(place: FolderPlace, topic: str) -> list[Any]:
+    return _found(place, _LED, topic) or _found(place, _LED_BEFORE_0008, topic)
 
 
 def homes(place: FolderPlace) -> dict[int, str]:

@@ -88,6 +88,13 @@ class Place(ABC):
             for found in self._objects().scan(prefix, Call()):
                 yield found.key
 
+    def first(self, prefix: str, after: str) -> str | None:
+        """Return the first key above `after` that begins with `prefix`; None if there is none."""
+        traffic.count(self.url, 0)
+        with self._translated(prefix, "list"):
+            found = self._objects().list(prefix, after, 1, Call())
+        return found[0].key if found else None
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones are ignored."""
         left = iter(keys)

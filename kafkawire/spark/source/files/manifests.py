@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -14,6 +15,11 @@ from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, seque
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
 from kafkawire.spark.brokers.queries import BrokerQueries
 from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.source.files.broker_folders import (
+    broker_folders,
+    has_manifest,
+    whole_tier,
+)
 from kafkawire.spark.source.files.data_folder import tiers_of
 from kafkawire.spark.source.files.locations import FolderPlace, Place
 from kafkawire.spark.source.files.open import open_place
@@ -21,6 +27,12 @@ from kafkawire.spark.source.files.spans import Sheet
 
 logger = logging.getLogger(__name__)
 
+PASSES = 20
+"""How often several manifests are read until no deletion is new. Brokers write at most one delta a
+second, and one with deletions every few seconds."""
+SEARCH_INTERVAL_S = 60.0
+"""Minimum time between two searches for the folders of brokers in a tier that is refreshed: a
+LIST request costs as much as a dozen GETs."""
 AT_ONCE = 32
 """Deltas fetched concurrently with a snapshot: an hour has hundreds, each is one round trip, and a
 client keeps more connections."""
@@ -31,33 +43,122 @@ class NothingThere(SourceError):
 
 
 class Holding(NamedTuple):
-    """A place with a manifest and its contents."""
+    """A place with a manifest and its contents. `earlier`: the manifest as it was before the others
+    of the same tier were read; `searched_s`: when a tier was searched for the folders of brokers
+    (monotonic)."""
 
     place: Place
     sheet: Sheet
+    earlier: Manifest | None = None
+    searched_s: float = 0.0
 
     @property
     def manifest(self) -> Manifest:
         """Return the manifest as last read."""
         return self.sheet.manifest
 
+    def end(self, number: int) -> int:
+        """Return the end of a partition up to which the manifests of a tier have all objects."""
+        row = (self.earlier or self.manifest).partition(number)
+        return 0 if row is None else row.end
+
 
 def open_holdings(url: str) -> list[Holding]:
-    """Open the manifest of a tier or of a broker's folder, or those of all brokers of a data
-    folder.
+    """Open the manifests of a tier, one for each of its brokers, that of a broker's folder, or
+    those of all brokers of a data folder.
 
     Raises NothingThere if there is none, SourceError if one cannot be read.
     """
     place = open_place(url)
-    if not isinstance(place, FolderPlace) or _has_manifest(place):
-        return [Holding(place, Sheet(_read(place)))]
-    found = [each for each in _brokers(place) if _has_manifest(each)]
+    if not isinstance(place, FolderPlace) or has_manifest(place):
+        return settled(_in_tier(place))
+    found = _in_brokers(place) or broker_folders(place)
     if not found:
         raise NothingThere(
             f"{url} has no manifest, neither as a tier or a broker's folder (manifest/current) "
             "nor as a data folder (brokers/*/manifest/current)"
         )
-    return [Holding(each, Sheet(_read(each))) for each in found]
+    return settled([Holding(each, Sheet(_read(each))) for each in found])
+
+
+def _in_tier(place: Place) -> list[Holding]:
+    """Read the manifests of a tier: its own and those in the folders of brokers. Raises
+    NothingThere if there is none."""
+    with ThreadPoolExecutor(1) as pool:
+        searching = pool.submit(broker_folders, place)
+        try:
+            own = [Holding(place, Sheet(_read(place)), searched_s=time.monotonic())]
+        except NothingThere:
+            if not searching.result():
+                raise
+            own = []
+        return [*own, *(Holding(each, Sheet(_read(each))) for each in searching.result())]
+
+
+def settled(holdings: Sequence[Holding]) -> list[Holding]:
+    """Return the contents of several manifests that belong together.
+
+    An object is deleted after the one that replaces it is in a manifest, perhaps another broker's,
+    and the end of a partition is published after the objects below it. So all manifests are read
+    until none has a new deletion, and ends are those before the last pass: then they name all
+    objects below the ends. Raises SourceError.
+    """
+    known = list(holdings)
+    if len(known) < 2:
+        return known
+    with ThreadPoolExecutor(min(len(known), AT_ONCE)) as pool:
+        for done in range(PASSES):
+            now = list(pool.map(refreshed, known))
+            pairs = list(zip(known, now, strict=True))
+            same = all(new.manifest is old.manifest for old, new in pairs)
+            gone = any(new.manifest.deleted.keys() - old.manifest.deleted for old, new in pairs)
+            if same or (done and not gone):
+                return [
+                    new if new.manifest is old.manifest else new._replace(earlier=old.manifest)
+                    for old, new in pairs
+                ]
+            known = now
+    raise SourceError(
+        f"the {len(known)} manifests of {known[0].place.url} change faster than they can be read"
+    )
+
+
+def refreshed_together(holdings: Sequence[Holding]) -> list[Holding]:
+    """Return the current manifests of a source; the same objects if nothing is new. A tier is
+    searched for the folders of other brokers each SEARCH_INTERVAL_S."""
+    now: list[Holding] = []
+    known = {holding.place.url for holding in holdings}
+    for holding in holdings:
+        if holding.searched_s and holding.searched_s + SEARCH_INTERVAL_S < time.monotonic():
+            new = [each for each in broker_folders(holding.place) if each.url not in known]
+            now += [Holding(each, Sheet(_read(each))) for each in new]
+            holding = holding._replace(searched_s=time.monotonic())
+        now.append(holding)
+    if len(now) > 1:
+        return settled(now)
+    return [refreshed(holding) for holding in now]
+
+
+def lacks_whole_tier(holdings: Sequence[Holding], url: str) -> bool:
+    """Return whether there are manifests of brokers' folders in a tier, other than at `url`, that
+    has no manifest itself yet."""
+    known = {holding.place.url for holding in holdings}
+    whole = {whole_tier(holding.place).url for holding in holdings}
+    return not whole <= known and bool(url) and open_place(url).url not in known
+
+
+def shared_ends(held: Sequence[tuple[Holding, int]]) -> list[int]:
+    """Return the end of one partition (by its number) for each of these manifests. Those of one
+    tier have a common end: the broker that leads the partition publishes it, also for objects that
+    a previous leader has uploaded."""
+    tiers = [whole_tier(holding.place).url for holding, _ in held]
+    ends = []
+    for (holding, number), tier in zip(held, tiers, strict=True):
+        others = [each for each, other in zip(held, tiers, strict=True) if other == tier]
+        row = holding.manifest.partition(number)
+        alone = 0 if row is None else row.end
+        ends.append(max(h.end(n) for h, n in others) if len(others) > 1 else alone)
+    return ends
 
 
 class UnreadableTier(NamedTuple):
@@ -80,7 +181,8 @@ def tier_holdings(holdings: Sequence[Holding]) -> tuple[list[Holding], list[Unre
             place = open_place(url)
             if place.url in known:
                 continue
-            holding = Holding(place, Sheet(_read(place)))
+            searched_s = time.monotonic() if whole_tier(place) is place else 0.0
+            holding = Holding(place, Sheet(_read(place)), searched_s=searched_s)
         except NothingThere:
             continue  # no uploads yet
         except SourceError as failure:
@@ -89,7 +191,7 @@ def tier_holdings(holdings: Sequence[Holding]) -> tuple[list[Holding], list[Unre
             continue
         if holding.manifest.state.cluster_id in clusters:
             found.append(holding)
-    return found, failed
+    return settled(found), failed
 
 
 def readable_holdings(broker: BrokerQueries) -> list[Holding]:
@@ -102,40 +204,33 @@ def readable_holdings(broker: BrokerQueries) -> list[Holding]:
     found: list[Holding] = []
     for url in urls:
         try:
-            place = open_place(url)
-            holding = Holding(place, Sheet(_read(place)))
+            holdings = _in_tier(open_place(url))
         except NothingThere:
             continue
         except SourceError as failure:
             logger.warning("%s is read through the broker: %s", url, failure)
             continue
-        if holding.manifest.state.cluster_id == cluster:
-            found.append(holding)
-    return found
+        found += [each for each in holdings if each.manifest.state.cluster_id == cluster]
+    return settled(found)
 
 
 def refreshed(holding: Holding) -> Holding:
     """Current manifest; the same object if nothing is new."""
     known = holding.manifest
     manifest = _reading(holding.place, lambda get: refresh_manifest(known, get))
-    return holding if manifest is known else Holding(holding.place, Sheet(manifest))
+    if manifest is known:
+        return holding if holding.earlier is None else holding._replace(earlier=None)
+    return Holding(holding.place, Sheet(manifest), searched_s=holding.searched_s)
 
 
-def _brokers(place: FolderPlace) -> list[FolderPlace]:
+def _in_brokers(place: FolderPlace) -> list[Place]:
     folder = os.path.join(place.tier.folder, "brokers")
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
     found = [open_place(os.path.join(folder, name)) for name in names]
-    return [each for each in found if isinstance(each, FolderPlace)]
-
-
-def _has_manifest(place: Place) -> bool:
-    try:
-        return place.size(CURRENT) >= 0
-    except FileNotFoundError:
-        return False
+    return [each for each in found if has_manifest(each)]
 
 
 def _read(place: Place) -> Manifest:

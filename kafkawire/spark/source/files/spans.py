@@ -69,20 +69,21 @@ class Sheet:
         objects = self.manifest.objects
         return [segment_key(objects.uuid(row)) for row in range(len(objects))]
 
-    def spans(self, number: int, holder: int) -> Spans:
-        """Return the spans like Manifest.spans."""
+    def spans(self, number: int, holder: int, end: int | None = None) -> Spans:
+        """Return the spans like Manifest.spans. `end`: of the partition, if other manifests name
+        objects of it, too."""
         partition = self.manifest.partition(number)
         if partition is None:
             return nothing()
         first, last = np.searchsorted(self._numbers, np.array([number, number + 1], dtype="u8"))
         rows = self._order[first:last]
         bases = np.maximum(self._columns["base_offset"][rows], partition.log_start)
-        ends = np.minimum(self._columns["end_offset"][rows], partition.end)
+        ends = np.minimum(self._columns["end_offset"][rows], partition.end if end is None else end)
         kept = bases < ends
         if not kept.all():
             rows, bases, ends = rows[kept], bases[kept], ends[kept]
         if not (ends[:-1] <= bases[1:]).all():
-            found = self.manifest.spans(number)
+            found = self.manifest.spans(number, end)
             bases = np.array([span.base for span in found], dtype="i8")
             ends = np.array([span.end for span in found], dtype="i8")
             rows = np.array([span.entry for span in found], dtype="i8")

@@ -155,9 +155,10 @@ def remove_records(path: str) -> None:
         session = Session(connection)
         for table in _OF_RECORDS:
             session.run(f"DELETE FROM {table}")
-        session.run("UPDATE partitions SET leader_epoch = leader_epoch + 1")
+        session.run("UPDATE lead_groups SET epoch = epoch + 1")
         found = session.rows(
-            "SELECT p.leader_epoch, c.checkpoint_offset, p.number FROM partitions p"
+            "SELECT p.epoch_base + g.epoch, c.checkpoint_offset, p.number FROM partitions p"
+            " JOIN lead_groups g ON g.id = p.lead_group"
             " JOIN partition_offset_checkpoints c ON c.partition_number = p.number"
         )
         session.many(

@@ -1,0 +1,197 @@
+"""Applies changes that other brokers made to the catalog, the log and the coordinators.
+
+A change may be applied twice, because a part of the changes is read again after a failure: only
+differences to the catalog have an effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkawire.metadata.catalog import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
+from kafkawire.metadata.directory import PartitionInfo, TopicInfo
+
+if TYPE_CHECKING:
+    from kafkawire.broker.parts import BrokerParts
+    from kafkawire.metadata.catalog import BrokerInfo, Catalog
+    from kafkawire.metadata.changes import CatalogChanges, ChangedTopic, PartitionPlace
+
+logger = logging.getLogger(__name__)
+
+TOPICS_PER_SLICE = 50
+"""Topics applied per event-loop iteration: about 10 us each."""
+
+
+@dataclass(slots=True)
+class Moves:
+    """Partition numbers that this broker does not lead any more, and those that it leads now."""
+
+    lost: list[int] = field(default_factory=list)
+    gained: list[int] = field(default_factory=list)
+
+
+class CatalogApplier:
+    """Applies changes for the broker that owns the catalog. `drop` removes a topic,
+    `settings_changed` applies changed
+    names of its own settings, `moved` gets changes of leadership that are in the catalog."""
+
+    def __init__(
+        self,
+        broker: BrokerParts,
+        drop: Callable[[TopicInfo], None],
+        settings_changed: Callable[[Iterable[str]], Awaitable[None]],
+        moved: Callable[[Moves], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._drop = drop
+        self._settings_changed = settings_changed
+        self._moved = moved
+
+    async def apply(self, changes: CatalogChanges) -> None:
+        """Apply one part of the changes."""
+        catalog = self._broker.catalog
+        for info in changes.brokers:
+            known = catalog.brokers.get(info.node_id)
+            if info.node_id == self._broker.node_id:
+                self._check_own(known, info)
+            elif known != info:
+                catalog.add_broker(info)
+                logger.info("broker %d is registered with %s", info.node_id, info.listeners)
+        for name, level, epoch in changes.features:
+            if catalog.features.epoch < epoch:
+                catalog.finalize_features({name: level}, epoch)
+        moves = Moves()
+        self._apply_groups(changes, moves)
+        for at, topic in enumerate(changes.topics):
+            self._apply_topic(topic, moves)
+            if at % TOPICS_PER_SLICE == TOPICS_PER_SLICE - 1:
+                await self._broker.env.slices.pause()
+        if changes.broker_settings is not None:
+            await self._apply_settings(changes.broker_settings)
+        if moves.lost or moves.gained:
+            await self._moved(moves)
+
+    def _check_own(self, known: BrokerInfo | None, stored: BrokerInfo) -> None:
+        """Stop writing if another process was started as this broker, with a copy of its folder."""
+        if known is None or stored.epoch <= known.epoch:
+            return
+        why = (
+            f"another process was started as broker {stored.node_id}, with addresses "
+            f"{stored.listeners}: this one writes nothing any more"
+        )
+        if self._broker.log.commit_log.failed is None:
+            self._broker.log.commit_log.stop_writing(why)
+            logger.critical(
+                "%s. Stop this process; records that it acknowledged since the other was started "
+                "are only in its data folder %s", why, self._broker.folder,
+            )  # fmt: skip
+
+    def _apply_groups(self, changes: CatalogChanges, moves: Moves) -> None:
+        catalog, me = self._broker.catalog, self._broker.node_id
+        for group in changes.groups:
+            known = catalog.group(group.id)
+            # Equal leaders with another epoch: another broker led it between two polls.
+            if known is None or (known.leader, known.epoch) == (group.leader, group.epoch):
+                continue
+            if known.leader == me:
+                moves.lost += catalog.partitions_of_group(group.id)
+            if group.leader == me:
+                moves.gained += catalog.partitions_of_group(group.id)
+        if changes.groups:
+            catalog.set_groups(changes.groups)
+
+    def _apply_topic(self, topic: ChangedTopic, moves: Moves) -> None:
+        catalog = self._broker.catalog
+        known = catalog.by_id.get(topic.id)
+        if topic.deleted:
+            if known is not None:
+                self._drop(known)
+                logger.info("topic %s was deleted at another broker", topic.name)
+        elif known is None:
+            info = _info(catalog, topic)
+            catalog.add_topic(info)
+            catalog.set_moves(_targets(topic.partitions))
+            self._broker.log.add_topics([info])
+            self._gain(info.partitions, moves)
+            logger.info("topic %s was created at another broker", topic.name)
+        else:
+            self._move(topic.partitions, moves)
+            self._grow(topic, known, moves)
+            catalog.set_moves(_targets(topic.partitions))
+            self._configure(topic, known)
+
+    def _move(self, places: Collection[PartitionPlace], moves: Moves) -> None:
+        catalog, me = self._broker.catalog, self._broker.node_id
+        for place in places:
+            before = catalog.locate(place.number)
+            if before is None:
+                continue
+            leader, epoch = _leading(catalog, place)
+            if (leader, epoch) == (before.leader, before.leader_epoch):
+                continue
+            catalog.move_partition(place.number, place.group, place.base)
+            if before.leader == me:
+                moves.lost.append(place.number)
+            if leader == me:
+                moves.gained.append(place.number)
+
+    def _grow(self, topic: ChangedTopic, known: TopicInfo, moves: Moves) -> None:
+        catalog = self._broker.catalog
+        have = len(known.partitions)
+        if len(topic.partitions) > have:
+            added = [_partition(catalog, place) for place in topic.partitions[have:]]
+            catalog.add_partitions(topic.id, added)
+            self._broker.log.add_topics([catalog.by_id[topic.id]])
+            self._gain(added, moves)
+
+    def _gain(self, added: Iterable[PartitionInfo], moves: Moves) -> None:
+        moves.gained += [row.number for row in added if row.leader == self._broker.node_id]
+
+    def _configure(self, topic: ChangedTopic, known: TopicInfo) -> None:
+        catalog = self._broker.catalog
+        changed = {**dict.fromkeys(known.configs), **topic.configs}
+        changed = {key: value for key, value in changed.items() if known.configs.get(key) != value}
+        for key, value in changed.items():
+            catalog.apply_config(ConfigChange(TOPIC_RESOURCE, topic.name, key, value))
+        if changed:
+            self._broker.log.alter_topic(catalog.by_id[topic.id])
+
+    async def _apply_settings(self, stored: Mapping[str, dict[str, str]]) -> None:
+        """Replace the settings of all brokers; apply those of this broker that differ."""
+        catalog, me = self._broker.catalog, self._broker.node_id
+        before = catalog.broker_configs(me)
+        for name in {*catalog.broker_overrides, *stored}:
+            old, new = dict(catalog.broker_overrides.get(name, {})), stored.get(name, {})
+            for key in {*old, *new}:
+                if old.get(key) != new.get(key):
+                    change = ConfigChange(BROKER_RESOURCE, name, key, new.get(key))
+                    catalog.apply_config(change)
+        after = catalog.broker_configs(me)
+        changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
+        if changed:
+            await self._settings_changed(changed)
+
+
+def _leading(catalog: Catalog, place: PartitionPlace) -> tuple[int, int]:
+    """Return the leader and the leader epoch of a partition in its lead group."""
+    group = catalog.group(place.group)
+    assert group is not None, place
+    return group.leader, group.epoch + place.base
+
+
+def _targets(places: Iterable[PartitionPlace]) -> dict[int, int | None]:
+    return {place.number: place.target for place in places}
+
+
+def _partition(catalog: Catalog, place: PartitionPlace) -> PartitionInfo:
+    return PartitionInfo(place.number, place.partition, *_leading(catalog, place))
+
+
+def _info(catalog: Catalog, topic: ChangedTopic) -> TopicInfo:
+    partitions = [_partition(catalog, place) for place in topic.partitions]
+    return TopicInfo(
+        topic.id, topic.name, topic.internal, partitions, topic.configs, topic.created_ms
+    )

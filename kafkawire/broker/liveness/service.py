@@ -1,0 +1,133 @@
+"""Raises this broker's heartbeat in SQL, and tells the catalog which brokers are silent.
+
+Nothing is read or written while no other broker is registered. See `watcher` for who is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from kafkawire.broker.liveness.watcher import HeartbeatWatcher
+from kafkawire.log.io.ports import Env
+from kafkawire.metadata.catalog import Catalog
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""Between two heartbeats: a fifth of the lease, so a few lost ones do not matter."""
+MAX_GAP_S = 3 * INTERVAL_S
+"""Between two reads that count as continuous: one heartbeat may take twice the limits of its
+connection (kafkawire.metadata.database) without being late."""
+
+
+class Heartbeats(Protocol):
+    """The part of the metadata store that has the heartbeats."""
+
+    async def beat(self, node_id: int) -> dict[int, int]:
+        """Raise the heartbeat of a broker; return those of all. Raises MetadataError."""
+
+    async def end_heartbeats(self, node_id: int) -> None:
+        """Delete the heartbeat of a broker that ends. Raises MetadataError."""
+
+
+class Liveness:
+    """The heartbeats of one broker, and what it knows of the others."""
+
+    def __init__(
+        self, env: Env, store: Heartbeats, catalog: Catalog, node_id: int, lease_ms: int
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._catalog = catalog
+        self._node_id = node_id
+        self._lease_ms = lease_ms
+        self._watcher = HeartbeatWatcher(node_id, lease_ms / 1000, MAX_GAP_S)
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self._stored = False
+
+    def start(self) -> None:
+        """Begin to raise the heartbeat, as soon as there is another broker."""
+        self._task = self._env.spawn(self._run(), "heartbeats")
+
+    def may_lead(self) -> list[int]:
+        """Return the brokers that new partitions are given to, in order: this one, and those whose
+        heartbeats this one has seen to rise."""
+        return sorted({self._node_id, *self._watcher.beating})
+
+    def running(self, nodes: Collection[int]) -> None:
+        """Take these brokers, which the catalog has, as beating: they are known to run from another
+        source than their heartbeats."""
+        before = self._watcher.silent
+        self._watcher.running(nodes)
+        if self._watcher.silent != before:
+            self._report(before, self._watcher.silent, {})
+            self._catalog.set_silent(self._watcher.silent)
+
+    async def close(self) -> None:
+        """Stop, and delete the heartbeat, so that others need not wait for the lease. Never raises
+        for SQL. Calling it again does nothing."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self._stored:
+            try:
+                await self._store.end_heartbeats(self._node_id)
+            except OSError as failure:
+                logger.warning(
+                    "cannot delete the heartbeat of this broker, others wait for the lease of "
+                    "%s ms: %s",
+                    self._lease_ms,
+                    failure,
+                )
+
+    async def beat(self) -> None:
+        """Raise the heartbeat once and apply what the others did."""
+        catalog = self._catalog
+        if len(catalog.brokers) < 2:
+            return
+        self._stored = True
+        try:
+            heartbeats = await self._store.beat(self._node_id)
+        except OSError as failure:
+            self._watcher.failed()
+            if not self._failing:
+                logger.warning(
+                    "cannot store the heartbeat of this broker, others take it for stopped after "
+                    "their lease.ms: %s",
+                    failure,
+                )
+            self._failing = True
+            return
+        if self._failing:
+            logger.info("heartbeats are stored again")
+        self._failing = False
+        before = self._watcher.silent
+        self._watcher.observe(self._env.clock.monotonic(), heartbeats, catalog.brokers)
+        if self._watcher.silent != before:
+            self._report(before, self._watcher.silent, heartbeats)
+            catalog.set_silent(self._watcher.silent)
+
+    def _report(
+        self, before: frozenset[int], silent: frozenset[int], heartbeats: dict[int, int]
+    ) -> None:
+        for node in sorted(silent - before):
+            why = f"has stored no heartbeat for {self._lease_ms} ms"
+            logger.warning(
+                "broker %s %s: clients are not sent to it, what it leads has no leader, and new "
+                "partitions go to others until it is back",
+                node,
+                why if node in heartbeats else "has shut down",
+            )
+        for node in sorted(before - silent):
+            logger.info("broker %s is back", node)
+
+    async def _run(self) -> None:
+        while True:
+            await self.beat()
+            await self._env.sleep(INTERVAL_S)

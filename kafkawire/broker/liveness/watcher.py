@@ -1,0 +1,80 @@
+"""Decides which brokers are silent, from the heartbeats that they store in SQL.
+
+Each broker raises a number in a row of its own (kafkawire.metadata.heartbeats). A broker is silent
+if its row was not seen to change for the lease, by this broker's own monotonic clock, while this
+broker's own reads of it succeeded; or at once if its row is gone, which a clean end deletes. Clocks
+of two machines are never compared: any other number is a sign of life, also a lower one, which a
+database that lost its last transactions shows.
+
+Reads that failed or came late say nothing about others, because all brokers may have been cut off
+or stopped together: after them the lease begins again. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+
+class _Row(NamedTuple):
+    """A row as it was last seen to change. `heartbeats` None: there is none; `since_s`: when it
+    changed, or when the lease began again."""
+
+    heartbeats: int | None
+    since_s: float
+
+
+class HeartbeatWatcher:
+    """`silent`: brokers that are registered and not alive; `beating`: those whose row was seen to
+    change and that are not silent. Neither contains this broker, `node_id`."""
+
+    def __init__(self, node_id: int, lease_s: float, max_gap_s: float) -> None:
+        """`max_gap_s`: between two reads; after a longer one the lease begins again."""
+        self._node_id = node_id
+        self._lease_s = lease_s
+        self._max_gap_s = max_gap_s
+        self._rows: dict[int, _Row] = {}
+        self._read_s: float | None = None
+        self.silent: frozenset[int] = frozenset()
+        self.beating: frozenset[int] = frozenset()
+
+    def failed(self) -> None:
+        """Note that a read has failed."""
+        self._read_s = None
+
+    def running(self, nodes: Collection[int]) -> None:
+        """Note that brokers are known to run: their leases begin again."""
+        others = frozenset(nodes) - {self._node_id}
+        self.silent -= others
+        self.beating |= others
+        for node in others & self._rows.keys():
+            self._rows[node] = self._rows[node]._replace(since_s=self._read_s or 0.0)
+
+    def observe(
+        self, now_s: float, heartbeats: Mapping[int, int], registered: Collection[int]
+    ) -> None:
+        """Apply a successful read: the heartbeats by node id, and the brokers that there are."""
+        steady = self._read_s is not None and now_s - self._read_s <= self._max_gap_s
+        self._read_s = now_s
+        others = set(registered) - {self._node_id}
+        silent, beating = set(self.silent & others), set(self.beating & others)
+        rows: dict[int, _Row] = {}
+        for node in others:
+            found, before = heartbeats.get(node), self._rows.get(node)
+            if before is None:
+                rows[node] = _Row(found, now_s)
+            elif found != before.heartbeats:
+                rows[node] = _Row(found, now_s)
+                silent.discard(node)
+                beating.add(node)
+                if found is None:
+                    silent.add(node)
+            elif not steady:
+                rows[node] = _Row(found, now_s)
+            else:
+                rows[node] = before
+                if now_s - before.since_s >= self._lease_s:
+                    silent.add(node)
+        self._rows = rows
+        self.silent = frozenset(silent)
+        self.beating = frozenset(beating - silent)

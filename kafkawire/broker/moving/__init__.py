@@ -1,0 +1,1 @@
+"""Planned moves of partitions between brokers that write to one data folder."""

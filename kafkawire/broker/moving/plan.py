@@ -1,0 +1,75 @@
+"""Which broker a partition is to be moved to: pure decisions.
+
+Records are in the segment files of a data folder, so a partition can be moved to any broker that
+writes to the same folder, and to no other one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from kafkawire.metadata.catalog import Catalog
+
+DRAINING = "broker.draining"
+"""The setting of a broker that is to lead nothing."""
+
+
+def is_draining(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a broker is to lead nothing, according to the settings in SQL."""
+    return catalog.broker_configs(node_id).get(DRAINING, "").lower() == "true"
+
+
+def share_folder(catalog: Catalog, one: int, other: int) -> bool:
+    """Return whether two registered brokers write to one data folder."""
+    known = catalog.brokers.get(one), catalog.brokers.get(other)
+    if known[0] is None or known[1] is None:
+        return False
+    return known[0].folder is not None and known[0].folder == known[1].folder
+
+
+def refusal(catalog: Catalog, leader: int, target: int) -> str | None:
+    """Return why a partition that `leader` leads cannot be moved to `target`, ever; None: it
+    can."""
+    if target not in catalog.brokers:
+        return f"Broker {target} is not registered."
+    if leader != target and is_draining(catalog, target):
+        return f"Broker {target} hands over its own partitions: {DRAINING} is set."
+    if leader != target and not share_folder(catalog, leader, target):
+        return (
+            f"Broker {target} does not write to the data folder of broker {leader}, which has the "
+            "records of the partition."
+        )
+    return None
+
+
+def targets_of(catalog: Catalog, leader: int, alive: Iterable[int]) -> list[int]:
+    """Return the brokers that can take the partitions of a broker that is drained, in order."""
+    return [
+        node
+        for node in sorted(set(alive))
+        if node != leader and share_folder(catalog, leader, node) and not is_draining(catalog, node)
+    ]
+
+
+def spread_over(
+    numbers: Sequence[int], targets: Collection[int], load: Mapping[int, int]
+) -> dict[int, int]:
+    """Return a target for each partition, so that all targets lead about the same number at the
+    end. `load`: partitions that each broker leads or is to get."""
+    counts = {target: load.get(target, 0) for target in sorted(targets)}
+    chosen: dict[int, int] = {}
+    for number in numbers:
+        target = min(counts, key=lambda node: (counts[node], node))
+        counts[target] += 1
+        chosen[number] = target
+    return chosen
+
+
+def loads(catalog: Catalog) -> Counter[int]:
+    """Return how many partitions each broker leads, as if all planned moves had ended."""
+    found: Counter[int] = Counter()
+    for info in catalog.by_id.values():
+        for partition in info.partitions:
+            found[catalog.moves.get(partition.number, partition.leader)] += 1
+    return found

@@ -1,0 +1,151 @@
+"""Leader hints (KIP-951): the leader of a partition in the error response of another broker.
+
+A client that sent a Produce or Fetch to the wrong broker gets the id and epoch of the leader with
+the error, and its address, so that it need not send Metadata first. There is no hint where it
+would not help: the leader is unknown, not alive or without an address on the client's listener, or
+this broker itself does not serve what it leads; the client then asks for Metadata. There is none
+either for a topic that the client may not describe: some errors come before it is authorized.
+
+Kafka: KafkaApis.handleProduceRequest and handleFetchRequest. Called by kafkawire.handlers.produce
+and kafkawire.handlers.fetch, for responses with errors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.produce import ProduceResult, Tags, Topic
+from kafkawire.codec.varint import put_uvarint
+from kafkawire.handlers.nodes import Node, node_on
+from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
+from kafkawire.security.acls.model import Operation, ResourceKind
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.codec.fetch import FetchResult
+    from kafkawire.handlers.exchange import Peer
+
+PRODUCE_FROM: Final = 10
+"""The first version of Produce with hints."""
+FETCH_FROM: Final = 16
+"""The first version of Fetch with hints: earlier ones have the leader without its address."""
+
+_PRODUCE_TAG: Final = 0
+_FETCH_TAG: Final = 1
+_ENDPOINTS_TAG: Final = 0
+
+_LEADER: Final = Struct(">BBBiiB")  # one field, its tag and size; id, epoch, no tags
+_LEADER_BYTES: Final = 9
+_HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_INT: Final = Struct(">i")
+
+
+class HintedLeaders:
+    """The leaders that one response names, and where they listen."""
+
+    def __init__(self, broker: Broker, peer: Peer, *, known: bool) -> None:
+        """`known`: the client knows hints; otherwise it is given none."""
+        self._broker = broker
+        self._peer = peer
+        self._known = known
+        self._nodes: dict[int, Node] = {}
+
+    def leader(self, topic: Topic, index: int, code: int) -> tuple[int, int] | None:
+        """Return (node id, leader epoch) of the leader to send to after the error `code` for a
+        partition. Its address is then one of `endpoints`."""
+        if code not in _HINTED or not self._known:
+            return None
+        broker, catalog = self._broker, self._broker.catalog
+        if isinstance(topic, str):
+            found = catalog.by_name.partition_of(topic, index)
+        else:
+            found = catalog.by_id.partition_of(topic, index)
+        if found is None or found.leader in catalog.silent:
+            return None
+        if found.leader == broker.node_id and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return None
+        info = catalog.brokers.get(found.leader)
+        node = None if info is None else node_on(broker, info, self._peer.listener)
+        if node is None or not self._may_describe(topic):
+            return None
+        self._nodes[found.leader] = node
+        return found.leader, found.leader_epoch
+
+    def _may_describe(self, topic: Topic) -> bool:
+        rights = self._peer.rights
+        if rights is None:
+            return True
+        name = topic if isinstance(topic, str) else self._broker.catalog.by_id[topic].name
+        return rights.may(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+
+    def current_leader(self, topic: Topic, index: int, code: int) -> LeaderIdAndEpoch | None:
+        """Return `leader` as a field of a declared message."""
+        found = self.leader(topic, index, code)
+        return None if found is None else LeaderIdAndEpoch(*found)
+
+    def endpoints(self) -> list[NodeEndpoint]:
+        """Return the addresses of the leaders that were found."""
+        return [NodeEndpoint(*node) for node in self._nodes.values()]
+
+    def tags(self, errors: Iterable[tuple[Topic, int, int]], tag: int) -> Tags | None:
+        """Return the tagged fields of a response with these errors (topic, index, code)."""
+        leaders: dict[tuple[Topic, int], bytes] = {}
+        for topic, index, code in errors:
+            found = self.leader(topic, index, code)
+            if found is not None:
+                leaders[topic, index] = encoded_leader(*found, tag)
+        return (leaders, encoded_endpoints(self.endpoints())) if leaders else None
+
+
+class LeaderHints:
+    """Makes the hints of the responses of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def of_produce(self, peer: Peer, version: int, results: Iterable[ProduceResult]) -> Tags | None:
+        """Return the hints of a response to Produce; None: it has none."""
+        errors = ((result[0], result[1], result[2]) for result in results)
+        return self.of_long_produce(peer, version).tags(errors, _PRODUCE_TAG)
+
+    def of_fetch(self, peer: Peer, version: int, results: Iterable[FetchResult]) -> Tags | None:
+        """Return the hints of a response to Fetch; None: it has none."""
+        errors = ((result.topic, result.index, result.error_code) for result in results)
+        return self.of_long_fetch(peer, version).tags(errors, _FETCH_TAG)
+
+    def of_long_produce(self, peer: Peer, version: int) -> HintedLeaders:
+        """Return the hints of a response to Produce that is encoded by its declaration."""
+        return HintedLeaders(self._broker, peer, known=version >= PRODUCE_FROM)
+
+    def of_long_fetch(self, peer: Peer, version: int) -> HintedLeaders:
+        """Return the hints of a response to Fetch that is encoded by its declaration."""
+        return HintedLeaders(self._broker, peer, known=version >= FETCH_FROM)
+
+
+def encoded_leader(node_id: int, epoch: int, tag: int) -> bytes:
+    """Return the tagged fields of a partition, which are a leader alone."""
+    return _LEADER.pack(1, tag, _LEADER_BYTES, node_id, epoch, 0)
+
+
+def encoded_endpoints(nodes: Sequence[NodeEndpoint]) -> bytes:
+    """Return the tagged fields of a response, which are the addresses alone."""
+    field = bytearray()
+    put_uvarint(field, len(nodes) + 1)
+    for node in nodes:
+        field += _INT.pack(node.node_id)
+        _put_text(field, node.host)
+        field += _INT.pack(node.port)
+        _put_text(field, node.rack)
+        field.append(0)  # no tags
+    section = bytearray((1, _ENDPOINTS_TAG))
+    put_uvarint(section, len(field))
+    return bytes(section + field)
+
+
+def _put_text(out: bytearray, text: str | None) -> None:
+    raw = b"" if text is None else text.encode()
+    put_uvarint(out, 0 if text is None else len(raw) + 1)
+    out += raw

@@ -1,0 +1,152 @@
+"""Records in the journals of a term of this broker that has ended: another broker has led since.
+
+A planned move cuts everything into segments first. After another change of the leader the journals
+of the old leader may have records that no segment has, and the next leader may have assigned their
+offsets again. Such records must not be read as those of a later term of this broker. A frame at
+offset o, in leader epoch e, counts if no later epoch begins at or below o, according to the epochs
+in SQL; each leader stores its epoch before its first append (kafkawire.log.partition.loader).
+
+Records that do not count, and those of partitions that another broker leads, are *left*: no reader
+gets them, their journals are kept (kafkawire.log.leadership).
+
+Used at a start, if several brokers share the metadata.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.file import POSITION_MASK
+from kafkawire.log.journal.format import Naming
+from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
+from kafkawire.log.recovery.left_records import LeftRecords
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
+
+EPOCH = 2
+"""The leader epoch among the fields of a batch's head."""
+
+
+class EarlierTerms:
+    """The rows of SQL of the partitions in the journals. `left`: the records that do not count, by
+    partition number."""
+
+    __slots__ = ("_fs", "_rows", "left")
+
+    def __init__(self, fs: FileSystem, rows: Iterable[PartitionRow]) -> None:
+        """`rows` are those of all partitions in the journals, whichever broker leads them."""
+        self._fs = fs
+        self._rows = {row.number: row for row in rows}
+        self.left: dict[int, LeftRecords] = {}
+
+    def may_be_old(self, number: int) -> bool:
+        """Return whether the journals may have records of a partition that do not count."""
+        row = self._rows.get(number)
+        state = row.checkpoint if row is not None else None
+        return state is not None and any(epoch for epoch, _ in state.leader_epochs)
+
+    def take_all(self, recovered: Recovered, led: Iterable[int]) -> None:
+        """Note what is left of partitions that other brokers lead, and remove namings that do not
+        count of the others."""
+        mine = set(led)
+        for found in recovered.found:
+            numbers = [each for each in sorted(found.numbers() - mine) if each in self._rows]
+            index = found.index(self._fs) if numbers else None
+            for number, parts in found.rows(index, numbers):
+                for part in parts:
+                    self._leave(found, number, part, self._counting(found, number, part, True))
+        namings = recovered.namings
+        for number in [each for each in namings if not self._names(each, namings[each])]:
+            del namings[number]
+
+    def current(self, found: RecoveredJournal, number: int, rows: IndexColumns) -> IndexColumns:
+        """Return the rows of a partition led here, if all of them count. Otherwise all are left and
+        none is returned: a cut finds records in a journal by their offsets."""
+        keeps = self._counting(found, number, rows, False)
+        if all(keeps):
+            return rows
+        self._leave(found, number, rows, [False] * len(rows))
+        return empty_columns()
+
+    def left_in(self, journal: int) -> bool:
+        """Return whether something was left in a journal."""
+        return any(journal in each.journals for each in self.left.values())
+
+    def _counting(
+        self, found: RecoveredJournal, number: int, rows: IndexColumns, elsewhere: bool
+    ) -> Sequence[bool]:
+        """Return which rows count; `elsewhere`: another broker leads the partition, so that rows
+        beyond its segments do not. What is below its log start is not needed and counts."""
+        row = self._rows.get(number)
+        if row is None:
+            return [True] * len(rows)
+        state = row.checkpoint
+        start = state.log_start if state is not None else 0
+        cut = max([start, *(mapping.end_offset for mapping in row.mappings[-1:])])
+        epochs = state.leader_epochs if state is not None else []
+        starts = [begin for _, begin in epochs]
+
+        def required(base: int) -> int:
+            at = bisect_right(starts, base) - 1
+            return epochs[at][0] if at >= 0 else 0
+
+        most = max(map(required, rows.base))
+        old = most > 0 and self._epoch(found, rows, 0) < most
+        keeps = []
+        for at, base in enumerate(rows.base):
+            end = base + rows.count[at]
+            keep = end <= start or not (elsewhere and end > cut)
+            if keep and old and end > start:
+                keep = self._epoch(found, rows, at) >= required(base)
+            keeps.append(keep)
+        return keeps
+
+    def _epoch(self, found: RecoveredJournal, rows: IndexColumns, at: int) -> int:
+        """Return the leader epoch of a frame, from its first batch."""
+        journal = found.journal
+        closed = journal.file is None
+        position = rows.log_position[at] & POSITION_MASK
+        fields: Sequence[int] = HEAD.unpack_from(journal.warm(self._fs), position)
+        if closed and journal.rolled:
+            journal.cool()  # a process may not have a thousand journals open
+        return fields[EPOCH]
+
+    def _names(self, number: int, naming: Naming) -> bool:
+        """Return whether the next offset of a naming frame counts."""
+        row = self._rows.get(number)
+        if row is None or row.checkpoint is None:
+            return True
+        later = [s for e, s in row.checkpoint.leader_epochs if e > naming.leader_epoch]
+        return not later or naming.next_offset <= later[0]
+
+    def _leave(
+        self, found: RecoveredJournal, number: int, rows: IndexColumns, keeps: Sequence[bool]
+    ) -> None:
+        gone = [at for at, keep in enumerate(keeps) if not keep]
+        if gone:
+            first = min(rows.base[at] for at in gone)
+            end = max(rows.base[at] + rows.count[at] for at in gone)
+            left = self.left.setdefault(number, LeftRecords(first, end))
+            left.add(first, end, found.journal.number)
+
+
+async def earlier_terms(
+    fs: FileSystem,
+    catalog: Catalog,
+    storage: SegmentCatalog,
+    recovered: Recovered,
+    rows: Sequence[PartitionRow],
+) -> EarlierTerms | None:
+    """Compare the journals with the terms in SQL; `rows` are those of the partitions led here. None
+    if there is only one broker. Raises what the storage raises."""
+    if len(catalog.brokers) < 2:
+        return None
+    led = {row.number for row in rows}
+    others = [n for n in sorted(recovered.numbers() - led) if catalog.locate(n) is not None]
+    terms = EarlierTerms(fs, [*rows, *await storage.load_partitions(others)])
+    terms.take_all(recovered, led)
+    return terms

@@ -1,0 +1,1 @@
+"""Whole copies of the metadata: exports, and catalogs that a restore inserts."""

@@ -1,0 +1,88 @@
+"""The worker's end of its connection to the supervisor, a pair of Unix sockets with lines of text.
+
+The worker sends `beat` each second while its event loop runs, and `ready` once it serves. Then it
+gets a line with the node ids of the workers that serve, whenever one more does: it gives them new
+partitions at once, without having seen their heartbeats rise, and answers `knows` with the same
+ids. The end of the connection says that the supervisor has ended: the worker then stops as after
+SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+READY, BEAT, KNOWS = b"ready", b"beat", b"knows"
+BEAT_S = 1.0
+"""Interval of beats; the supervisor kills a worker that has sent none for ten of its own."""
+LINE_BYTES_MAX = 4096
+"""Maximum line: the node ids of 64 workers have 704 bytes."""
+
+
+class SupervisorLink:
+    """The connection. `close` it before the event loop ends."""
+
+    def __init__(self, descriptor: int, stop: Callable[[], object]) -> None:
+        """`stop` is called when the supervisor has ended."""
+        self._loop = asyncio.get_running_loop()
+        self._stop = stop
+        self._broker: Broker | None = None
+        self._received = b""
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket.fileno(), self._read)
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+
+    def ready(self, broker: Broker) -> None:
+        """Report that the broker serves."""
+        self._broker = broker
+        self._send(READY)
+
+    def _beat(self) -> None:
+        self._send(BEAT)
+        self._timer = self._loop.call_later(BEAT_S, self._beat)
+
+    def _send(self, line: bytes) -> None:
+        """Send without waiting: a supervisor that is stopped does not hold up the worker, and one
+        that has ended is noticed by `_read`."""
+        with contextlib.suppress(OSError):
+            self._socket.send(line + b"\n")
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(LINE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            logger.error("the supervisor of the workers has ended, so this worker stops")
+            self._loop.remove_reader(self._socket.fileno())
+            self._stop()
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        if lines and self._broker is not None:  # the last line has all of them
+            nodes = frozenset(int(word) for word in lines[-1].split())
+            self._broker.env.spawn(self._learn(self._broker, nodes), "learn of workers")
+
+    async def _learn(self, broker: Broker, nodes: frozenset[int]) -> None:
+        # They have just been registered: also if this worker knows of no other broker yet.
+        with contextlib.suppress(OSError):  # MetadataError: the next poll reads them
+            await broker.topics.lock.follow()
+        broker.liveness.running(nodes)
+        self._send(b" ".join([KNOWS, *(b"%d" % node for node in sorted(nodes))]))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()

@@ -1,0 +1,198 @@
+"""One worker process: its starts, its beats, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from kafkawire.broker.options import WorkerRole
+from kafkawire.childprocess.parent_end import exit_words
+from kafkawire.server.worker.link import KNOWS, READY
+from kafkawire.supervisor.plan import WorkerPlan
+from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
+from kafkawire.supervisor.sockets import descriptors
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+REFUSED = (1, 2)
+"""Exit codes of a start that failed, after which the worker has printed why."""
+
+LINE_BYTES_MAX = 4096
+"""Maximum line from a worker; more without a line end is discarded."""
+RoleOf = Callable[[WorkerPlan, int], WorkerRole]
+"""Makes the role of a worker from its plan and the descriptor of its connection to us."""
+
+
+class SupervisedWorker:
+    """A worker over all its starts. `run` it in a task of its own.
+
+    `ready`: whether it serves; `started` is set when it first does; `knows`: the workers that it
+    knows to serve; `drained`: whether it has handed over what it led, and is not started again.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        arguments: Sequence[str],
+        role_of: RoleOf,
+        changed: Callable[[SupervisedWorker], None],
+    ) -> None:
+        """`arguments`: the command line of `kafkawire serve` without what is of this worker;
+        `changed` is called when it begins to serve, and with more that it knows."""
+        self.plan = plan
+        self.ready = False
+        self.started = asyncio.Event()
+        self.knows: frozenset[int] = frozenset()
+        self._changed = changed
+        self._link: socket.socket | None = None
+        self._received = b""
+        self.restarts = Restarts()
+        self.drained = False
+        self._arguments = arguments
+        self._role_of = role_of
+        self._stopping = asyncio.Event()
+        self._process: Process | None = None
+        self._beats = Beats()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if self._process is not None and running else None
+
+    async def run(self) -> int:
+        """Run the worker until it is stopped or drained (0), or its first start is refused (the
+        exit code). Start it again whenever it ends otherwise."""
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._live()
+            if self._stopping.is_set():
+                break
+            if code == 0 and self.plan.drain:
+                self.drained = True
+                self.started.set()
+                logger.info("broker %d has handed over what it led and has ended", self._node)
+                break
+            if code in REFUSED and not self.started.is_set():
+                return code
+            await self._pause(code, self.restarts.next_delay_s(time.monotonic() - began))
+        return 0
+
+    @property
+    def _node(self) -> int:
+        return self.plan.node_id
+
+    async def _live(self) -> int:
+        """Start the process and return its exit code when it has ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                role = self._role_of(self.plan, theirs.fileno())
+                role = replace(role, restarted=self.started.is_set())
+                self._process = await _spawn(self._command(role), descriptors(role))
+            ours.setblocking(False)
+            logger.info("started worker %d as process %d", self._node, self._process.pid)
+            if self._stopping.is_set():  # since before it was started
+                self.signal(signal.SIGTERM)
+            self._beats, self._link, self._received = Beats(), ours, b""
+            loop = asyncio.get_running_loop()
+            loop.add_reader(ours.fileno(), self._read, ours)
+            timer = asyncio.create_task(self._tick())
+            try:
+                return await self._process.wait()
+            finally:
+                timer.cancel()
+                loop.remove_reader(ours.fileno())
+        finally:
+            self.ready, self.knows, self._link = False, frozenset(), None
+            ours.close()
+
+    def _command(self, role: WorkerRole) -> list[str]:
+        own = ["--set", f"node.id={self._node}", "--worker", role.text()]
+        return [sys.executable, "-P", "-m", "kafkawire", *self._arguments, *own]
+
+    def _read(self, ours: socket.socket) -> None:
+        """Take what the worker reports: kafkawire.server.worker.link has the messages."""
+        try:
+            data = ours.recv(LINE_BYTES_MAX)
+        except OSError:
+            data = b""
+        if not data:  # it ends, or has lost its end of the connection: beats decide
+            asyncio.get_running_loop().remove_reader(ours.fileno())
+            return
+        *lines, rest = (self._received + data).split(b"\n")
+        self._received = rest[:LINE_BYTES_MAX]
+        for line in lines:
+            self._take(*line.split())
+
+    def _take(self, word: bytes = b"", *nodes: bytes) -> None:
+        self._beats.beat()
+        if word == READY:
+            self.ready = True
+            self.started.set()
+        elif word == KNOWS:
+            self.knows = frozenset(int(node) for node in nodes)
+        else:
+            return
+        self._changed(self)
+
+    def inform(self, nodes: Iterable[int]) -> None:
+        """Send it the node ids of the workers that serve."""
+        line = b" ".join(b"%d" % node for node in nodes) + b"\n"
+        with contextlib.suppress(OSError):  # it is stopped or ends: it gets them with the next one
+            if self._link is not None:
+                self._link.send(line)
+
+    async def _tick(self) -> None:
+        """Kill the process if it serves and sends no beats."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self.ready and self._beats.tick():
+                logger.error(
+                    "worker %d (process %s) has not responded for %d seconds: it is killed and "
+                    "started again", self._node, self.pid, SILENT_TICKS,
+                )  # fmt: skip
+                self.signal(signal.SIGKILL)
+                return
+
+    async def _pause(self, code: int, delay_s: float) -> None:
+        """Log an end, and wait before the next start unless the worker is stopped."""
+        when = f"in {delay_s:g} s" if delay_s else "now"
+        logger.error(
+            "worker %d has ended with %s: its partitions are not served; it is started again %s",
+            self._node, exit_words(code), when,
+        )  # fmt: skip
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Request its end, and do not start it again."""
+        self._stopping.set()
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal if it runs."""
+        if self.pid is not None and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+async def _spawn(command: Sequence[str], inherited: Sequence[int]) -> Process:
+    """Start a process that inherits descriptors. It has a process group of its own, since Ctrl-C in
+    a terminal is for the supervisor, which stops the workers; and what it reports to systemd is
+    reported by the supervisor for all."""
+    environ = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET"}
+    return await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, pass_fds=inherited, env=environ, process_group=0
+    )

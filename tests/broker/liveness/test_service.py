@@ -1,0 +1,169 @@
+"""The heartbeats of a broker, in virtual time: what it stores, reports and tells the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kafkawire.broker.liveness.service import Liveness
+from kafkawire.metadata.catalog import BrokerInfo, Catalog
+from kafkawire.metadata.store import MetadataError
+from tests.kit import simloop
+from tests.kit.env import sim_env
+from tests.kit.memfs import MemFileSystem
+
+LEASE_MS = 5000
+
+
+class Table:
+    """The rows of heartbeats in memory; `fails`: SQL cannot be reached."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.fails = False
+        self.calls = 0
+
+    async def beat(self, node_id: int) -> dict[int, int]:
+        self.calls += 1
+        if self.fails:
+            raise MetadataError("gone")
+        self.rows[node_id] = self.rows.get(node_id, 0) + 1
+        return dict(self.rows)
+
+    async def end_heartbeats(self, node_id: int) -> None:
+        self.calls += 1
+        if self.fails:
+            raise MetadataError("gone")
+        self.rows.pop(node_id, None)
+
+
+class Process:
+    """One broker's catalog and heartbeats."""
+
+    def __init__(self, loop: simloop.SimLoop, table: Table, node_id: int, *others: int) -> None:
+        self.catalog = Catalog("cluster")
+        for node in (node_id, *others):
+            self.register(node)
+        env = sim_env(loop, random.Random(node_id), MemFileSystem())
+        self.liveness = Liveness(env, table, self.catalog, node_id, LEASE_MS)
+        self.liveness.start()
+
+    def register(self, node_id: int) -> None:
+        self.catalog.add_broker(BrokerInfo(node_id, {}, None))
+
+    @property
+    def silent(self) -> set[int]:
+        return set(self.catalog.silent)
+
+    def die(self) -> None:
+        """End as SIGKILL does."""
+        task = self.liveness._task
+        assert task is not None
+        task.cancel()
+
+
+async def _single(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one = Process(loop, table, 1)
+    await asyncio.sleep(100)
+    assert (table.calls, one.liveness.may_lead()) == (0, [1])
+    two = Process(loop, table, 2, 1)
+    one.register(2)
+    await asyncio.sleep(3)
+    assert set(table.rows) == {1, 2}
+    for process in (one, two):
+        assert (process.silent, process.liveness.may_lead()) == (set(), [1, 2])
+    await two.liveness.close()
+    await two.liveness.close()
+    await asyncio.sleep(1.5)
+    assert (one.silent, one.liveness.may_lead(), set(table.rows)) == ({2}, [1], {1})
+    await one.liveness.close()
+    assert table.rows == {}
+    again = Process(loop, table, 1)
+    await again.liveness.close()
+    assert table.rows == {}
+
+
+def test_single_broker_stores_nothing_and_a_second_one_begins_heartbeats() -> None:
+    loop = simloop.SimLoop()
+    simloop.run(loop, _single(loop))
+
+
+async def _killed(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one, two = Process(loop, table, 1, 2), Process(loop, table, 2, 1)
+    await asyncio.sleep(10)
+    version = one.catalog.version
+    await asyncio.sleep(10)
+    assert one.catalog.version == version, "answers stay valid while nothing changes"
+    two.die()
+    await asyncio.sleep(4)
+    assert one.silent == set()
+    await asyncio.sleep(3)
+    assert (one.silent, one.liveness.may_lead()) == ({2}, [1])
+    assert one.catalog.version == version + 1
+    Process(loop, table, 2, 1)
+    await asyncio.sleep(2)
+    assert (one.silent, one.liveness.may_lead()) == (set(), [1, 2])
+
+
+def test_killed_broker_is_silent_after_the_lease_and_back_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = simloop.SimLoop()
+    with caplog.at_level("INFO"):
+        simloop.run(loop, _killed(loop))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "broker 2 has stored no heartbeat for 5000 ms",
+        "broker 2 is back",
+    ]
+
+
+async def _outage(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one, two = Process(loop, table, 1, 2, 3), Process(loop, table, 2, 1, 3)
+    await asyncio.sleep(10)
+    assert one.silent == two.silent == {3}
+    table.fails = True
+    await asyncio.sleep(300)
+    assert one.silent == two.silent == {3}
+    table.fails = False
+    for _ in range(20):
+        await asyncio.sleep(1)
+        assert one.silent == two.silent == {3}
+    table.fails = True
+    await one.liveness.close()
+
+
+def test_outage_of_sql_makes_no_broker_silent(caplog: pytest.LogCaptureFixture) -> None:
+    loop = simloop.SimLoop()
+    with caplog.at_level("INFO"):
+        simloop.run(loop, _outage(loop))
+    said = [record.getMessage() for record in caplog.records]
+    assert sum(each.startswith("cannot store the heartbeat") for each in said) == 2 + 1
+    assert sum(each == "heartbeats are stored again" for each in said) == 2
+    assert sum(each.startswith("cannot delete the heartbeat") for each in said) == 1
+
+
+async def _running(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one, two = Process(loop, table, 1, 2), Process(loop, table, 2, 1)
+    await asyncio.sleep(10)
+    two.die()
+    await asyncio.sleep(8)
+    assert (one.silent, one.liveness.may_lead()) == ({2}, [1])
+    version = one.catalog.version
+    one.liveness.running({1, 2})
+    assert (one.silent, one.liveness.may_lead()) == (set(), [1, 2])
+    assert one.catalog.version == version + 1
+    one.liveness.running({1, 2})
+    assert one.catalog.version == version + 1
+    await asyncio.sleep(8)
+    assert one.silent == {2}, "it did not run"
+
+
+def test_broker_that_is_known_to_run_is_alive_at_once() -> None:
+    loop = simloop.SimLoop()
+    simloop.run(loop, _running(loop))

@@ -1,0 +1,76 @@
+"""Decisions about planned moves.
+
+Covers: kafkawire.broker.moving.plan.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.broker.moving.plan import (
+    DRAINING,
+    is_draining,
+    loads,
+    refusal,
+    share_folder,
+    spread_over,
+    targets_of,
+)
+from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange, NewTopic
+from kafkawire.metadata.directory import local_group
+from kafkawire.metadata.rows import new_topic
+
+
+def cluster(**folders: str | None) -> Catalog:
+    """Brokers 1 and up: `n1="a"` is broker 1 with data folder a."""
+    made = Catalog("c")
+    for name, folder in folders.items():
+        made.add_broker(BrokerInfo(int(name[1:]), {}, None, folder=folder))
+        made.set_groups([local_group(int(name[1:]))])
+    return made
+
+
+def drain(catalog: Catalog, node: str, value: str | None) -> None:
+    catalog.apply_config(ConfigChange(BROKER_RESOURCE, node, DRAINING, value))
+
+
+def test_only_brokers_of_one_folder_take_partitions_of_each_other() -> None:
+    catalog = cluster(n1="a", n2="a", n3="b", n4=None, n5=None)
+    assert share_folder(catalog, 1, 2)
+    assert not share_folder(catalog, 1, 3)
+    assert not share_folder(catalog, 4, 5)  # of an older version: unknown folders
+    assert not share_folder(catalog, 1, 9)
+    assert refusal(catalog, 1, 2) is None
+    assert refusal(catalog, 3, 3) is None
+    assert refusal(catalog, 1, 9) == "Broker 9 is not registered."
+    assert "data folder of broker 1" in (refusal(catalog, 1, 3) or "")
+    assert targets_of(catalog, 1, [1, 2, 3, 4]) == [2]
+    assert targets_of(catalog, 1, [1, 3]) == []
+
+
+@pytest.mark.parametrize(("value", "draining"), [("true", True), ("TRUE", True), ("false", False)])
+def test_draining_broker_is_no_target(value: str, draining: bool) -> None:
+    catalog = cluster(n1="a", n2="a", n3="a")
+    drain(catalog, "2", value)
+    assert is_draining(catalog, 2) is draining
+    assert (refusal(catalog, 1, 2) is not None) is draining
+    assert refusal(catalog, 2, 2) is None
+    assert targets_of(catalog, 1, [1, 2, 3]) == ([3] if draining else [2, 3])
+    drain(catalog, "2", None)
+    assert targets_of(catalog, 1, [1, 2, 3]) == [2, 3]
+
+
+def test_targets_lead_about_the_same_number_at_the_end() -> None:
+    assert spread_over([5, 6, 7, 8, 9], [2, 3], {2: 3, 3: 0}) == {5: 3, 6: 3, 7: 3, 8: 2, 9: 3}
+    assert spread_over([1, 2], [4], {}) == {1: 4, 2: 4}
+    assert spread_over([], [4], {}) == {}
+
+
+def test_planned_moves_count_for_their_target() -> None:
+    catalog = cluster(n1="a", n2="a")
+    catalog.add_topic(new_topic(NewTopic("t", [1, 1, 1, 2]), b"i" * 16, 1))
+    assert loads(catalog) == {1: 3, 2: 1}
+    catalog.set_moves({1: 2, 2: 2})
+    assert loads(catalog) == {1: 1, 2: 3}
+    catalog.remove_topic(b"i" * 16)
+    assert (loads(catalog), catalog.moves) == ({}, {})

@@ -1,0 +1,48 @@
+"""FindCoordinator for coordinators of another broker.
+
+Covers: kafkawire.handlers.find_coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.metadata.catalog import BrokerInfo
+from kafkawire.server.run import Server
+from tests.kit.client import Client
+from tests.kit.two_brokers import create
+
+TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+async def found(client: Client, kind: int, version: int) -> tuple[int, int, str, int]:
+    """(code, node, host, port) of the coordinator of a key."""
+    request = FindCoordinatorRequest(key_type=kind)
+    if version >= 4:
+        request.coordinator_keys = ["k"]
+    else:
+        request.key = "k"
+    answer: Any = await client.call(request, version)
+    one = answer.coordinators[0] if version >= 4 else answer
+    return one.error_code, one.node_id, one.host, one.port
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+async def test_coordinator_that_is_not_alive_is_not_available(
+    server: Server, client: Client, kind: int
+) -> None:
+    broker = server.broker
+    info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
+    broker.catalog.add_broker(info)
+    await broker.metadata.register_broker(2, info.listeners, None)
+    await create(server, TOPICS[kind], [2])
+    for version in range(1, 7):
+        broker.catalog.set_silent(frozenset())
+        assert await found(client, kind, version) == (0, 2, "second.example", 9093)
+        broker.catalog.set_silent(frozenset({2}))
+        absent = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+        assert await found(client, kind, version) == absent

@@ -1,0 +1,191 @@
+"""Several broker processes of one cluster: one metadata database, a data folder for each broker.
+
+with Cluster(folder, url) as cluster:
+    print(cluster.bootstrap(2))
+    cluster.kill(1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkawire.metadata.catalog import TOPIC_RESOURCE
+from kafkawire.testing.process import BrokerProcess
+from tests.kit.client import Client
+from tests.kit.postgres import new_database
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.retention.ms": "-1",
+    "journal.bytes": str(4 << 20),
+    "recycle.bytes": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+"""Fewer partitions of internal topics than usual, but some for each broker."""
+QUIET = 2
+"""Log level of clients that outlive a broker: they would report each lost connection."""
+
+
+def metadata_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """An empty database for a cluster: `kind` is "sqlite" or "postgresql"."""
+    if kind == "sqlite":
+        (folder / "sql").mkdir(parents=True)
+        return f"sqlite:///{folder}/sql/metadata.db"
+    return asyncio.run(new_database(request.getfixturevalue("postgres_url")))
+
+
+class Cluster:
+    """Brokers by node id, each on a free port that it keeps over restarts. `settings` are those of
+    all brokers; `shared`: all have one data folder, as with `serve --workers`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        nodes: Sequence[int] = (1, 2),
+        settings: Mapping[str, object] | None = None,
+        shared: bool = False,
+    ) -> None:
+        self.brokers = {
+            node: BrokerProcess(
+                folder / ("data" if shared else f"data-{node}"),
+                settings={**SETTINGS, **(settings or {}), "node.id": node},
+                arguments=["--metadata", url],
+            )
+            for node in nodes
+        }
+        self._admins: dict[int, AdminClient] = {}
+
+    def __enter__(self) -> Cluster:
+        try:
+            for broker in self.brokers.values():
+                broker.start()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            for node, broker in self.brokers.items():
+                lines = broker.output.splitlines(True)
+                error.add_note(f"broker {node}:\n{''.join(lines[-40:])}")
+            self.end()
+            return
+        try:
+            for broker in self.brokers.values():
+                broker.stop()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Kill the brokers that still run."""
+        for broker in self.brokers.values():
+            if broker.running:
+                broker.kill()
+
+    def bootstrap(self, node: int) -> str:
+        """Address of one broker, for clients that know no other."""
+        return self.brokers[node].bootstrap
+
+    def start(self, node: int) -> None:
+        self.brokers[node].start()
+
+    def stop(self, node: int) -> None:
+        self.brokers[node].stop()
+
+    def kill(self, node: int) -> None:
+        self.brokers[node].kill()
+
+    def restart(self, node: int) -> None:
+        self.brokers[node].restart()
+
+    def admin(self, node: int) -> AdminClient:
+        """A client that asks this broker first; cluster-wide requests go to the controller."""
+        if node not in self._admins:
+            settings = {"bootstrap.servers": self.bootstrap(node), "log_level": QUIET}
+            self._admins[node] = AdminClient(settings)
+        return self._admins[node]
+
+    def create(self, node: int, name: str, leaders: Sequence[int], **configs: str) -> None:
+        """Create a topic at a broker, with one partition for each of the leaders."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        topic = NewTopic(
+            name, len(leaders), replica_assignment=[[led] for led in leaders], config=settings
+        )
+        admin = self._fresh(node)  # a cached one waits for a controller that has ended
+        admin.create_topics([topic])[name].result(60)
+
+    def listed(self, node: int) -> list[int]:
+        """The brokers that a client of this broker sees."""
+        return sorted(self._fresh(node).list_topics(timeout=30).brokers)
+
+    def leaders(self, node: int, topic: str) -> dict[int, int]:
+        """Leaders by partition as a client of this broker sees them; empty: no such topic. -1: no
+        leader."""
+        topics = self._fresh(node).list_topics(timeout=30).topics  # the name alone would create it
+        return {n: p.leader for n, p in topics[topic].partitions.items()} if topic in topics else {}
+
+    def setting(self, node: int, topic: str, name: str) -> str:
+        """A topic's setting as this broker knows it; librdkafka would ask the controller."""
+
+        async def ask() -> str:
+            client = await Client.connect(self.brokers[node].port)
+            resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
+            (found,) = (await client.call(DescribeConfigsRequest([resource]), 4)).results
+            await client.close()
+            return str(found.configs[0].value)
+
+        return asyncio.run(ask())
+
+    def _fresh(self, node: int) -> AdminClient:
+        """A client without anything cached, whose requests go to one broker: with the addresses of
+        others it would ask those too."""
+        return AdminClient({"bootstrap.servers": self.bootstrap(node), "log_level": QUIET})
+
+    def consumer(self, node: int, group: str, **configs: Any) -> Consumer:
+        settings = {
+            "bootstrap.servers": self.bootstrap(node),
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 300,
+            "session.timeout.ms": 10_000,
+            "log_level": QUIET,
+        }
+        return Consumer({**settings, **{k.replace("_", "."): v for k, v in configs.items()}})
+
+    def read_all(self, node: int, topic: str) -> dict[int, list[bytes]]:
+        """All values of a topic by partition, up to its present ends, with one broker as
+        bootstrap."""
+        consumer = self.consumer(node, "unused")
+        try:
+            found: dict[int, list[bytes]] = {}
+            for index in self.leaders(node, topic):
+                at = TopicPartition(topic, index, 0)
+                consumer.assign([at])
+                _, end = consumer.get_watermark_offsets(at, timeout=30)
+                values = found[index] = []
+                while len(values) < end:
+                    for message in consumer.consume(end - len(values), 1):
+                        assert message.error() is None, message.error()
+                        values.append(message.value() or b"")
+            return found
+        finally:
+            consumer.close()

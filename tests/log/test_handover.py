@@ -1,0 +1,253 @@
+"""Hand-over of partitions to another broker of the data folder.
+
+Covers: kafkawire.log.handover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log import handover
+from kafkawire.log.partition.partition import Partition
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import batch, read_all
+from tests.kit.log.pair import Pair
+from tests.kit.log.transactional import Producer, committed_records
+from tests.kit.waiting import ticks, until
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.fixture
+async def pair() -> Pair:
+    made = Pair()
+    await made.start()
+    return made
+
+
+def append(partition: Partition, *values: bytes, **more: int) -> int:
+    return partition.append(batch(*values or (b"x",), **more), EPOCH_MS).base_offset
+
+
+def numbers_of(*partitions: Partition) -> list[int]:
+    return [partition.number for partition in partitions]
+
+
+def refuses(partition: Partition) -> bool:
+    """Whether an append gets NOT_LEADER_OR_FOLLOWER."""
+    try:
+        append(partition)
+    except KafkaError as failure:
+        return failure.code == NOT_LEADER
+    return False
+
+
+async def test_next_leader_has_everything_and_nothing_is_left(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records, producers, aborted transactions, epochs, log start; without a warning."""
+    one, two, empty = await pair.topic("t", 3)
+    append(one, b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+    aborted = Producer(9)
+    aborted.send(two, b"gone")
+    aborted.end(two, commit=False)
+    append(two, b"stays")
+    await pair.first.log.commit_log.committed()
+    await one.delete_records(1)
+    with caplog.at_level(logging.WARNING):
+        handed = await pair.first.log.hand_over(numbers_of(one, two, empty))
+        assert handed.ready == numbers_of(one, two, empty)
+        assert not handed.refused
+        for each in (one, two, empty):
+            assert refuses(each)
+            assert each.cut_offset == each.next_offset
+            assert not each.removed
+        assert await read_all(one) == [(1, b"b")], "readers are served"
+        moved = await pair.move(handed.ready, 2)
+    assert not caplog.records
+    assert not pair.first.log.leadership.kept
+    assert len(pair.fs.listdir("/data/brokers/1/segments")) == 1, "small ones share it"
+    first, second, third = moved
+    assert await read_all(first) == [(1, b"b")]
+    assert [each.next_offset for each in moved] == [2, 3, 0]
+    assert first.log_start == 1
+    assert append(first, b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0) == 0, (
+        "a duplicate"
+    )
+    assert append(first, b"c", producer_id=7, producer_epoch=0, base_sequence=2) == 2
+    assert await committed_records(second) == [(2, b"stays")]
+    assert second.epochs == [(0, 0), (1, 3)]
+    append(third)
+    await pair.second.log.commit_log.committed()
+    assert await read_all(third) == [(0, b"x")]
+
+
+async def test_partitions_move_to_and_fro(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    numbers = numbers_of(partition)
+    expected = []
+    for turn in range(4):
+        source = (pair.first, pair.second)[turn % 2]
+        partition = await source.find(numbers[0])
+        expected.append((append(partition, b"%d" % turn), b"%d" % turn))
+        await source.log.commit_log.committed()
+        handed = await source.log.hand_over(numbers)
+        (partition,) = await pair.move(handed.ready, 2 - turn % 2)
+    assert await read_all(partition) == expected
+    for member in (pair.first, pair.second):
+        assert not member.log.leadership.kept
+        await member.kill()
+        await member.start()
+    partition = await pair.first.find(numbers[0])
+    assert await read_all(partition) == expected
+
+
+async def test_what_is_queued_is_written_and_cut(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    answers: list[object] = []
+    append(partition, b"queued")
+    pair.first.log.commit_log.after_commit(answers.append)
+    handed = await pair.first.log.hand_over(numbers_of(partition))
+    assert answers == [None]
+    assert partition.cut_offset == partition.next_offset == 1
+    (moved,) = await pair.move(handed.ready, 2)
+    assert await read_all(moved) == [(0, b"queued")]
+
+
+async def test_much_is_cut_before_appends_are_refused(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "EARLY_BYTES", 10)
+    (partition,) = await pair.topic("t")
+    append(partition, b"much")
+    await pair.first.log.commit_log.committed()
+    run = pair.first.env.worker.run
+    closed: list[bool] = []
+
+    async def note(kind: str, *arguments: object) -> object:
+        closed.append(partition.closed)
+        if len(closed) == 1:
+            append(partition, b"meanwhile")
+        return await run(kind, *arguments)  # type: ignore[arg-type]
+
+    pair.first.env.worker.run = note  # type: ignore[method-assign, assignment]
+    await pair.first.log.hand_over(numbers_of(partition))
+    assert closed == [False, True]
+    assert await read_all(partition) == [(0, b"much"), (1, b"meanwhile")]
+
+
+async def test_resume_after_a_move_that_failed(pair: Pair) -> None:
+    stays, goes = await pair.topic("t", 2)
+    append(stays)
+    handed = await pair.first.log.hand_over(numbers_of(stays, goes))
+    pair.change(numbers_of(goes), 2)
+    pair.first.log.resume(handed.ready)
+    assert not refuses(stays)
+    assert refuses(goes), "the catalog says that it has moved"
+    await pair.first.log.commit_log.committed()
+    assert await read_all(stays) == [(0, b"x"), (1, b"x")]
+    assert (await pair.first.log.hand_over(numbers_of(stays))).ready == numbers_of(stays)
+
+
+@pytest.mark.parametrize("what", ["start_segments", "finish_segments", "save_checkpoint"])
+async def test_failure_leaves_everything_as_it_was(pair: Pair, what: str) -> None:
+    (partition,) = await pair.topic("t")
+    append(partition)
+    works = getattr(pair.first.storage, what)
+
+    async def fails(*_: object) -> None:
+        raise OSError("the database is away")
+
+    setattr(pair.first.storage, what, fails)
+    with pytest.raises(OSError, match="away"):
+        await pair.first.log.hand_over(numbers_of(partition))
+    assert not refuses(partition)
+    setattr(pair.first.storage, what, works)
+    handed = await pair.first.log.hand_over(numbers_of(partition))
+    (moved,) = await pair.move(handed.ready, 2)
+    assert await read_all(moved) == [(0, b"x"), (1, b"x")]
+
+
+async def test_cancelled_hand_over_leaves_everything_as_it_was(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    append(partition)
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    pair.first.storage.start_segments = never  # type: ignore[method-assign, assignment]
+    moving = asyncio.ensure_future(pair.first.log.hand_over(numbers_of(partition)))
+    await begun.wait()
+    assert refuses(partition)
+    moving.cancel()
+    await ticks()
+    assert moving.cancelled()
+    assert not refuses(partition)
+
+
+async def test_open_transaction_may_end(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    producer, late = Producer(1), Producer(2)
+    producer.send(partition, b"in time")
+    moving = asyncio.ensure_future(pair.first.log.hand_over(numbers_of(partition), 1e9))
+    await until(lambda: partition.producers._refusing)
+    await ticks()
+    assert not partition.closed
+    producer.send(partition, b"more of it")
+    with pytest.raises(KafkaError, match="NOT_LEADER"):
+        late.send(partition, b"begins too late")
+    producer.end(partition, commit=True)
+    handed = await moving
+    assert handed.ready == numbers_of(partition)
+    (moved,) = await pair.move(handed.ready, 2)
+    assert await committed_records(moved) == [(0, b"in time"), (1, b"more of it")]
+    Producer(2).send(moved, b"here")
+
+
+async def test_partition_with_open_transaction_is_refused(pair: Pair) -> None:
+    stays, goes = await pair.topic("t", 2)
+    producer = Producer(1)
+    producer.send(stays, b"x")
+    append(goes)
+    handed = await pair.first.log.hand_over(numbers_of(stays, goes), 0)
+    assert handed.ready == numbers_of(goes)
+    assert handed.refused == {stays.number: "a transaction of it has been open for more than 0 s"}
+    Producer(2).send(stays, b"y")
+    producer.end(stays, commit=True)
+    assert refuses(goes)
+
+
+async def test_partition_with_damaged_records_is_refused(pair: Pair) -> None:
+    bad, good = await pair.topic("t", 2)
+    append(bad)
+    append(good)
+    await pair.first.log.commit_log.committed()
+    pair.first.log.segments.cutter.damaged[bad.number] = 5
+    handed = await pair.first.log.hand_over(numbers_of(bad, good))
+    assert handed.ready == numbers_of(good)
+    assert "from offset 0 on cannot be cut" in handed.refused[bad.number]
+    assert not refuses(bad)
+
+
+async def test_partitions_that_are_not_led_here_are_refused(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    await pair.move(numbers_of(partition), 2)
+    handed = await pair.first.log.hand_over([partition.number, 99])
+    assert not handed.ready
+    assert handed.refused == dict.fromkeys([partition.number, 99], "broker 1 does not lead it")
+
+
+async def test_unused_partitions_need_no_work(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    await pair.first.log.checkpoint()
+    before = pair.first.log.journals.active
+    handed = await pair.first.log.hand_over(numbers_of(partition))
+    assert handed.ready == numbers_of(partition)
+    assert pair.first.log.journals.active is before
+    assert not await pair.first.log.unloader.run(0), "it would be loaded again, and take appends"

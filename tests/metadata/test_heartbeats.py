@@ -1,0 +1,122 @@
+"""Heartbeats in SQL: seen by other processes, quick, and not delayed by other transactions.
+
+Covers: kafkawire.metadata.heartbeats.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from kafkawire.metadata.database import Database
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import Metadata, MetadataError
+from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
+from tests.kit.postgres import new_database
+
+POSTGRES = pytest.param("postgresql", marks=pytest.mark.real)
+
+
+async def url_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/metadata.db"
+    return await new_database(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(params=["memory", "sqlite", POSTGRES])
+async def start(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Callable[[], Metadata]]:
+    """Start stores that share one database, one per process."""
+    made: list[Metadata] = []
+    durable = MemoryDatabase()
+    url = "" if request.param == "memory" else await url_of(request.param, request, tmp_path)
+
+    def new() -> Metadata:
+        made.append(SqlMetadata(url) if url else MemoryMetadata(durable))
+        return made[-1]
+
+    yield new
+    for store in made:
+        await store.close()
+
+
+async def test_brokers_see_the_heartbeats_of_each_other(start: Callable[[], Metadata]) -> None:
+    one, two = start(), start()
+    await one.open()
+    await two.open()
+    assert await one.beat(1) == {1: 1}
+    assert await one.beat(1) == {1: 2}
+    assert await two.beat(2) == {1: 2, 2: 1}
+    assert await one.beat(1) == {1: 3, 2: 1}
+    await two.end_heartbeats(2)
+    await two.end_heartbeats(2)
+    assert await one.beat(1) == {1: 4}
+    assert await two.beat(2) == {1: 4, 2: 1}
+
+
+async def test_closed_store_stores_no_heartbeat(start: Callable[[], Metadata]) -> None:
+    store = start()
+    await store.open()
+    await store.beat(1)
+    await store.close()
+    other = start()
+    await other.open()
+    assert await other.beat(2) == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
+async def test_quick_session_does_not_wait_for_the_disk(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = await url_of(kind, request, tmp_path)
+    usual, quick = Database(url), Database(url, quick=True)
+    await usual.open()
+    quick.connect()
+    quick.connect()
+    asked = "PRAGMA synchronous" if kind == "sqlite" else "SHOW synchronous_commit"
+
+    def read(connection: Connection) -> object:
+        return connection.execute(text(asked)).scalar_one()
+
+    found = await usual.run(read), await quick.run(read)
+    assert found == ((2, 1) if kind == "sqlite" else ("on", "off"))
+    await usual.close()
+    await quick.close()
+
+
+async def test_heartbeat_fails_soon_while_sqlite_is_locked(tmp_path: Path) -> None:
+    store = SqlMetadata(await url_of("sqlite", None, tmp_path))  # type: ignore[arg-type]
+    await store.open()
+    await store.beat(1)
+    with closing(sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(MetadataError, match="locked"):  # the other limit is 10 s
+            await store.beat(1)
+        other.execute("ROLLBACK")
+    assert await store.beat(1) == {1: 2}
+    await store.close()
+
+
+@pytest.mark.real
+async def test_heartbeat_passes_a_long_transaction_of_postgresql(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    import asyncpg  # type: ignore[import-untyped]
+
+    url = await url_of("postgresql", request, tmp_path)
+    store = SqlMetadata(url)
+    await store.open()
+    other = await asyncpg.connect(url)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("UPDATE cluster SET version = version + 1")
+    assert await store.beat(1) == {1: 1}
+    await transaction.rollback()
+    await other.close()
+    await store.close()

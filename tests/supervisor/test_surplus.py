@@ -1,0 +1,16 @@
+"""Brokers of a data folder that are more than the workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkawire.supervisor.surplus import surplus_brokers
+
+
+def test_brokers_of_folder(tmp_path: Path) -> None:
+    assert surplus_brokers(str(tmp_path), 1, 2) == []
+    for name in ("1", "2", "3", "10", "x", "4.old"):
+        (tmp_path / "brokers" / name).mkdir(parents=True)
+    assert surplus_brokers(str(tmp_path), 1, 2) == [3, 10]
+    assert surplus_brokers(str(tmp_path), 2, 2) == [1, 10]
+    assert surplus_brokers(str(tmp_path / "absent"), 1, 1) == []
