@@ -36,9 +36,9 @@ class MovingTopic:
 
     async def move(self) -> None:
         """Make broker 2 the leader of partition 0; return once both have noticed."""
-        catalog = self.first.catalog
-        number = catalog.by_name["t"].partitions[0].number
-        await self.first.metadata.move_partitions([number], 2, catalog.stored_version)
+        number = self.first.catalog.by_name["t"].partitions[0].number
+        move = self.first.metadata.move_partitions
+        await self.first.topics.lock.change(lambda seen: move([number], 2, seen))
         await until(lambda: self.leaders() == [2, 2])
 
     def leaders(self) -> list[int]:

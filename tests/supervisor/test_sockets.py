@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.broker.options import InheritedSockets, Listener, WorkerRole
 from kafkawire.server.listeners.addresses import AddressError
-from kafkawire.supervisor.plan import plan
+from kafkawire.supervisor.plan import WorkerPlan, plan
 from kafkawire.supervisor.sockets import BoundSockets, bind, descriptors, port_of
 
 FREE = Listener("PLAINTEXT", "127.0.0.1", 0)
@@ -28,17 +28,32 @@ def connects(port: int, host: str = "127.0.0.1") -> bool:
 def test_everything_is_bound_and_connects_wait() -> None:
     plans = plan([FREE], 1, 2, [], {}, 0)
     bound = BoundSockets.bind([FREE], plans, ("127.0.0.1", 0), 5, True)
+    control, other = socket.socketpair()
+    try:
+        check_bound(bound, plans[1], control.fileno())
+    finally:
+        ports = ports_of(bound)
+        bound.close()
+        control.close()
+        other.close()
+    assert not any(connects(port) for port in ports)
+
+
+def ports_of(bound: BoundSockets) -> list[int]:
     own = [port_of(bound.workers[node].own[0]) for node in (1, 2)]
     monitors = [port_of(bound.metrics), *(port_of(bound.workers[n].metrics) for n in (1, 2))]
-    ports = [port_of(bound.shared[0]), *own, *monitors]
+    return [port_of(bound.shared[0]), *own, *monitors]
+
+
+def check_bound(bound: BoundSockets, second: WorkerPlan, control: int) -> None:
+    ports = ports_of(bound)
     assert len(set(ports)) == 6
     assert all(connects(port) for port in ports)
-    role = bound.role(plans[1], 2, first=False, control=99)
-    assert (role.sockets[0].port, role.first, role.drain, role.workers) == (own[1], False, False, 2)
+    role = bound.role(second, 2, first=False, control=control)
+    found = role.sockets[0].port, role.first, role.drain, role.workers
+    assert found == (ports[2], False, False, 2)
     assert len(set(descriptors(role))) == 4
     assert not any(each.get_inheritable() for each in bound.shared[0])
-    bound.close()
-    assert not any(connects(port) for port in ports)
 
 
 def test_taken_port_closes_what_was_bound() -> None:

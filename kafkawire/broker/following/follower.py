@@ -46,6 +46,7 @@ class CatalogFollower:
         self._lock = lock
         self._running: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
         self._failing = False
         self._commits: int | None = None
 
@@ -55,7 +56,8 @@ class CatalogFollower:
 
     async def close(self) -> None:
         """Stop polling."""
-        running = [task for task in (self._running, self._catching_up) if task is not None]
+        tasks = self._running, self._catching_up, self._next
+        running = [task for task in tasks if task is not None]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -63,12 +65,21 @@ class CatalogFollower:
     async def catch_up(self) -> None:
         """Apply what other brokers changed until now, before a client gets an error for something
         that the catalog does not have. Without another registered broker, or if the metadata cannot
-        be read, the catalog stays as it is. Concurrent calls share a query."""
+        be read, the catalog stays as it is. Concurrent calls share a query, but not one that has
+        begun: it may have read the version before the change that the caller asks for."""
         if len(self._catalog.brokers) < 2:
             return
-        if self._catching_up is None or self._catching_up.done():
-            self._catching_up = self._env.spawn(self._poll(), "catch up with the catalog")
-        await asyncio.shield(self._catching_up)
+        if self._next is None:
+            self._next = self._env.spawn(
+                self._poll_after(self._catching_up), "catch up with the catalog"
+            )
+        await asyncio.shield(self._next)
+
+    async def _poll_after(self, running: asyncio.Task[None] | None) -> None:
+        if running is not None and not running.done():
+            await asyncio.wait([running])
+        self._catching_up, self._next = self._next, None
+        await self._poll()
 
     async def _run(self) -> None:
         while True:

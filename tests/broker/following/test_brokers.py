@@ -176,6 +176,30 @@ async def test_new_topic_is_found_before_a_client_is_refused(pair: Pair) -> None
     assert "fresh" in two.catalog.by_name
 
 
+async def test_query_that_has_begun_is_not_shared(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pair
+    read, go = asyncio.Event(), asyncio.Event()
+    original = two.metadata.catalog_version
+
+    async def slow() -> int:
+        version = await original()
+        read.set()
+        await go.wait()
+        return version
+
+    monkeypatch.setattr(two.metadata, "commits", lambda: None)
+    monkeypatch.setattr(two.metadata, "catalog_version", slow)
+    first = asyncio.create_task(two.topics.follower.catch_up())
+    await read.wait()  # it has read the version before the change
+    assert await create(one, "fresh", 2) is None
+    others = [asyncio.create_task(two.topics.follower.catch_up()) for _ in range(3)]
+    go.set()
+    await asyncio.gather(first, *others)
+    assert "fresh" in two.catalog.by_name
+
+
 @pytest.mark.parametrize(("request_of", "version"), [
     (lambda name: MetadataRequest([MetadataRequestTopic(ZERO_UUID, name)], False), 12),
     (lambda name: DescribeTopicPartitionsRequest([TopicRequest(name)]), 0),
