@@ -22,9 +22,10 @@ async def list_partition_reassignments(
 
     A partition that is being moved has two replicas: the new leader, which is added, and the
     present one, which is removed. Partitions that are not moved are left out, as are those that do
-    not exist.
+    not exist. The changes of other brokers are applied first: clients ask any of them.
     """
     response = ListPartitionReassignmentsResponse(error_message=None)
+    await ctx.broker.topics.follower.catch_up()
     catalog = ctx.broker.catalog
     if not catalog.moves:
         return response

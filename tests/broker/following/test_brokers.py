@@ -31,6 +31,7 @@ from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.metadata.catalog import TOPIC_RESOURCE
 from kafkawire.metadata.sql import SqlMetadata
@@ -217,6 +218,21 @@ async def test_clients_find_a_topic_that_another_broker_has_just_created(
         rows = getattr(answer, "topics", None) or getattr(answer, "results", None)
         (row,) = rows or answer.responses
         assert row.error_code == 0
+    await client.close()
+
+
+async def test_moves_of_another_broker_are_listed_and_ended_at_once(pair: Pair) -> None:
+    one, two = pair
+    assert await create(one, "moved", 1) is None
+    number = one.catalog.by_name["moved"].partitions[0].number
+    client = await Client.connect(two.listeners["PLAINTEXT"][1])
+    for attempt in range(10):  # before a poll, most of them
+        target = None if attempt % 2 else 2
+        await one.topics.lock.change(
+            lambda seen, target=target: one.metadata.plan_moves({number: target}, seen)  # type: ignore[misc]
+        )
+        answer = await client.call(ListPartitionReassignmentsRequest(5_000, None), 0)
+        assert [topic.name for topic in answer.topics] == (["moved"] if target else [])
     await client.close()
 
 
