@@ -3,25 +3,35 @@
 Called through a connection of its own (`Database`, quick), so that a long transaction on the other
 one does not delay a heartbeat, and the disk need not sync for it: a lost heartbeat is followed by
 the next. `kafkawire.broker.liveness` decides what the numbers mean. Functions here run inside a
-transaction of the caller.
+transaction of the caller; `epoch` is the broker epoch of the caller, None if it has not registered:
+a process writes nothing once another one was started as the same broker.
 """
 
 from __future__ import annotations
 
 from kafkawire.metadata.session import Session
 
+OF_EPOCH = "EXISTS (SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?)"
 
-def beat(session: Session, node_id: int) -> dict[int, int]:
+
+def beat(session: Session, node_id: int, epoch: int | None = None) -> dict[int, int]:
     """Raise the number of a broker; return those of all brokers that have one."""
+    valid, terms = _guard(node_id, epoch)
     session.run(
-        "INSERT INTO broker_heartbeats (node_id, heartbeats) VALUES (?, 1) ON CONFLICT (node_id)"
-        " DO UPDATE SET heartbeats = broker_heartbeats.heartbeats + 1",
-        (node_id,),
+        f"INSERT INTO broker_heartbeats (node_id, heartbeats) SELECT ?, 1 WHERE {valid} ON CONFLICT"
+        " (node_id) DO UPDATE SET heartbeats = broker_heartbeats.heartbeats + 1",
+        (node_id, *terms),
     )
     rows = session.rows("SELECT node_id, heartbeats FROM broker_heartbeats")
     return {int(node): int(heartbeats) for node, heartbeats in rows}
 
 
-def end(session: Session, node_id: int) -> None:
+def end(session: Session, node_id: int, epoch: int | None = None) -> None:
     """Delete the number of a broker."""
-    session.run("DELETE FROM broker_heartbeats WHERE node_id = ?", (node_id,))
+    valid, terms = _guard(node_id, epoch)
+    session.run(f"DELETE FROM broker_heartbeats WHERE node_id = ? AND {valid}", (node_id, *terms))
+
+
+def _guard(node_id: int, epoch: int | None) -> tuple[str, tuple[int, ...]]:
+    """Return a condition and its values."""
+    return ("1 = 1", ()) if epoch is None else (OF_EPOCH, (node_id, epoch))

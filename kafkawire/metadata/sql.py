@@ -36,6 +36,7 @@ from kafkawire.metadata.statements import (
     advance,
     broker_epoch,
     bump_leader_epochs,
+    check_broker_epoch,
     chunks,
     create_topics,
     forget,
@@ -90,13 +91,17 @@ class SqlMetadata:
         listeners: Mapping[str, tuple[str, int]],
         rack: str | None,
         folder: str | None = None,
+        after: int | None = None,
     ) -> None:
         """Insert or update this broker; the first call raises its epoch, others write only
         changes."""
         known = self._catalog.brokers.get(node_id) if node_id in self._registered else None
+        expected = after if known is None else known.epoch
         info = BrokerInfo(node_id, dict(listeners), rack, folder=folder)
 
         def work(connection: Connection, version: int) -> tuple[LeadGroup, int]:
+            if expected is not None:
+                check_broker_epoch(connection, node_id, expected)
             upsert(connection, brokers, [rows.broker_row(info, now_ms(), version)])
             epoch = broker_epoch(connection, node_id, new=node_id not in self._registered)
             return groups_of(connection, [node_id], version)[node_id], epoch
@@ -262,11 +267,17 @@ class SqlMetadata:
 
     async def beat(self, node_id: int) -> dict[int, int]:
         self._quick.connect()
-        return await self._quick.run(lambda link: heartbeats.beat(Session(link), node_id))
+        epoch = self._epoch_of(node_id)
+        return await self._quick.run(lambda link: heartbeats.beat(Session(link), node_id, epoch))
 
     async def end_heartbeats(self, node_id: int) -> None:
         self._quick.connect()
-        await self._quick.run(lambda link: heartbeats.end(Session(link), node_id))
+        epoch = self._epoch_of(node_id)
+        await self._quick.run(lambda link: heartbeats.end(Session(link), node_id, epoch))
+
+    def _epoch_of(self, node_id: int) -> int | None:
+        """Return the broker epoch of this process; None if it has not registered the broker."""
+        return self._catalog.brokers[node_id].epoch if node_id in self._registered else None
 
     async def close(self) -> None:
         await self._quick.close()

@@ -22,7 +22,7 @@ from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Session, numbers_text
 from kafkawire.metadata.session import insert as insert_text
-from kafkawire.metadata.store import CatalogChanged
+from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged
 from kafkawire.metadata.tables import (
     brokers,
     cluster,
@@ -139,6 +139,14 @@ def broker_epoch(connection: Connection, node_id: int, *, new: bool) -> int:
         )
     found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
     return int(connection.execute(found).scalar_one())
+
+
+def check_broker_epoch(connection: Connection, node_id: int, expected: int) -> None:
+    """Raise BrokerSuperseded unless a broker has this epoch."""
+    found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
+    epoch = connection.execute(found).scalar()
+    if epoch != expected:
+        raise BrokerSuperseded(node_id, int(epoch or 0))
 
 
 def take_numbers(connection: Connection, count: int) -> int:

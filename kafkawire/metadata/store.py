@@ -33,6 +33,16 @@ class CatalogChanged(Exception):
         self.version = version
 
 
+class BrokerSuperseded(MetadataError):
+    """Another process was started as this broker, which has a higher epoch since."""
+
+    def __init__(self, node_id: int, epoch: int) -> None:
+        super().__init__(
+            f"another process was started as broker {node_id}, in epoch {epoch}: a broker runs in "
+            "one process only"
+        )
+
+
 class DamagedMetadata(MetadataError):
     """The database is damaged or belongs to another program. `what`: the damage, without advice."""
 
@@ -85,10 +95,13 @@ class Metadata(Protocol):
         listeners: Mapping[str, tuple[str, int]],
         rack: str | None,
         folder: str | None = None,
+        after: int | None = None,
     ) -> None:
         """Insert this broker under its number; the first call of a process raises the broker's
-        epoch. `folder`: equal for brokers that write to one data folder. Called before partitions
-        are written."""
+        epoch. `folder`: equal for brokers that write to one data folder; `after`: the epoch that
+        the broker must have before, None: any. Raises BrokerSuperseded if it has another one, or if
+        a later call finds that another process has raised it. Called before partitions are
+        written."""
 
     async def create_topics(
         self, topics: list[NewTopic], seen: int | None = None

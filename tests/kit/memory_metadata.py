@@ -33,7 +33,7 @@ from kafkawire.metadata.changes import (
     PartitionPlace,
 )
 from kafkawire.metadata.directory import local_group
-from kafkawire.metadata.store import CatalogChanged, MetadataError
+from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged, MetadataError
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 
 
@@ -120,12 +120,17 @@ class MemoryMetadata:
         listeners: Mapping[str, tuple[str, int]],
         rack: str | None,
         folder: str | None = None,
+        after: int | None = None,
     ) -> None:
         info = BrokerInfo(node_id, dict(listeners), rack, folder=folder)
         if node_id in self._registered and self._served.brokers.get(node_id) == info:
             self._node_id = node_id
             return
         before = self._stored.brokers.get(node_id)
+        if node_id in self._registered:
+            after = self._served.brokers[node_id].epoch
+        if after is not None and (before is None or before.epoch != after):
+            raise BrokerSuperseded(node_id, 0 if before is None else before.epoch)
         info.epoch = (0 if before is None else before.epoch) + (node_id not in self._registered)
         self._registered.add(node_id)
 
@@ -384,7 +389,8 @@ class MemoryMetadata:
         rows = self._database.heartbeats
 
         def commit() -> None:
-            rows[node_id] = rows.get(node_id, 0) + 1
+            if self._is_newest(node_id):
+                rows[node_id] = rows.get(node_id, 0) + 1
 
         await self._write("beat", lambda: commit, of_catalog=False)
         return dict(rows)
@@ -393,9 +399,16 @@ class MemoryMetadata:
         rows = self._database.heartbeats
 
         def commit() -> None:
-            rows.pop(node_id, None)
+            if self._is_newest(node_id):
+                rows.pop(node_id, None)
 
         await self._write("end_heartbeats", lambda: commit, of_catalog=False)
+
+    def _is_newest(self, node_id: int) -> bool:
+        """Whether no other process was started as a broker that this one has registered."""
+        if node_id not in self._registered:
+            return True
+        return self._served.brokers[node_id].epoch == self._stored.brokers[node_id].epoch
 
     async def close(self) -> None:
         async with self._lock:

@@ -27,7 +27,7 @@ from kafkawire.metadata.catalog import (
 from kafkawire.metadata.changes import CatalogChanges, ChangedTopic, PartitionPlace
 from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import CatalogChanged, Metadata, MetadataError
+from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged, Metadata, MetadataError
 from kafkawire.security.versions import ACLS, changed
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
@@ -132,6 +132,26 @@ async def test_each_start_of_a_broker_has_the_next_epoch(
         assert (await stored(process)).brokers[1].epoch == epoch
         found = (await node.store.changes_since(0)).brokers
         assert [info.epoch for info in found] == [epoch]
+
+
+async def test_broker_starts_only_after_the_expected_epoch(
+    process: Callable[[], Metadata],
+) -> None:
+    first = (await opened(process)).store  # epoch 1
+    one, two = process(), process()
+    await one.open()
+    await two.open()
+    with pytest.raises(BrokerSuperseded, match="started as broker 5, in epoch 0"):
+        await one.register_broker(5, HERE, None, after=1)
+    await one.register_broker(1, HERE, None, after=1)
+    with pytest.raises(BrokerSuperseded, match="started as broker 1, in epoch 2"):
+        await two.register_broker(1, {}, None, after=1)
+    with pytest.raises(BrokerSuperseded):  # its address is not that of the broker any more
+        await first.register_broker(1, {"P": ("h", 7)}, None)
+    await one.register_broker(1, {"P": ("h", 8)}, None, after=1)
+    found = (await stored(process)).brokers
+    assert list(found) == [1]
+    assert (found[1].epoch, found[1].listeners) == (2, {"P": ("h", 8)})
 
 
 async def test_created_topics_are_stored_as_returned(

@@ -60,6 +60,23 @@ async def test_brokers_see_the_heartbeats_of_each_other(start: Callable[[], Meta
     assert await two.beat(2) == {1: 4, 2: 1}
 
 
+async def test_process_that_was_superseded_stores_no_heartbeat(
+    start: Callable[[], Metadata],
+) -> None:
+    one, two = start(), start()
+    await one.open()
+    await one.register_broker(1, {}, None)
+    assert await one.beat(1) == {1: 1}
+    await two.open()
+    await two.register_broker(1, {}, None)
+    assert await one.beat(1) == {1: 1}
+    assert await two.beat(1) == {1: 2}
+    await one.end_heartbeats(1)
+    assert await two.beat(1) == {1: 3}
+    await two.end_heartbeats(1)
+    assert await one.beat(1) == {}
+
+
 async def test_closed_store_stores_no_heartbeat(start: Callable[[], Metadata]) -> None:
     store = start()
     await store.open()

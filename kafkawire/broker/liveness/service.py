@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from kafkawire.broker.liveness.absence import AbsenceWatcher
 from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
@@ -45,6 +46,8 @@ class Liveness:
         self._node_id = node_id
         self._lease_ms = lease_ms
         self._watcher = HeartbeatWatcher(node_id, lease_ms / 1000, MAX_GAP_S)
+        self._absence = AbsenceWatcher(node_id, lease_ms / 1000)
+        self._absent: Callable[[dict[int, int]], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._failing = False
         self._stored = False
@@ -66,6 +69,11 @@ class Liveness:
         if self._watcher.silent != before:
             self._report(before, self._watcher.silent, {})
             self._catalog.set_silent(self._watcher.silent)
+
+    def when_absent(self, fn: Callable[[dict[int, int]], None]) -> None:
+        """Call `fn` after each heartbeat with the brokers that this machine is to start, and their
+        epochs (kafkawire.broker.liveness.absence)."""
+        self._absent = fn
 
     async def close(self) -> None:
         """Stop, and delete the heartbeat, so that others need not wait for the lease. Never raises
@@ -112,6 +120,18 @@ class Liveness:
         if self._watcher.silent != before:
             self._report(before, self._watcher.silent, heartbeats)
             catalog.set_silent(self._watcher.silent)
+        if self._absent is not None:
+            self._find_absent(self._absent, heartbeats)
+
+    def _find_absent(
+        self, fn: Callable[[dict[int, int]], None], heartbeats: dict[int, int]
+    ) -> None:
+        silent = self._watcher.silent
+        epochs = {node: info.epoch for node, info in self._catalog.brokers.items()}
+        now_s = self._env.clock.monotonic()
+        due = self._absence.observe(now_s, epochs, silent, silent - heartbeats.keys())
+        if due:
+            fn({node: epochs[node] for node in due})
 
     def _report(
         self, before: frozenset[int], silent: frozenset[int], heartbeats: dict[int, int]
