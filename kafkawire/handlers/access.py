@@ -127,6 +127,7 @@ ACCESS: dict[int, ApiAccess] = {
         )
     ),
     33: ApiAccess(items=(("ALTER_CONFIGS topic, group, or cluster (others)", "29, 30, 31"),)),
+    34: ApiAccess(items=(("ALTER cluster", "31 for every partition"),)),
     35: ApiAccess(items=(("DESCRIBE cluster", "no results, 31 from v3 on"),)),
     37: ApiAccess(items=(("ALTER topic", "29"),)),
     38: ApiAccess(items=(("CREATE_TOKENS user, for another owner", "65 for the whole request"),)),
@@ -147,6 +148,7 @@ ACCESS: dict[int, ApiAccess] = {
     49: ApiAccess(items=(("ALTER_CONFIGS cluster", "31 for every entry"),)),
     50: ApiAccess(items=(("DESCRIBE cluster", "31 for every user, whose name is left out"),)),
     51: ApiAccess(items=(("ALTER cluster", "31 for every user"),)),
+    55: ApiAccess(_cluster(_O.DESCRIBE)),
     57: ApiAccess(_cluster(_O.ALTER)),
     60: ApiAccess(),
     61: ApiAccess(items=(("READ topic", "29"),)),

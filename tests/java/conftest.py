@@ -49,6 +49,8 @@ CLASSES = {
     "ConsoleConsumer": TOOLS + "consumer.ConsoleConsumer",
     "ConsumerGroupCommand": TOOLS + "consumer.group.ConsumerGroupCommand",
 }
+OPTIONS_FIRST = ("MetadataQuorumCommand", "TransactionsCommand")
+"""Tools whose options come before their subcommands."""
 ALONE = ("VerifiableConsumer", "VerifiableProducer")
 JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
@@ -135,7 +137,7 @@ def tool(tool_server: ToolServer, java: list[str], bootstrap: str) -> Tool:  # n
         stderr: bool = False,
     ) -> str:
         given = [*arguments, "--bootstrap-server", bootstrap]
-        if name == "TransactionsCommand":  # options come before its subcommands
+        if name in OPTIONS_FIRST:
             given = [*given[-2:], *arguments]
         main = CLASSES.get(name, TOOLS + name)
         if name in ALONE:

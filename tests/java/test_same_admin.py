@@ -6,10 +6,16 @@ import time
 
 import pytest
 
+from kafkawire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkawire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
 from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -60,6 +66,19 @@ def test_reassignment_and_transaction_requests_match(twins: Twins, topic: str) -
     # NOT_COORDINATOR until Kafka has created __transaction_state, which no client has requested.
     asked = DescribeTransactionsRequest(["no-such"])
     twins.ask("DescribeTransactions", asked, 0, but=("error_code",))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_requests_for_unknown_folders_match(twins: Twins, topic: str, version: int) -> None:
+    rows = [AlterReplicaLogDirTopic(topic, [0, 9]), AlterReplicaLogDirTopic("none", [0])]
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/no/such/folder", rows)])
+    twins.ask("AlterReplicaLogDirs", request, version)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_requests_for_quorums_of_topics_match(twins: Twins, topic: str, version: int) -> None:
+    request = DescribeQuorumRequest([TopicData(topic, [PartitionData(0), PartitionData(1)])])
+    twins.ask("DescribeQuorum", request, version)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

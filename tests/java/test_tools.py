@@ -182,6 +182,12 @@ def test_cluster_tools(tool: Tool, make_topic: MakeTopic) -> None:
     (folder,) = found["brokers"][0]["logDirs"]
     assert folder["error"] is None
     assert [place["partition"] for place in folder["partitions"]] == [f"{topic}-0"]
+    quorum = tool("MetadataQuorumCommand", "describe", "--status")
+    assert re.search(r"LeaderId: +1\n", quorum), quorum
+    assert re.search(r"MaxFollowerLag: +0\n", quorum), quorum
+    (row,) = tool("MetadataQuorumCommand", "describe", "--replication").splitlines()[1:]
+    assert row.split()[0] == "1"
+    assert row.split()[-1] == "Leader"
     versions = tool("BrokerApiVersionsCommand")
     for line in ("Produce(0): 0 to 13", "Fetch(1): 4 to 18", "ApiVersions(18): 0 to 4"):
         assert line in versions

@@ -22,6 +22,11 @@ from kafkawire.messages.alter_client_quotas import AlterClientQuotasRequest, Ent
 from kafkawire.messages.alter_configs import AlterConfigsRequest
 from kafkawire.messages.alter_configs import AlterConfigsResource as OldResource
 from kafkawire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kafkawire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -43,6 +48,7 @@ from kafkawire.messages.describe_configs import DescribeConfigsRequest, Describe
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkawire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.describe_topic_partitions import TopicRequest as NamedTopic
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
@@ -351,6 +357,12 @@ CASES = (
         33, 2, TOPIC_CODE, ((O.ALTER_CONFIGS, T),),
         lambda _: AlterConfigsRequest([OldResource(2, "t", [])], True),
     ),
+    Case(
+        34, 2, CLUSTER_CODE, ((O.ALTER, C),),
+        lambda _: AlterReplicaLogDirsRequest(
+            [AlterReplicaLogDir("/", [AlterReplicaLogDirTopic("t", [0])])]
+        ),
+    ),
     Case(35, 4, CLUSTER_CODE, ((O.DESCRIBE, C),), lambda _: DescribeLogDirsRequest([])),
     Case(
         37, 3, TOPIC_CODE, ((O.ALTER, T),),
@@ -394,6 +406,8 @@ CASES = (
         51, 0, CLUSTER_CODE, ((O.ALTER, C),),
         lambda _: AlterUserScramCredentialsRequest([ScramCredentialDeletion("b", 1)]),
     ),
+    Case(55, 2, CLUSTER_CODE, ((O.DESCRIBE, C),),
+         lambda _: DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])),
     Case(
         57, 1, CLUSTER_CODE, ((O.ALTER, C),),
         lambda _: UpdateFeaturesRequest(5_000, [FeatureUpdateKey("no.such", 1)], True),
