@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
@@ -100,10 +101,10 @@ class Moving:
         taken.leader_epoch = self.epochs[index]
         new.partitions[index] = taken
         old.stalled += 1
-        steps = [self._resign(old, index), self._lead(new, index)]
+        steps = [partial(self._resign, old, index), partial(self._lead, new, index)]
         self.dice.shuffle(steps)
         for step in steps:
-            await step
+            await step()
 
     async def _resign(self, node: Node, index: int) -> None:
         await self.pause()
@@ -226,21 +227,25 @@ class Moving:
         ruling = asyncio.ensure_future(self.rule(steps))
         try:
             await asyncio.wait([ruling, *clients], return_when=asyncio.FIRST_COMPLETED)
-            if not ruling.done():
-                ruling.cancel()  # a client has failed
-        finally:
+            for each in (ruling, *clients):
+                if each.done():
+                    each.result()  # of a failed client the cause
+            assert ruling.done(), "a client has ended before the moves"
             self.over = True
-            await asyncio.wait(clients, timeout=10)
+            await asyncio.wait(clients, timeout=60)
+            for each in clients:
+                assert each.done(), "a client was never answered"
+                each.result()
             committing.cancel()
-        for each in clients:
-            assert each.done(), "a client was never answered"
-            each.result()
-        ruling.result()
-        await self.check()
-        self.end()
+            await self.check()
+        finally:
+            await self.end([ruling, committing, *clients])
 
-    def end(self) -> None:
-        """Cancel the timers of all groups."""
+    async def end(self, tasks: list[asyncio.Future[None]]) -> None:
+        """Cancel what is left, so that nothing of a simulation runs during the next test."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for node in self.nodes:
             for coordinator in node.groups.led():
                 coordinator.timers.clear()
