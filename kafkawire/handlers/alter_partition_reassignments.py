@@ -28,6 +28,7 @@ async def alter_partition_reassignments(
     )
     wishes: list[Wish] = []
     for topic in req.topics:
+        await ctx.give_way()
         for row in topic.partitions:
             wishes.append(Wish(topic.name, row.partition_index, row.replicas))
             await ctx.give_way()
@@ -39,6 +40,7 @@ async def alter_partition_reassignments(
         return response
     outcomes = iter(results)
     for topic in req.topics:
+        await ctx.give_way()
         answered = ReassignableTopicResponse(topic.name)
         for row in topic.partitions:
             answered.partitions.append(_result(row.partition_index, next(outcomes)))

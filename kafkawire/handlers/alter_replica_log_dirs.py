@@ -25,7 +25,9 @@ async def alter_replica_log_dirs(
     allowed = ctx.may_cluster(Operation.ALTER)
     found: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in req.dirs:
+        await ctx.give_way()
         for topic in directory.topics:
+            await ctx.give_way()
             result = found.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
             for index in topic.partitions:
                 error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -33,7 +35,9 @@ async def alter_replica_log_dirs(
                     error = _outcome(ctx, directory.path, topic.name, index)
                 result.partitions.append(AlterReplicaLogDirPartitionResult(index, error))
                 await ctx.give_way()
-    return AlterReplicaLogDirsResponse(results=[*found.values()])
+    results = [*found.values()]
+    await ctx.emptied(found)
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 def _outcome(ctx: RequestContext, path: str, topic: str, index: int) -> ErrorCode:

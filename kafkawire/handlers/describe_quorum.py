@@ -65,12 +65,14 @@ def _asks_for_metadata(topics: list[TopicData]) -> bool:
     """Return whether only the partition of the metadata is asked for."""
     if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC:
         return False
-    return [each.partition_index for each in topics[0].partitions] == [0]
+    partitions = topics[0].partitions
+    return len(partitions) == 1 and partitions[0].partition_index == 0
 
 
 async def _unknown(ctx: RequestContext, topics: list[TopicData]) -> list[ResponseTopicData]:
     found = []
     for topic in topics:
+        await ctx.give_way()
         row = ResponseTopicData(topic.topic_name)
         for partition in topic.partitions:
             row.partitions.append(

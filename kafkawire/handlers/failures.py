@@ -35,6 +35,9 @@ _ASKED = {
 }
 """Lists of responses whose requests use another name."""
 
+_NAMES = {"topic_name": ("name",)}
+"""Fields of items in responses whose requests use another name."""
+
 _CODES = ("error_code", "partition_error_code")
 """Fields for an error."""
 
@@ -96,6 +99,9 @@ def _items_of(asked: object, name: str) -> tuple[int, Iterable[object]]:
         deletions, upsertions = getattr(asked, "deletions", ()), asked.upsertions
         names = (each.name for each in chain(deletions, upsertions))
         return len(deletions) + len(upsertions), names
+    if hasattr(asked, "dirs"):  # AlterReplicaLogDirs has topics in directories
+        topics = [each.topics for each in asked.dirs]
+        return sum(map(len, topics)), chain.from_iterable(topics)
     for wanted in (name, *_ASKED.get(name, ())):
         items: Sequence[object] | None = getattr(asked, wanted, None)
         if items:
@@ -111,9 +117,11 @@ def _repeat(item_type: type, item: object) -> Any:
         setattr(made, next(n for n in names if isinstance(getattr(made, n), type(item))), item)
         return made
     for name in names:
-        value = getattr(item, name, None)
-        if isinstance(value, str | bytes | int):
-            setattr(made, name, value)
+        for wanted in (name, *_NAMES.get(name, ())):
+            value = getattr(item, wanted, None)
+            if isinstance(value, str | bytes | int):
+                setattr(made, name, value)
+                break
     return made
 
 

@@ -88,6 +88,15 @@ def test_error_response_names_items_of_request() -> None:
     ]
 
 
+def test_error_response_names_topics_of_each_directory() -> None:
+    request = one_of_each(request_class(34))  # AlterReplicaLogDirs
+    answer = failed_response(request, response_class(34), 1, CODE, None)
+    assert [topic.topic_name for topic in answer.results] == ["name-0", "name-1"] * 2
+    for topic in answer.results:
+        found = [(row.partition_index, row.error_code) for row in topic.partitions]
+        assert found == [(1, CODE), (2, CODE)]
+
+
 def test_error_response_of_large_request_has_no_items() -> None:
     for groups in (["g"] * (MAX_ITEMS + 1), []):
         request = request_class(15)(groups=groups)
