@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.new_topics import duplicates
+from kafkawire.codec.configs.durability_rules import new_topic_durability
 from kafkawire.codec.configs.listeners import is_of_listener
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
@@ -103,7 +104,8 @@ def check_wishes(wishes: Sequence[AlterConfigOp]) -> None:
 def new_topic_overrides(
     configs: Sequence[tuple[str, str | None]], broker: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the validated settings of a new topic."""
+    """Return the validated settings of a new topic, with the durability that it gets from the
+    broker's default."""
     null = [name for name, value in configs if value is None]
     if null:
         raise KafkaError(
@@ -111,6 +113,7 @@ def new_topic_overrides(
             f"Null value not supported for topic configs: {','.join(null)}",
         )
     overrides = {name: value for name, value in configs if value is not None}
+    overrides.update(new_topic_durability(overrides, broker))
     if overrides:  # the broker's defaults are already validated
         _checked_topic(overrides, broker)
     return overrides

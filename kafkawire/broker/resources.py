@@ -91,7 +91,7 @@ def _topic_entry(
         synonyms.insert(0, Synonym(row.name, _shown(row, text), ConfigSource.TOPIC))
     else:
         text = text_of(topic_default(row, broker))
-    return _entry(row, text, synonyms, read_only=False)
+    return _entry(row, text, synonyms, read_only=not row.dynamic)
 
 
 def broker_entries(

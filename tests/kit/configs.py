@@ -21,6 +21,7 @@ from tests.kit.admin import FakeBroker, call
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 OWN_TOPIC_CONFIGS = {
+    "durability",
     "index.keys.enable",
     "schedule.target.header",
     "schedule.target.topic",

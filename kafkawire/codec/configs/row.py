@@ -66,7 +66,7 @@ class Config:
     choices: tuple[str, ...] = ()
     loose: bool = False  # a choice is known whatever its case, and without its _ and -
     item_pattern: str = ""  # what each item of a list looks like, as a regular expression
-    dynamic: bool = False  # may be altered while the broker runs
+    dynamic: bool = False  # may be altered while the broker runs, or of an existing topic
     broker_name: str = ""
     units: tuple[tuple[str, int, int | None], ...] = ()
     # other broker names of the same setting: (name, milliseconds in one, default)
@@ -105,10 +105,12 @@ def of_topic(
     units: tuple[tuple[str, int, int | None], ...] = (),
     effect: Effect = Effect.FULL,
     loose: bool = False,
+    dynamic: bool = True,
 ) -> Config:
-    """A setting of topics; its default is the broker's setting `broker_name`, if it has one."""
+    """A setting of topics; its default is the broker's setting `broker_name`, if it has one.
+    `dynamic` False: it is fixed when the topic is created."""
     scope = Scope.BOTH if broker_name else Scope.TOPIC
     return Config(
         name, kind, default, about, scope, at_least, at_most, also, choices, loose, item_pattern,
-        True, broker_name, units, effect,
+        dynamic, broker_name, units, effect,
     )  # fmt: skip

@@ -15,6 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkawire.codec.configs.access_rules import super_users
+from kafkawire.codec.configs.durability_rules import (
+    DURABILITY,
+    S3,
+    check_broker_durability,
+    check_durability,
+)
 from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
 from kafkawire.codec.configs.parse import (
     ConfigError,
@@ -119,6 +125,10 @@ def check_topic(
     enabled = before is not None and _topic_value(TOPIC_CONFIGS[ENABLE], before, broker) is True
     check_tiering(values, tiered_by_default(broker), enabled)
     check_schedule(values)
+    earlier = None
+    if before is not None:
+        earlier = str(_topic_value(TOPIC_CONFIGS[DURABILITY], before, broker))
+    check_durability(values, tiered_by_default(broker), earlier)
 
 
 def check_broker(texts: Mapping[str, str]) -> None:
@@ -131,6 +141,8 @@ def check_broker(texts: Mapping[str, str]) -> None:
     }
     _not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     _not_above(values, "connection.inflight.bytes", "inflight.bytes")
+    _not_above(values, "log.object.bytes", "log.unreleased.max.bytes")
+    check_broker_durability(values, tiered_by_default(texts))
     super_users(str(values["super.users"]))
     address_limits(str(values["max.connections.per.ip.overrides"]))
     check_topic({}, texts)
@@ -179,6 +191,7 @@ class TopicConfig:
     tier_min_bytes: int
     schedule_topic: str  # the fixed target of a schedule topic, "": none
     schedule_header: str  # the header that names the target, "": none
+    in_objects: bool  # durability=s3: committed once stored in log objects
     schedules: bool  # whether it is a schedule topic: one of the two is set
 
     def __init__(
@@ -201,6 +214,7 @@ class TopicConfig:
         values["tier_level"] = TierLevel.of(level_name)
         values["compression_level"] = None if level == -1 else level
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
+        values["in_objects"] = values["in_objects"] == S3
         for attribute, value in values.items():
             setattr(self, attribute, value)  # the row has checked the type
         self.schedules = bool(self.schedule_topic or self.schedule_header)
@@ -249,6 +263,7 @@ _TOPIC_READS = tuple(
         ("tier_min_bytes", "tiering.min.object.bytes"),
         ("schedule_topic", "schedule.target.topic"),
         ("schedule_header", "schedule.target.header"),
+        ("in_objects", DURABILITY),
     )
 )
 
@@ -273,6 +288,7 @@ class BrokerConfig:
     delete_topic_enable: bool
     num_partitions: int
     default_replication_factor: int
+    durability: str
     max_request_partition_size_limit: int
     metadata_cache_bytes: int
     flush: str
@@ -380,6 +396,9 @@ class BrokerConfig:
     allow_everyone_if_no_acl_found: bool
     audit_log: str
     tier_url: str
+    log_object_linger_ms: int
+    log_object_bytes: int
+    log_unreleased_max_bytes: int
     tier_cache_bytes: int
     tier_part_bytes: int
     tier_upload_buffer_bytes: int

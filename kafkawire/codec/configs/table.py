@@ -56,6 +56,13 @@ _TOPIC_ROWS = (
     of_topic("delete.retention.ms", L, DAY_MS, "log.cleaner.delete.retention.ms",
            "How long a tombstone of a compacted topic stays after the first cleaning that met "
            "it.", 0),
+    of_topic("durability", S, "local", "",
+           "What must have a record before it is acknowledged and read. local: the disk of the "
+           "broker, as `flush` says. s3: the remote tier, so that acknowledged records survive the "
+           "loss of the machine and its disk; needs tier.url, and acks=1 waits as acks=all does. "
+           "Fixed when the topic is created. Without the setting a "
+           "new topic gets the broker's `durability`, and one of an earlier version has local.",
+           choices=("local", "s3"), dynamic=False),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
            "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),
@@ -162,6 +169,11 @@ _BROKER_ROWS = (
     Config("default.replication.factor", I, 1,
            "Replicas of a topic created without saying how many; this version has one broker.",
            at_least=1, at_most=32767),
+    Config("durability", S, "local",
+           "The durability of topics that are created without the setting, internal ones "
+           "(__consumer_offsets, __transaction_state, __schedule_state) included. It is stored "
+           "with them: a change of this setting does not change existing topics. s3 needs "
+           "tier.url.", choices=("local", "s3")),
     Config("max.request.partition.size.limit", I, 2000,
            "The most partitions in one DescribeTopicPartitions answer.", at_least=1),
     Config("metadata.cache.bytes", L, 32 * MIB,

@@ -1,7 +1,8 @@
 """The rows of the table of settings that are about the remote tier; data only.
 
 `remote.*` and `local.*` are Kafka's (KIP-405, KIP-950, KIP-956), `tieredStorageLevel` is
-RocketMQ's, `tier.*` and `tiering.*` are our own. Their combined rules are in `tier_rules.py`.
+RocketMQ's, `tier.*`, `tiering.*` and those of log objects (durability=s3) are our own. Their
+combined rules are in `tier_rules.py` and `durability_rules.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,17 @@ TIER_TOPIC_ROWS = (
 TIER_BROKER_ROWS = (
     Config("tier.url", S, "",
            "The remote tier: s3://BUCKET/PREFIX or a folder; empty: there is none."),
+    Config("log.object.linger.ms", I, 100,
+           "With topics of durability=s3: the longest time from the first byte of a log object to "
+           "the start of its PUT. A record waits half of it on average; each object is a request.",
+           at_least=0, at_most=60_000),
+    Config("log.object.bytes", I, 8 * MIB,
+           "A log object with so many bytes is stored at once.",
+           at_least=64 * 1024, at_most=64 * MIB),
+    Config("log.unreleased.max.bytes", L, 1 << 30,
+           "The most bytes of log objects whose records are not yet uploaded in segments, which a "
+           "start reads at most; produces to topics of durability=s3 wait when it is reached.",
+           at_least=16 * MIB),
     Config("tier.cache.bytes", L, 128 * MIB,
            "Memory for what is read from the remote tier, shared by all readers.",
            at_least=16 * MIB, at_most=1 << 40),
