@@ -126,6 +126,7 @@ PURE = (
     "kafkawire/log/segments/compact/record_spans.py",
     "kafkawire/log/segments/compact/transactions.py",
     "kafkawire/log/journal/write_batch.py",
+    "kafkawire/log/objects/format.py",
     "kafkawire/tiering/read/hedging.py",
     "kafkawire/tiering/read/blocks.py",
     "kafkawire/tiering/read/readahead.py",
@@ -535,9 +536,9 @@ def test_import_cycles_are_detected() -> None:
     assert every == [["made.a", "made.b"], ["made.c", "made.d"]]
 
 
-MAX_LOG_IMPORTS = 73
+MAX_LOG_IMPORTS = 74
 """Pairs of packages of kafkawire.log, of which one imports the other."""
-MAX_LOG_FOLDER_IMPORTS = 41
+MAX_LOG_FOLDER_IMPORTS = 42
 """The same between its folders, each with all that lies in it."""
 
 

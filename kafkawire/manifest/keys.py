@@ -7,6 +7,8 @@
     segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
     filters/current                which filter packs there are (JSON; kafkawire.manifest.packs)
     filters/pack-<20 digits>       a filter pack (kafkawire.codec.segment.filter_pack)
+    log/<20 digits>/<20 digits>    a log object: the broker epoch and sequence number of its log
+                                   (kafkawire.log.objects)
 
 Sequence numbers are padded, so that a listing is sorted by them. Pure.
 """
@@ -21,6 +23,7 @@ SEGMENTS = "segments/"
 FILTERS = "filters/"
 PACK_LIST = "filters/current"
 PACKS = "filters/pack-"
+LOGS = "log/"
 SEQUENCE_DIGITS = 20
 _SUFFIX = ".segment"
 
@@ -64,6 +67,23 @@ def sequence_of(key: str) -> int | None:
     """Return the sequence number in the key of a delta or snapshot; None for another key."""
     found = _number(key, SNAPSHOTS)
     return _number(key, DELTAS) if found is None else found
+
+
+def log_prefix(epoch: int) -> str:
+    """Return the prefix of the log objects of a broker epoch."""
+    return f"{LOGS}{epoch:0{SEQUENCE_DIGITS}}/"
+
+
+def log_object_key(epoch: int, sequence: int) -> str:
+    """Return the key of the log object with this sequence number."""
+    return f"{log_prefix(epoch)}{sequence:0{SEQUENCE_DIGITS}}"
+
+
+def parse_log_object_key(key: str) -> tuple[int, int] | None:
+    """Return broker epoch and sequence number in the key of a log object; None for another key."""
+    log, _, name = key.rpartition("/")
+    epoch, sequence = _number(log, LOGS), _number(f"/{name}", "/")
+    return None if epoch is None or sequence is None else (epoch, sequence)
 
 
 def _number(key: str, prefix: str) -> int | None:

@@ -191,3 +191,17 @@ def test_object_keys() -> None:
                  "segments/" + "A" * 32 + ".segment", keys.segment_key(uuid(5)) + "x"):  # fmt: skip
         assert keys.segment_uuid(name) is None
         assert keys.sequence_of(name) is None
+
+
+def test_keys_of_log_objects() -> None:
+    key = keys.log_object_key(12, 7)
+    assert key == "log/00000000000000000012/00000000000000000007"
+    assert keys.log_prefix(12) == "log/00000000000000000012/"
+    assert keys.parse_log_object_key(key) == (12, 7)
+    most = (1 << 63) - 1
+    assert keys.parse_log_object_key(keys.log_object_key(most, most)) == (most, most)
+    for name in ("", "owner", "log", "log/", keys.log_prefix(12), key[:-1], key + "0", key + "/",
+                 "log/" + key, key + "/" + "0" * 20, "nodes/2/" + key, key[4:],
+                 key.replace("12", "-1"), key.replace("7", "x"), keys.delta_key(7)):  # fmt: skip
+        assert keys.parse_log_object_key(name) is None, name
+    assert keys.sequence_of(key) is None

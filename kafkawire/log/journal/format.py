@@ -209,13 +209,17 @@ def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int]
 
     Not checked here: run numbers (the scan knows which are valid) and the batches' own CRCs.
     """
+    if head.log_position != (journal << 32) | position:
+        return None
+    return check_frame(buf, position, head)
+
+
+def check_frame(buf: memoryview, position: int, head: Head) -> list[int] | None:
+    """Return where the batches of the frame at `position` start, None if it is not whole. Unlike
+    `check`, it may come from any journal."""
     start = position + HEAD_BYTES
     end = start + head.length
-    if (
-        head.log_position != (journal << 32) | position
-        or end > len(buf)
-        or head.kind not in KIND_NAMES
-    ):
+    if end > len(buf) or head.kind not in KIND_NAMES:
         return None
     checksum = crc32c(buf[position + 8 : start])
     if head.kind != KIND_BATCH:
