@@ -93,7 +93,7 @@ async def test_durability_of_existing_topic_cannot_be_changed(
     own: str, wish: Wish, code: int, validate_only: bool
 ) -> None:
     broker = FakeBroker(tier_url=TIER)
-    await make(broker, "t", **({"durability": own} if own else {}))
+    await create(broker, wanted("t", durability=own) if own else wanted("t"))
     before = dict(broker.topic("t").configs)
     error, message = await alter(broker, TOPIC, "t", wish, validate_only=validate_only)
     assert error == code

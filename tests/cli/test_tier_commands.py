@@ -214,10 +214,16 @@ async def test_cost_estimate_of_future_settings(
         reported = await tier.json("estimate", *wish, "--topic", "t")
         assert 0 < reported["now"]["puts_a_day"] < reported["then"]["puts_a_day"]
         assert reported["currency"] == "USD"
-        assert "PUTs a day" in await tier("estimate")
+        stored = await tier.json("estimate", "--durability", "s3")
+        assert stored["now"]["log_puts_a_day"] == 0 < stored["then"]["log_puts_a_day"]
+        shown = await tier("estimate")
+        assert "PUTs a day" in shown
+        assert "log objects" not in shown
+        assert "log objects" in await tier("estimate", "--set", "durability=s3")
         assert "flush: the estimate" in await tier("estimate", "--set", "flush=os", code=1)
         assert "at least 5000" in await tier("estimate", "--set", "tiering.max.lag.ms=1", code=1)
         assert "NAME=VALUE" in await tier("estimate", "--set", "x", code=2)
+        assert "local, s3" in await tier("estimate", "--durability", "disk", code=2)
         assert "topic 'none' does not exist" in await tier("estimate", "--topic", "none", code=1)
 
 
@@ -230,6 +236,10 @@ async def test_estimate_from_given_rate_needs_no_broker() -> None:
     usual = typed("--rate", "5MB/s", "--partitions", "100")
     hasty = typed("--rate", "5MB/s", "--partitions", "100", "--set", "tiering.max.lag.ms=5000")
     assert hasty["puts_a_day"] > usual["puts_a_day"] > 0
+    stored = typed("--rate", "5MB/s", "--partitions", "100", "--durability", "s3")
+    assert usual["log_puts_a_day"] == usual["log_cost_a_month"] == 0
+    assert stored["log_puts_a_day"] == stored["puts_a_day"] - usual["puts_a_day"] == 864_000
+    assert stored["log_unreleased_bytes"] == 1 << 30
     free = typed("--rate", "5MB/s", "--set", "tier.prices=free", "--reads", "4MiB/s")
     assert free["storage_cost_a_month"] == 0
     assert 86_400 < free["gets_a_day"] < 90_000

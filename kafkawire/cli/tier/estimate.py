@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, split_pair
+from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
@@ -27,14 +27,19 @@ _ROWS = (
     ("  of segments", "segment_puts_a_day", "count"),
     ("  of merged segments", "merge_puts_a_day", "count"),
     ("  of the manifest", "manifest_puts_a_day", "count"),
+    ("  of log objects", "log_puts_a_day", "count"),
     ("GETs a day", "gets_a_day", "count"),
     ("uploaded per day", "up_bytes_a_day", "bytes"),
     ("write amplification", "write_amplification", "count"),
     ("stored at steady state", "stored_bytes", "bytes"),
+    ("unreleased log objects", "log_unreleased_bytes", "bytes"),
     ("requests per month", "requests_cost_a_month", "money"),
     ("transfer per month", "transfer_cost_a_month", "money"),
     ("storage per month", "storage_cost_a_month", "money"),
+    ("of these, log objects", "log_cost_a_month", "money"),
 )
+_LOG = "log_"
+"""Begin of the keys about log objects, which are shown if there are any."""
 
 
 def estimate(
@@ -53,6 +58,10 @@ def estimate(
     partitions: Annotated[
         int, typer.Option(min=1, max=INT32, help="With --rate: number of partitions.")
     ] = 1,
+    durability: Annotated[
+        str | None,
+        typer.Option(metavar="local|s3", help="Durability of the topics to try."),
+    ] = None,
     reads: Annotated[
         str | None,
         typer.Option(metavar="BYTES/s", help="Assumed read rate from the tier, such as 1MB/s."),
@@ -65,9 +74,12 @@ def estimate(
     Examples:
       kafkawire tier estimate --topic clicks --set tiering.max.lag.ms=10000
       kafkawire tier estimate --rate 5MB/s --partitions 100
+      kafkawire tier estimate --rate 5MB/s --durability s3
     """
     try:
         changes = dict(split_pair("--set", text) for text in settings)
+        if durability is not None:
+            changes["durability"] = parse_choice("--durability", durability, ["local", "s3"])
         read_rate = None if reads is None else parse_rate("--reads", reads)
         if rate is not None:
             bytes_per_s = parse_rate("--rate", rate)
@@ -119,6 +131,7 @@ def _show(answer: Mapping[str, Any], which: Sequence[str], as_json: bool) -> Non
     rows = [
         {"": title, **{name: _cell(answer[name][key], kind) for name in which}}
         for title, key, kind in _ROWS
+        if not key.startswith(_LOG) or any(answer[name][key] for name in which)
     ]
     print_table(rows, ("", *which), f"estimate, in {answer['currency']}")
     for line in _assumptions(answer["assumed"]):

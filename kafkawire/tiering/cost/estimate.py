@@ -6,6 +6,10 @@ large share of a partition, and shared segments for the others; each segment bec
 Small ones are merged (kafkawire.tiering.cost.merge_model) if that saves money, and uploaded again;
 those without a local file are downloaded for it. Uploads that end together share a manifest delta.
 
+Topics with durability=s3 are also stored in log objects, which all of them on a broker share: one
+after each `log.object.linger.ms` with records, or more often if it would be larger than
+`log.object.bytes`. Log objects are deleted once their records are in segments.
+
 The estimate assumes even traffic and ignores retries and compaction. A topic without traffic costs
 nothing.
 """
@@ -34,12 +38,18 @@ DAY_S = 86_400.0
 MONTH_DAYS = 30
 READ_BYTES = 4 << 20
 """A sequential reader requests one to eight mebibytes at a time."""
+MIN_LINGER_S = 0.01
+"""A shorter log.object.linger.ms is counted as this: the PUTs in progress at a time are bounded,
+and each takes tens of milliseconds."""
+MIN_BATCH_BYTES = 70
+"""A batch of one small record: with less traffic there are fewer batches than lingers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
     """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as stored; `kind`: its
-    retention class; `retention_ms` and `local_ms` (local retention) -1: unlimited."""
+    retention class; `retention_ms` and `local_ms` (local retention) -1: unlimited; `in_objects`:
+    durability=s3."""
 
     topic: str
     partitions: int
@@ -51,6 +61,7 @@ class TopicLoad:
     retention_ms: int = 604_800_000
     kind: str = "delete/tiered/2^30ms"
     local_ms: int = -1
+    in_objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +75,19 @@ class Machine:
     part_bytes: int = 16 << 20
     manifest_fold: int = 64
     file_delete_delay_ms: int = 60_000
+    object_linger_ms: int = 100
+    object_bytes: int = 8 << 20
+    unreleased_bytes: int = 1 << 30
     read_bytes_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Estimated requests and bytes per day: PUTs by purpose, GETs, bytes uploaded. `cut_every_s`: 0
-    if nothing is cut. `merge_bytes`: the part of `up_bytes` that merges write again.
-    `stored_bytes`: bytes in the bucket once retention is in effect, -1: growing without limit.
-    Costs are per month of 30 days."""
+    if nothing is cut. `merge_bytes`: the part of `up_bytes` that merges write again; `log_bytes`:
+    the part in log objects, of which `unreleased_bytes` are in the bucket at a time.
+    `stored_bytes`: bytes of segments in the bucket once retention is in effect, -1: growing without
+    limit. Costs are per month of 30 days; `log_cost` is the part of log objects."""
 
     cut_every_s: float = 0.0
     objects: float = 0.0
@@ -80,24 +95,28 @@ class Estimate:
     segment_puts: float = 0.0
     merge_puts: float = 0.0
     manifest_puts: float = 0.0
+    log_puts: float = 0.0
     gets: float = 0.0
     up_bytes: float = 0.0
     merge_bytes: float = 0.0
+    log_bytes: float = 0.0
+    unreleased_bytes: float = 0.0
     down_bytes: float = 0.0
     stored_bytes: float = 0.0
     requests_cost: float = 0.0
     transfer_cost: float = 0.0
     storage_cost: float = 0.0
+    log_cost: float = 0.0
 
     @property
     def puts(self) -> float:
         """All PUTs."""
-        return self.segment_puts + self.merge_puts + self.manifest_puts
+        return self.segment_puts + self.merge_puts + self.manifest_puts + self.log_puts
 
     @property
     def amplification(self) -> float:
         """How many times a byte is uploaded."""
-        first = self.up_bytes - self.merge_bytes
+        first = self.up_bytes - self.merge_bytes - self.log_bytes
         return self.up_bytes / first if first else 0.0
 
 
@@ -119,6 +138,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
     every_s = cut_every_s(flowing, machine)
     if not tiered:
         return _priced(Estimate(gets=gets, down_bytes=down_bytes), prices)
+    log = log_objects(flowing, machine)
     cuts = DAY_S / every_s
     made = _objects(tiered, every_s)
     count = sum(each.count for each in made)
@@ -137,14 +157,43 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
             segment_puts=segment_puts,
             merge_puts=cuts * merged.puts,
             manifest_puts=deltas + 2 * deltas / machine.manifest_fold,
+            log_puts=log.puts,
             # each delta is read when the snapshot is written
             gets=gets + cuts * merged.gets + deltas,
-            up_bytes=first_bytes + cuts * merged.size_bytes,
+            up_bytes=first_bytes + cuts * merged.size_bytes + log.size_bytes,
             merge_bytes=cuts * merged.size_bytes,
+            log_bytes=log.size_bytes,
+            unreleased_bytes=log.unreleased_bytes,
             down_bytes=down_bytes + cuts * merged.down_bytes,
             stored_bytes=_stored(tiered),
         ),
         prices,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogObjects:
+    """PUTs and bytes of log objects a day, and the bytes that are not released at a time."""
+
+    puts: float = 0.0
+    size_bytes: float = 0.0
+    unreleased_bytes: float = 0.0
+
+
+def log_objects(flowing: Sequence[TopicLoad], machine: Machine) -> LogObjects:
+    """Return the log objects of the loads with durability=s3. Each has one PUT, whatever its size;
+    it is kept until the slowest of these topics is uploaded."""
+    loads = [load for load in flowing if load.in_objects]
+    if not loads:
+        return LogObjects()
+    bytes_per_s = sum(load.bytes_per_s for load in loads)
+    by_time = 1 / max(MIN_LINGER_S, machine.object_linger_ms / 1000)
+    by_time = min(by_time, bytes_per_s / MIN_BATCH_BYTES)
+    lag_s = max(load.lag_ms for load in loads) / 1000
+    return LogObjects(
+        puts=DAY_S * max(by_time, bytes_per_s / machine.object_bytes),
+        size_bytes=DAY_S * bytes_per_s,
+        unreleased_bytes=min(bytes_per_s * lag_s, machine.unreleased_bytes),
     )
 
 
@@ -247,10 +296,14 @@ def _priced(found: Estimate, prices: Prices) -> Estimate:
     daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
     stored = found.stored_bytes
     if stored < 0:  # without retention: the first month's uploads, half of them on average
-        stored = (found.up_bytes - found.merge_bytes) * MONTH_DAYS / 2
+        stored = (found.up_bytes - found.merge_bytes - found.log_bytes) * MONTH_DAYS / 2
+    unreleased_cost = found.unreleased_bytes / GIGABYTE * prices.gb_month
+    log_daily = prices.of_requests({"PUT": found.log_puts})
+    log_daily += prices.of_transfer(found.log_bytes, 0)
     return replace(
         found,
         requests_cost=daily * MONTH_DAYS,
         transfer_cost=prices.of_transfer(found.up_bytes, found.down_bytes) * MONTH_DAYS,
-        storage_cost=stored / GIGABYTE * prices.gb_month,
+        storage_cost=stored / GIGABYTE * prices.gb_month + unreleased_cost,
+        log_cost=log_daily * MONTH_DAYS + unreleased_cost,
     )

@@ -40,6 +40,9 @@ MACHINE_SETTINGS = (
     "tier.part.bytes",
     "tier.manifest.fold",
     "tier.prices",
+    "log.object.linger.ms",
+    "log.object.bytes",
+    "log.unreleased.max.bytes",
 )
 """Broker settings that the estimate uses."""
 TOPIC_SETTINGS = (
@@ -50,6 +53,7 @@ TOPIC_SETTINGS = (
     "retention.ms",
     "local.retention.ms",
     "segment.bytes",
+    "durability",
 )
 """Topic settings that the estimate uses."""
 
@@ -104,6 +108,9 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
         part_bytes=number("tier.part.bytes"),
         manifest_fold=number("tier.manifest.fold"),
         file_delete_delay_ms=config.file_delete_delay_ms,
+        object_linger_ms=number("log.object.linger.ms"),
+        object_bytes=number("log.object.bytes"),
+        unreleased_bytes=number("log.unreleased.max.bytes"),
         read_bytes_per_s=read_rate,
     )
 
@@ -121,6 +128,7 @@ def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig
         retention_ms=config.retention_ms if config.cleanup_delete else -1,
         kind=retention_class(config),
         local_ms=config.local_retention_ms,
+        in_objects=config.in_objects,
     )
 
 
@@ -240,11 +248,14 @@ def as_values(found: Estimate) -> dict[str, Any]:
         "segment_puts_a_day": round(found.segment_puts),
         "merge_puts_a_day": round(found.merge_puts),
         "manifest_puts_a_day": round(found.manifest_puts),
+        "log_puts_a_day": round(found.log_puts),
         "gets_a_day": round(found.gets),
         "up_bytes_a_day": round(found.up_bytes),
         "write_amplification": round(found.amplification, 2),
         "stored_bytes": round(found.stored_bytes),
+        "log_unreleased_bytes": round(found.unreleased_bytes),
         "requests_cost_a_month": found.requests_cost,
         "transfer_cost_a_month": found.transfer_cost,
         "storage_cost_a_month": found.storage_cost,
+        "log_cost_a_month": found.log_cost,
     }

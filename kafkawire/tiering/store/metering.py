@@ -21,6 +21,8 @@ from kafkawire.objectstore.port import Listed, Stored
 from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 
 CLUSTER = "(cluster)"
+LOG_OBJECTS = "(log objects)"
+"""Requests of log objects (durability=s3), which topics share: `charging({LOG_OBJECTS: 1})`."""
 OTHERS = "(others)"
 MICRO = 1_000_000
 MAX_TOPICS = 1_000

@@ -138,6 +138,55 @@ def test_price_is_sum_of_requests_transfer_and_storage() -> None:
     assert kept.storage_cost > 0
 
 
+def log_puts_per_s(loads: list[TopicLoad], **settings: int) -> float:
+    return estimate(loads, Machine(**settings), PRICES).log_puts / DAY_S
+
+
+def test_log_objects_are_stored_by_time_or_by_size() -> None:
+    def in_objects(bytes_per_s: float) -> list[TopicLoad]:
+        return [TopicLoad("t", 1, bytes_per_s, in_objects=True)]
+
+    assert log_puts_per_s([TopicLoad("t", 1, 1e6)]) == 0
+    assert log_puts_per_s(in_objects(1e6)) == pytest.approx(10)  # each 100 ms
+    assert log_puts_per_s(in_objects(1e6), object_linger_ms=250) == pytest.approx(4)
+    assert log_puts_per_s(in_objects(200e6)) == pytest.approx(200e6 / (8 << 20))  # full before
+    assert log_puts_per_s(in_objects(1e6), object_bytes=1 << 16) == pytest.approx(1e6 / (1 << 16))
+    assert log_puts_per_s(in_objects(1e6), object_linger_ms=0) == pytest.approx(100)
+    assert log_puts_per_s(in_objects(70)) == pytest.approx(1)  # no more than batches
+
+
+def test_topics_share_log_objects_and_others_are_not_in_them() -> None:
+    mine = [TopicLoad(name, 100, 1e6, lag_ms=60_000, in_objects=True) for name in "ab"]
+    slow = TopicLoad("c", 1, 1e6, lag_ms=300_000, in_objects=True)
+    local = TopicLoad("local", 1, 9e6)
+    found = estimate([*mine, local], Machine(), PRICES)
+    assert found.log_puts == pytest.approx(10 * DAY_S)
+    assert found.log_bytes == pytest.approx(2e6 * DAY_S)
+    assert found.unreleased_bytes == pytest.approx(2e6 * 60)
+    found = estimate([*mine, slow, local], Machine(), PRICES)
+    assert found.unreleased_bytes == pytest.approx(3e6 * 300)  # the slowest topic counts
+    found = estimate([*mine, slow], Machine(unreleased_bytes=1 << 20), PRICES)
+    assert found.unreleased_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("retention_ms", [86_400_000, -1])
+def test_cost_of_log_objects_is_in_the_sums(retention_ms: int) -> None:
+    loads = [
+        TopicLoad("t", 1, 1e6, retention_ms=retention_ms, in_objects=log) for log in (False, True)
+    ]
+    prices = TABLES["aws-s3-express-one-zone"]  # uploaded bytes cost money, too
+    without, within = (estimate([load], Machine(), prices) for load in loads)
+    assert without.log_cost == 0
+    more = [
+        getattr(within, name) - getattr(without, name)
+        for name in ("requests_cost", "transfer_cost", "storage_cost")
+    ]
+    puts, gigabytes = 10 * DAY_S * 30, 1e6 * DAY_S * 30 / 1e9
+    assert more == pytest.approx([puts * 1.13e-6, gigabytes * 0.0032, 0.3 * 0.11])
+    assert within.log_cost == pytest.approx(sum(more))
+    assert within.amplification == pytest.approx(without.amplification + 1)
+
+
 @pytest.mark.parametrize(
     ("text", "rate"),
     [("5MB/s", 5e6), ("512 KiB/s", 524_288), ("1000", 1000), ("1.5GB", 1.5e9), ("0", 0)],
