@@ -59,9 +59,9 @@ _TOPIC_ROWS = (
     of_topic("durability", S, "local", "",
            "What must have a record before it is acknowledged and read. local: the disk of the "
            "broker, as `flush` says. s3: the remote tier, so that acknowledged records survive the "
-           "loss of the machine and its disk; needs tier.url, and acks=1 waits as acks=all does. "
-           "Fixed when the topic is created. Without the setting a "
-           "new topic gets the broker's `durability`, and one of an earlier version has local.",
+           "loss of the machine and its disk (docs/durability.md); needs tier.url, and acks=1 "
+           "waits as acks=all does. Fixed when the topic is created. Without the setting a new "
+           "topic gets the broker's `durability`, and one of an earlier version has local.",
            choices=("local", "s3"), dynamic=False),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "

@@ -13,6 +13,7 @@ from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreErr
 from kafkawire.tiering.store import metering
 from kafkawire.tiering.store.metering import (
     CLUSTER,
+    LOG_OBJECTS,
     MICRO,
     OTHERS,
     Meter,
@@ -83,7 +84,11 @@ async def test_requests_are_attributed_to_topics(store: MeteredStore) -> None:
         await task
         await store.put("2", b"")
     await store.put("3", b"")
+    with charging({LOG_OBJECTS: 1}):
+        await store.put("4", b"12345")
     topics = store.meter.topics
+    assert topics[LOG_OBJECTS].requests() == {"PUT": 1}
+    assert topics[LOG_OBJECTS].in_bytes == 5
     assert topics["a"].requests() == {"PUT": 0.75, "GET": 0.75}
     assert topics["b"].requests() == {"PUT": 1.25, "GET": 0.25}
     assert topics[CLUSTER].requests() == {"PUT": 1}
