@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from tests.kit.cluster import QUIET
 from tests.kit.waiting import wait_until
@@ -106,33 +106,46 @@ def loaded(bootstrap: str) -> Iterator[list[Load]]:
             each.end()
 
 
-def read_all(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
-    """All records of the topic by partition, with offsets; a gap of offsets is a marker."""
-    consumer = Consumer(
+def read_partition(consumer: Consumer, topic: str, index: int) -> tuple[int, int, list[Message]]:
+    """Read a partition from its start to its present end: (start, end, messages)."""
+    at = TopicPartition(topic, index)
+    start, end = consumer.get_watermark_offsets(at, timeout=30)
+    consumer.assign([TopicPartition(topic, index, start)])
+    rows: list[Message] = []
+
+    def finished() -> bool:
+        for message in consumer.consume(20_000, 0.5):
+            assert message.error() is None, message.error()
+            rows.append(message)
+        (position,) = consumer.position([at])
+        return bool(position.offset >= end)
+
+    if start < end:
+        wait_until(finished, f"the end of {topic}-{index}")
+    return start, end, [each for each in rows if each.offset() < end]
+
+
+def full_reader(bootstrap: str, **settings: Any) -> Consumer:
+    """A consumer for `read_partition`."""
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "unused",
-            "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "log_level": QUIET,
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
+
+
+def read_all(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
+    """All records of the topic by partition, with offsets; a gap of offsets is a marker."""
+    consumer = full_reader(bootstrap, isolation_level="read_committed")
     try:
-        found: dict[int, list[tuple[int, bytes]]] = {}
+        found = {}
         for index in range(PARTITIONS):
-            at = TopicPartition(TOPIC, index, 0)
-            consumer.assign([at])
-            _, end = consumer.get_watermark_offsets(at, timeout=30)
-            rows = found[index] = []
-
-            def finished(at: TopicPartition = at, end: int = end) -> bool:
-                for message in consumer.consume(20_000, 0.5):
-                    assert message.error() is None, message.error()
-                    rows.append((message.offset(), message.value() or b""))  # noqa: B023
-                (position,) = consumer.position([at])
-                return bool(position.offset >= end)
-
-            wait_until(finished, f"the end of partition {index}")
+            _, _, messages = read_partition(consumer, TOPIC, index)
+            found[index] = [(each.offset(), each.value() or b"") for each in messages]
         return found
     finally:
         consumer.close()

@@ -21,11 +21,13 @@ async def until(true: Callable[[], bool], what: str = "what was waited for") -> 
         await asyncio.sleep(0.001)
 
 
-def wait_until(true: Callable[[], T], what: str) -> T:
-    """Wait until a condition holds, in tests without a loop; return its value, which is true."""
+def wait_until(true: Callable[[], T], what: str | Callable[[], str]) -> T:
+    """Wait until a condition holds, in tests without a loop; return its value, which is true.
+    `what`: a description for the failure, or a function that returns it."""
     end = time.monotonic() + WITHIN_S
     while not (found := true()):
-        assert time.monotonic() < end, f"not in {WITHIN_S} s: {what}"
+        waited = what if isinstance(what, str) else what()
+        assert time.monotonic() < end, f"not in {WITHIN_S} s: {waited}"
         time.sleep(0.1)
     return found
 
