@@ -18,7 +18,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -33,65 +33,25 @@ from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit import minio
+from tests.kit.proxy import Link
 from tests.kit.spark.files import Files, Share
 
-CHUNK_BYTES = 256 << 10
-"""Bytes delayed at a time: 5 ms of a connection."""
 SEGMENTS = 4
 URL = "s3://far/tier"
 
 
-class Proxy:
-    """A TCP proxy for HTTP: the first bytes after a request was sent begin a response."""
-
-    def __init__(self, endpoint: str, delay_ms: float, mbps: float) -> None:
-        parts = urlsplit(endpoint)
-        self._host, self._port = parts.hostname, parts.port
-        self._delay_s, self._rate = delay_ms / 1000, mbps * 1e6
-
-    async def serve(self, port_sender: Connection) -> None:
-        """Serve until this process is ended; send the port through the pipe."""
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK_BYTES)
-        port_sender.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    async def _connected(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(self._delay_s)
-        far, forth = await asyncio.open_connection(self._host, self._port, limit=CHUNK_BYTES)
-        asked = asyncio.Event()
-        with suppress(ConnectionError):
-            await asyncio.gather(self._forth(near, forth, asked), self._back(far, back, asked))
-        forth.close()
-        back.close()
-
-    async def _forth(
-        self, near: asyncio.StreamReader, forth: asyncio.StreamWriter, asked: asyncio.Event
-    ) -> None:
-        while data := await near.read(CHUNK_BYTES):
-            asked.set()
-            forth.write(data)
-            await forth.drain()
-        forth.close()
-
-    async def _back(
-        self, far: asyncio.StreamReader, back: asyncio.StreamWriter, asked: asyncio.Event
-    ) -> None:
-        clock = asyncio.get_running_loop().time
-        due = 0.0
-        while data := await far.read(CHUNK_BYTES):
-            if asked.is_set():
-                asked.clear()
-                due = clock() + self._delay_s
-            due = max(due, clock() - 0.02) + len(data) / self._rate
-            if due - clock() > 0.002:
-                await asyncio.sleep(due - clock())
-            back.write(data)
-            await back.drain()
-        back.close()
+async def _serve(endpoint: str, delay_ms: float, mbps: float, port_sender: Connection) -> None:
+    """Serve until this process is ended; send the port through the pipe."""
+    parts = urlsplit(endpoint)
+    link = Link((parts.hostname or "", parts.port or 80), connect_s=delay_ms / 1000)
+    link.delay(0.0, delay_ms / 1000)
+    link.back.bytes_per_s = mbps * 1e6
+    port_sender.send(await link.start())
+    await link.serve_forever()
 
 
 def _proxy(endpoint: str, delay_ms: float, mbps: float, port_sender: Connection) -> None:
-    asyncio.run(Proxy(endpoint, delay_ms, mbps).serve(port_sender))
+    asyncio.run(_serve(endpoint, delay_ms, mbps, port_sender))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import sqlite3
@@ -27,6 +26,7 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database, postgres
+from tests.kit.proxy import Network
 
 
 async def opened(folder: Path) -> SqlStore:
@@ -188,46 +188,6 @@ async def test_a_stopped_broker_does_not_block_the_others(
     await other.close()
 
 
-class Silence:
-    """A TCP proxy; `silent`: it accepts connections and passes nothing on."""
-
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
-        self._speaks = asyncio.Event()
-        self._speaks.set()
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-
-    async def start(self) -> int:
-        """Return its port."""
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    def silence(self, silent: bool) -> None:
-        """Stop or continue to pass bytes on."""
-        self._speaks.clear() if silent else self._speaks.set()
-
-    async def close(self) -> None:
-        """End all connections."""
-        assert self._server is not None
-        self._server.close()
-        for each in self._open:
-            each.close()
-
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far, near = await asyncio.open_connection(*self._target)
-        self._open |= {writer, near}
-        await asyncio.gather(self._copy(reader, near), self._copy(far, writer))
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                await self._speaks.wait()
-                writer.write(data)
-        writer.close()
-
-
 @pytest.mark.real
 async def test_a_server_that_does_not_answer_is_not_waited_for_without_limit(
     database: str, monkeypatch: pytest.MonkeyPatch
@@ -236,19 +196,18 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_without_limit(
     monkeypatch.setattr(databases, "ANSWER_TIMEOUT_S", 0.5)
     monkeypatch.setattr(databases, "CONNECT_TIMEOUT_S", 0.5)
     url = make_url(database)
-    proxy = Silence((url.host or "", url.port or 0))
-    through = url.set(port=await proxy.start()).render_as_string()
-    store = SqlMetadata(through)
-    await store.open()
-    proxy.silence(True)
-    with pytest.raises(MetadataError):
-        await store.create_topics([NewTopic("a", [1])])
-    with pytest.raises(MetadataError, match="cannot be opened"):
-        await SqlMetadata(through).open()
-    proxy.silence(False)
-    await store.create_topics([NewTopic("b", [1])])
-    await store.close()
-    await proxy.close()
+    with Network() as network:
+        port = network.link("broker", "postgresql", (url.host or "", url.port or 0))
+        through = url.set(port=port).render_as_string()
+        store = SqlMetadata(through)
+        await store.open()
+        with network.silent():
+            with pytest.raises(MetadataError):
+                await store.create_topics([NewTopic("a", [1])])
+            with pytest.raises(MetadataError, match="cannot be opened"):
+                await SqlMetadata(through).open()
+        await store.create_topics([NewTopic("b", [1])])
+        await store.close()
 
 
 @pytest.mark.parametrize(

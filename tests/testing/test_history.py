@@ -240,8 +240,8 @@ def test_offsets_of_sparse_topics_may_be_missing() -> None:
 
 
 def healed(*progress: str, late: float = 0.0, fault_after: float | None = None) -> History:
-    """A producer, a reader and two members of a group; those named succeed after the end of a fault,
-    the last one `late` seconds later."""
+    """A producer, a reader and two members of a group; those named succeed after the end of a
+    fault, `late` seconds later."""
     clock = Clock()
     history = History(clock)
     history.began("p", [A], idempotent=True, acks_all=True)
