@@ -93,6 +93,13 @@ def changed(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
     return found
 
 
+def entered(segment: SegmentRow | None, row: ObjectRow | None, made: ObjectRow) -> bool:
+    """Return whether mappings may be entered into an object, whose stored rows are given."""
+    if row is None or row.state != COPY_FINISHED or row.tier != made.tier:
+        return False
+    return segment is None or segment.object == row.uuid
+
+
 def adopted(
     rows: Sequence[TierRow], node_id: int, writers: Callable[[int], Collection[int]]
 ) -> list[TierRow]:

@@ -168,6 +168,9 @@ class StorageMetrics:
     live_bytes: int
 
 
+EnteredObject = tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]
+"""A segment that is in the remote tier, its object, and mappings in it."""
+
 _RANGE = Struct("<Qqq")
 Range = tuple[int, int, int]
 """(partition number, base offset, end offset)."""
@@ -328,12 +331,16 @@ class ObjectCatalog(Protocol):
         segments, by id. Copies are left out if the old object is not the finished one of a LIVE
         segment any more."""
 
-    async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
-    ) -> list[int]:
+    async def enter_remote(self, rows: Sequence[EnteredObject]) -> list[int]:
         """Insert LIVE segments that are in the remote tier only, with their finished objects and
         mappings; return the segment ids. Used by a restore, after the partitions were inserted.
         Raises StaleSwap if a mapping covers offsets of another."""
+
+    async def replace_lost(self, swap: Swap, entered: Sequence[EnteredObject]) -> None:
+        """Like `finish_segments`, and enter mappings into finished objects: the segment of each is
+        LIVE afterwards, without a local file if it was not LIVE before; if it has no row any more,
+        it gets a new one. Used after the loss of local files. Raises StaleSwap also if an object is
+        not COPY_FINISHED, or not the one of its segment."""
 
 
 class SegmentCatalog(CheckpointCatalog, RangeCatalog, ObjectCatalog, Protocol):

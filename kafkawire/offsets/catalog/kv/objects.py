@@ -6,7 +6,7 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkawire.offsets.catalog import object_rules
@@ -18,10 +18,13 @@ from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
+    DELETING,
     LIVE,
+    EnteredObject,
     ObjectRow,
     SegmentRange,
     SegmentRow,
+    StaleSwap,
     Swap,
     TierRow,
 )
@@ -200,9 +203,7 @@ class KeyValueObjects(KeyValueBase):
 
         return await self._write("relocate_objects", work)
 
-    async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
-    ) -> list[int]:
+    async def enter_remote(self, rows: Sequence[EnteredObject]) -> list[int]:
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}
             led = self._led(numbers, self._node_id)
@@ -223,6 +224,46 @@ class KeyValueObjects(KeyValueBase):
             return ids
 
         return await self._write("enter_remote", work)
+
+    async def replace_lost(self, swap: Swap, entered: Sequence[EnteredObject]) -> None:
+        def work(writes: Writes) -> None:
+            added = [rows for _, rows in swap.finished] + [rows for _, _, rows in entered]
+            numbers = {each.number for rows in added for each in rows}
+            numbers.update(row.number for row in swap.checkpoints)
+            led = self._led(numbers, self._node_id)
+            again = self._entered_again(writes, entered, led)
+            SwapPlan(self._store, swap, led, self._now_ms(), again).collect(writes)
+
+        await self._write("replace_lost", work)
+
+    def _entered_again(
+        self, writes: Writes, entered: Sequence[EnteredObject], led: Collection[int]
+    ) -> list[tuple[SegmentRow, list[SegmentRange]]]:
+        """Return the stored segments of finished objects, or new ones, and their new mappings.
+        Raises StaleSwap."""
+        found = self._objects(made.uuid for _, made, _ in entered)
+        segments = self._segments(row.segment_id for row in found.values())
+        following = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
+        again = []
+        for row, made, mappings in entered:
+            stored = found.get(made.uuid)
+            segment = None if stored is None else segments.get(stored.segment_id)
+            if stored is None or not object_rules.entered(segment, stored, made):
+                raise StaleSwap(f"object {made.uuid.hex()} is not a finished one any more")
+            kept = [each for each in mappings if each.number in led]
+            if not kept:
+                continue
+            if segment is None:
+                segment = replace(
+                    row, id=following, state=DELETING, live_bytes=0, delete_after_ms=0,
+                    object=stored.uuid, tier=stored.tier,
+                )  # fmt: skip
+                following += 1
+                _enter(writes, replace(stored, segment_id=segment.id))
+            writes.delete(layout.unneeded_key(stored.node_id, stored.uuid))
+            again.append((segment, [each._replace(segment_id=segment.id) for each in kept]))
+        writes.put(layout.NEXT_ID_KEY, layout.pack_number(following))
+        return again
 
     def _objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
         """Return the objects that exist, by uuid and sorted."""

@@ -5,7 +5,7 @@ All changes are checked and collected before any is written, so StaleSwap change
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -24,10 +24,19 @@ from kafkawire.offsets.catalog.port import (
 
 
 class SwapPlan:
-    """One swap. `led`: the partitions whose rows may be written."""
+    """One swap. `led`: the partitions whose rows may be written; `again`: segments of finished
+    objects that are LIVE afterwards, and their new mappings."""
 
-    def __init__(self, store: KeyValueStore, swap: Swap, led: Collection[int], now_ms: int) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        swap: Swap,
+        led: Collection[int],
+        now_ms: int,
+        again: Sequence[tuple[SegmentRow, list[SegmentRange]]] = (),
+    ) -> None:
         self._store = store
+        self._again = again
         self._swap = swap
         self._now_ms = now_ms
         self._added = [
@@ -43,6 +52,8 @@ class SwapPlan:
         generation = 1 + max((row.generation for row in old.values()), default=-1)
         for row, added in self._added:
             self._finish(row, added, generation, writes)
+        for row, added in self._again:
+            _make_live(old.get(row.id, row), added, writes)
         self._put_totals(writes)
         for state in self._checkpoints:
             key = layout.partition_key(state.number, layout.CHECKPOINT)
@@ -71,7 +82,7 @@ class SwapPlan:
             writes.put(layout.partition_key(number, layout.TOTALS), layout.pack_totals(totals))
 
     def _all_added(self) -> list[SegmentRange]:
-        return [row for _, rows in self._added for row in rows]
+        return [row for _, rows in (*self._added, *self._again) for row in rows]
 
     def _check_removed(self) -> None:
         removed = self._swap.removed
@@ -118,6 +129,16 @@ class SwapPlan:
         stored.generation = generation
         writes.put(key, layout.pack_segment(stored))
         _put_mappings(added, writes)
+
+
+def _make_live(row: SegmentRow, added: Sequence[SegmentRange], writes: Writes) -> None:
+    """Add mappings to a segment with a finished object; without a local file, if it was dead."""
+    row.local = row.local and row.state == LIVE
+    row.state, row.delete_after_ms = LIVE, 0
+    row.live_bytes += sum(each.length for each in added)
+    writes.put(layout.segment_key(row.id), layout.pack_segment(row))
+    writes.delete(layout.unneeded_key(row.node_id, row.object))
+    _put_mappings(added, writes)
 
 
 def _put_mappings(added: Iterable[SegmentRange], writes: Writes) -> None:

@@ -18,6 +18,7 @@ from kafkawire.offsets.catalog.port import (
     DELETE_STARTED,
     DELETING,
     LIVE,
+    EnteredObject,
     ObjectRow,
     SegmentRange,
     SegmentRow,
@@ -218,9 +219,7 @@ class SqlObjects:
 
         return await self._transact(work)
 
-    async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
-    ) -> list[int]:
+    async def enter_remote(self, rows: Sequence[EnteredObject]) -> list[int]:
         now_ms = self._now_ms()
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 
@@ -239,6 +238,39 @@ class SqlObjects:
             return ids
 
         return await self._transact(work)
+
+    def _enter_again(
+        self, session: Session, entered: Sequence[EnteredObject], led: Collection[int]
+    ) -> list[SegmentRange]:
+        """Make the segments of finished objects LIVE; return their new mappings. Raises
+        StaleSwap."""
+        found = {row.uuid: row for row in by_uuid(session, [made.uuid for _, made, _ in entered])}
+        segments = _segments(session, [row.segment_id for row in found.values()])
+        added: list[SegmentRange] = []
+        for row, made, mappings in entered:
+            stored = found.get(made.uuid)
+            segment = None if stored is None else segments.get(stored.segment_id)
+            if stored is None or not object_rules.entered(segment, stored, made):
+                raise StaleSwap(f"object {made.uuid.hex()} is not a finished one any more")
+            kept = [each for each in mappings if each.number in led]
+            if not kept:
+                continue
+            if segment is None:
+                segment_id = _enter_segment(session, row, stored, kept)
+                session.run(
+                    "UPDATE remote_objects SET segment_id = ? WHERE uuid = ?",
+                    (segment_id, stored.uuid),
+                )
+            else:
+                segment_id = segment.id
+                session.run(
+                    f"UPDATE segments SET local = CASE state WHEN {LIVE} THEN local ELSE 0 END,"
+                    f" state = {LIVE}, delete_after_ms = 0, live_bytes = live_bytes + ?"
+                    " WHERE id = ?",
+                    (sum(each.length for each in kept), segment_id),
+                )
+            added += [each._replace(segment_id=segment_id) for each in kept]
+        return added
 
 
 def _tiers(session: Session) -> list[TierRow]:

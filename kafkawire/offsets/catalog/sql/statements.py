@@ -215,8 +215,11 @@ def led_by_others(session: Session, numbers: Sequence[int], node_id: int) -> set
     return found
 
 
-def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) -> bool:
-    """Insert mappings of new segments; return False if they overlap others: then roll back."""
+def add_mappings(
+    session: Session, rows: Sequence[SegmentRange], now_ms: int, others: int = 0
+) -> bool:
+    """Insert mappings; return False if they overlap others: then roll back. `others`: how many
+    mappings their segments have already."""
     head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
     insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
     count = 0
@@ -233,7 +236,16 @@ def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) ->
             " ORDER BY o.base_offset DESC LIMIT 1) > n.base_offset) LIMIT 1"
         ):
             return False
-    return count == len(rows)
+    return count == others + len(rows)
+
+
+def count_mappings(session: Session, segment_ids: Iterable[int]) -> int:
+    """Return how many mappings these segments have together."""
+    count = 0
+    for part in parts(sorted(set(segment_ids))):
+        some = f"segment_id IN ({numbers_text(part)})"
+        count += session.rows(f"SELECT count(*) FROM offset_mappings WHERE {some}")[0][0]
+    return count
 
 
 def delete_mappings(session: Session, rows: Sequence[SegmentRange]) -> int:

@@ -16,6 +16,7 @@ from kafkawire.offsets.catalog.port import (
     EVERYTHING,
     LIVE,
     STARTED,
+    EnteredObject,
     PartitionRow,
     SegmentRange,
     SegmentRow,
@@ -73,8 +74,15 @@ class SqlStorage(SqlObjects):
         now_ms = self._now_ms()
         await self._transact(lambda session: self._swap(session, swap, now_ms))
 
-    def _swap(self, session: Session, swap: Swap, now_ms: int) -> None:
-        numbers = {row.number for _, rows in swap.finished for row in rows}
+    async def replace_lost(self, swap: Swap, entered: Sequence[EnteredObject]) -> None:
+        now_ms = self._now_ms()
+        await self._transact(lambda session: self._swap(session, swap, now_ms, entered))
+
+    def _swap(
+        self, session: Session, swap: Swap, now_ms: int, entered: Sequence[EnteredObject] = ()
+    ) -> None:
+        added_rows = [rows for _, rows in swap.finished] + [rows for _, _, rows in entered]
+        numbers = {row.number for rows in added_rows for row in rows}
         numbers.update(state.number for state in swap.checkpoints)
         led = set(self._led(session, sorted(numbers)))
         if statements.delete_mappings(session, swap.removed) != len(swap.removed):
@@ -86,7 +94,10 @@ class SqlStorage(SqlObjects):
             kept = [row._replace(segment_id=segment.id) for row in rows if row.number in led]
             self._finish(session, segment, kept, generation, swap.delete_after_ms)
             added += kept
-        if not statements.add_mappings(session, added, now_ms):
+        again = self._enter_again(session, entered, led)
+        others = statements.count_mappings(session, {row.segment_id for row in again})
+        added += again
+        if not statements.add_mappings(session, added, now_ms, others):
             raise StaleSwap("offsets of a new mapping are taken")
         statements.add_totals(session, added, swap.removed, now_ms)
         statements.save_states(session, [s for s in swap.checkpoints if s.number in led], now_ms)
