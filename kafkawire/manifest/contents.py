@@ -89,6 +89,11 @@ class Manifest:
     def object_entries(self, row: int) -> list[Entry]:
         return [self.entries[at] for at in range(self._firsts[row], self._firsts[row + 1])]
 
+    def entries_of(self, number: int) -> Sequence[int]:
+        """Return the rows of all entries of a partition, in any order."""
+        start, stop = self._ranges.get(number, (0, 0))
+        return self._order[start:stop]
+
     def object_of(self, entry: int) -> int:
         return bisect_right(self._firsts, entry) - 1
 
@@ -106,10 +111,9 @@ class Manifest:
             return []
         _, log_start, end, _ = self.state.partitions[row]
         end = end if upto is None else upto
-        start, stop = self._ranges.get(number, (0, 0))
         bases, ends = self.entries.base_offset, self.entries.end_offset
         rows = [
-            (max(bases[at], log_start), min(ends[at], end), at) for at in self._order[start:stop]
+            (max(bases[at], log_start), min(ends[at], end), at) for at in self.entries_of(number)
         ]
         rows = sorted(each for each in rows if each[0] < each[1])
         if all(one[1] <= two[0] for one, two in pairwise(rows)):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.codec.segment.format import PartitionState
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
@@ -69,6 +69,14 @@ async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> Buc
     else:
         await gathering.from_manifest(manifest)
     return seen
+
+
+def entry_of(each: PartitionEntry) -> Entry:
+    """Return an entry of a directory as a manifest has it."""
+    return Entry(
+        each.number, each.base_offset, each.end_offset, each.start, each.length, each.index_start,
+        each.index_length, each.index_checksum, each.max_timestamp, each.batches, each.records,
+    )  # fmt: skip
 
 
 async def _owner(asking: RetryingCalls) -> str | None:
@@ -260,13 +268,7 @@ class _Gathering:
         made = ObjectSeen(
             uuid, header.uuid, tail.trailer.file_size, header.node_id, header.created_ms,
             max_timestamp=max((e.max_timestamp for e in tail.directory), default=-1),
-            entries=[
-                Entry(
-                    e.number, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
-                    e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records,
-                )
-                for e in tail.directory
-            ],
+            entries=[entry_of(each) for each in tail.directory],
         )  # fmt: skip
         if origin is not None:
             made.cluster_id, made.generation = origin.cluster_id, origin.generation
