@@ -12,7 +12,7 @@ import pytest
 from kafkawire.codec.types import Buffer
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
-from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step
+from kafkawire.spark.source.files.parallel_reads import Plan, ReadRange, ReadsInFlight, Step
 from tests.kit.spark.inflight import (
     WITHIN_S,
     Meter,
@@ -48,7 +48,7 @@ class Slow(FolderPlace):
 
 def steps(place: Place, keys: Sequence[str], length: int = 10) -> Iterator[Step[str]]:
     for start, key in enumerate(keys):
-        yield Step((FileRange(place, key, start, length),), lambda found: map(_text, found))
+        yield Step((ReadRange(place, key, start, length),), lambda found: map(_text, found))
 
 
 def _text(data: Buffer | None) -> str:
@@ -136,7 +136,7 @@ def test_unfinished_plan_does_not_block_consumer() -> None:
         yield from steps(place, ["f"])
         yield known
         reported.append("known")
-        yield Step((FileRange(place, "f", known.result(), 1),), lambda found: map(_text, found))
+        yield Step((ReadRange(place, "f", known.result(), 1),), lambda found: map(_text, found))
 
     place.open(0, 7)
     taken = ReadsInFlight[str](4, 1000).taken(plan())

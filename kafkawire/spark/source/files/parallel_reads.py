@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class FileRange(NamedTuple):
+class ReadRange(NamedTuple):
     """A range of bytes of a file, in one request."""
 
     place: Place
@@ -34,7 +34,7 @@ class Step(NamedTuple, Generic[T]):
     """Ranges that are processed together. `made`: builds the result from their bytes, in order;
     None for a range of a missing file."""
 
-    ranges: Sequence[FileRange]
+    ranges: Sequence[ReadRange]
     made: Callable[[Sequence[Buffer | None]], Iterator[T]]
 
     @property
@@ -104,7 +104,7 @@ class ReadsInFlight(Generic[T]):
         return step.made(found)
 
 
-def _read(wanted: FileRange) -> Buffer | None:
+def _read(wanted: ReadRange) -> Buffer | None:
     try:
         return wanted.place.get_range(*wanted[1:])
     except FileNotFoundError:

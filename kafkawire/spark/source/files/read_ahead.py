@@ -20,7 +20,7 @@ from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.model.source import Piece
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step
+from kafkawire.spark.source.files.parallel_reads import Plan, ReadRange, ReadsInFlight, Step
 
 RUN_BYTES = 8 << 20
 """Bytes per request, and decoded at a time. Below 4 MiB the overhead of requests is noticeable."""
@@ -132,7 +132,7 @@ class _Planning:
                 break
             stop = first + (stop - first + 1) // 2
         wanted = [
-            FileRange(self._places[place], key, start, end - start)
+            ReadRange(self._places[place], key, start, end - start)
             for (place, key), ranges in files.items()
             for start, end in ranges
         ]
@@ -156,7 +156,7 @@ class _Planning:
             runs = index.runs(first, last + length, RUN_BYTES)
         for position, length in runs:
             load = Load(at, index, position, length, b"")
-            yield Step((FileRange(place, piece.key, position, length),), partial(_run_load, load))
+            yield Step((ReadRange(place, piece.key, position, length),), partial(_run_load, load))
 
 
 def _is_large(piece: Piece) -> bool:
