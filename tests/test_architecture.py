@@ -25,25 +25,17 @@ FUNCTION_LINES_MAX = 70
 
 # The only modules that touch the machine: everything else is passed a clock, a disk, threads.
 DEVICES = {
-    "kafkawire/__main__.py",
-    "kafkawire/metadata/completion.py",
-    "kafkawire/metadata/generated.py",
-    "kafkawire/metadata/sqlite_device.py",
-    "kafkawire/security/sasl/keys.py",
-    "kafkawire/security/secret_file.py",
-    "kafkawire/security/tls/contexts.py",
-    "kafkawire/server/backups.py",
-    "kafkawire/server/descriptors.py",
-    "kafkawire/server/file_sender.py",
-    "kafkawire/server/listener.py",
-    "kafkawire/log/io/disk.py",
-    "kafkawire/log/io/worker_process.py",
-    "kafkawire/tiering/store/process_main.py",
-    "kafkawire/objectstore/folder.py",
-    "kafkawire/objectstore/staging.py",
-    "kafkawire/tiering/store/process.py",
+    "kafkawire/__main__.py", "kafkawire/metadata/completion.py",
+    "kafkawire/metadata/generated.py", "kafkawire/metadata/sqlite_device.py",
+    "kafkawire/security/sasl/keys.py", "kafkawire/security/secret_file.py",
+    "kafkawire/security/tls/contexts.py", "kafkawire/server/backups.py",
+    "kafkawire/server/descriptors.py", "kafkawire/server/file_sender.py",
+    "kafkawire/server/listener.py", "kafkawire/log/io/disk.py",
+    "kafkawire/log/io/worker_process.py", "kafkawire/tiering/store/process_main.py",
+    "kafkawire/objectstore/file_ranges.py", "kafkawire/objectstore/folder.py",
+    "kafkawire/objectstore/staging.py", "kafkawire/tiering/store/process.py",
     "kafkawire/objectstore/s3.py",
-}
+}  # fmt: skip
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
 # Commands, client, fixture, supervisor and Spark's side run beside a broker, in other processes.

@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol
 
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
+from kafkawire.objectstore.file_ranges import pread_all
 from kafkawire.objectstore.folder_errors import translated
 from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import (
@@ -78,7 +79,7 @@ class FolderProvider:
             length = max(0, min(stat.st_size - start, stat.st_size if length is None else length))
             if length > self._max_get_bytes:
                 raise too_large(key, length, self._max_get_bytes)
-            data = _pread(file.fileno(), length, start)
+            data = pread_all(file.fileno(), length, start)
         expect_size(f"what could be read of {key} from {start} on", len(data), length)
         return data, etag_of(stat)
 
@@ -239,17 +240,6 @@ def _copy(source: Reading, out: Writing, limit: RateLimit, call: Call) -> None:
     while chunk := source.read(CHUNK_BYTES):
         out.write(chunk)
         limit.take(len(chunk), call.check)
-
-
-def _pread(descriptor: int, length: int, start: int) -> bytes:
-    """Read this many bytes; fewer at the end of the file. One system call reads up to 2 GiB."""
-    data = os.pread(descriptor, length, start)
-    while data and len(data) < length:
-        more = os.pread(descriptor, length - len(data), start + len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:

@@ -37,6 +37,14 @@ class Stored(NamedTuple):
     requests: int = 1
 
 
+class FileRange(NamedTuple):
+    """Bytes of a local file that become part of an object."""
+
+    path: str
+    start: int
+    length: int
+
+
 class Listed(NamedTuple):
     """One object of a listing."""
 

@@ -25,6 +25,8 @@ from kafkawire.objectstore.errors import (
     SlowDown,
     StoreError,
 )
+from kafkawire.objectstore.file_ranges import put_ranges
+from kafkawire.objectstore.port import FileRange, Stored
 from kafkawire.objectstore.s3 import READ_TIMEOUT_S, S3Provider
 from kafkawire.objectstore.s3_errors import failure_of, kind_of
 from kafkawire.objectstore.url import parse_tier
@@ -165,6 +167,36 @@ def test_every_call_raises_classified_error(
         # The caller decides on retries; a download asks for the size first.
         assert len(stub.asked) == (2 if reply.status == 200 and number == 8 else 1), number
     assert not (tmp_path / "new").exists()
+
+
+def test_ranges_are_stored_by_one_conditional_request(
+    stub: Stub, store: S3Provider, tmp_path: Path
+) -> None:
+    (tmp_path / "journal").write_bytes(b"0123456789")
+    ranges = [FileRange(str(tmp_path / "journal"), 3, 5)]
+    replies = [
+        Reply(200, b"", {"ETag": '"e"'}),
+        error(412, "PreconditionFailed"),
+        error(409, "ConditionalRequestConflict"),
+        error(501, "NotImplemented"),
+        error(500, "InternalError"),
+    ]
+    kinds = [ConditionFailed, ConditionFailed, Refused, StoreError]
+    always(stub, replies[0])
+    assert put_ranges(store, "log/k", b"12345678", ranges, Call()) == Stored("e", 16)
+    for reply, kind in zip(replies[1:], kinds, strict=True):
+        always(stub, reply)
+        with pytest.raises(StoreError) as caught:
+            put_ranges(store, "log/k", b"12345678", ranges, Call())
+        assert type(caught.value) is kind
+    assert len(stub.asked) == len(replies)
+    for method, path, headers in stub.asked:
+        assert (method, path) == ("PUT", "/bucket/p/log/k")
+        assert headers["if-none-match"] == "*"
+    stub.asked.clear()
+    with pytest.raises(FileNotFoundError):
+        put_ranges(store, "log/k", b"", [FileRange("/there/is/none", 0, 1)], Call())
+    assert stub.asked == []
 
 
 def test_truncated_body_is_an_error(stub: Stub, store: S3Provider) -> None:

@@ -17,7 +17,7 @@ from heapq import nlargest
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
-from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.port import FileRange, Listed, Stored
 from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 
 CLUSTER = "(cluster)"
@@ -32,7 +32,9 @@ MAX_SHARES = 256
 """Maximum number of topics that share one request, the largest ones: an object may have ten
 thousand, and dividing among these takes a tenth of a millisecond."""
 
-OPERATIONS = ("upload", "put", "get", "read", "download", "copy_from", "head", "delete", "list")
+OPERATIONS = (
+    "upload", "put", "put_ranges", "get", "read", "download", "copy_from", "head", "delete", "list",
+)  # fmt: skip
 """The methods of an ObjectStore."""
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Bucket bounds of the histograms: from a folder's response to a part that was retried many
@@ -185,6 +187,12 @@ class MeteredStore:
         with self._timed("put", "PUT"):
             stored = await self.inner.put(key, data, if_match=if_match, if_absent=if_absent)
         self.meter.count("PUT", stored.requests, in_bytes=len(data))
+        return stored
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        with self._timed("put_ranges", "PUT"):
+            stored = await self.inner.put_ranges(key, head, ranges)
+        self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
         return stored
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.port import FileRange, Listed, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class ObjectStore(Protocol):
     """Every method makes one attempt; the caller decides about retries.
 
     Methods raise StoreError and its subclasses, and OSError only for local files (`upload`,
-    `download`). A cancelled call may have taken effect. A cancelled `read` raises only after its
-    last write into memory.
+    `put_ranges`, `download`). A cancelled call may have taken effect. A cancelled `read` raises
+    only after its last write into memory.
 
     `bytes_per_second` (-1: no limit) is shared by all uploads, or all downloads, with the same
     value.
@@ -49,6 +49,15 @@ class ObjectStore(Protocol):
     ) -> Stored:
         """Store a small object. `if_match`: only over an object with this ETag; `if_absent`: only
         if there is none. Raises ConditionFailed otherwise."""
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        """Store an object of `head` and these ranges of local files, each padded with zeros to a
+        multiple of 8, only if there is none. It is complete when this returns, or not there.
+
+        Uses threads of its own, which no other call uses; ranges may be of files that grow. Raises
+        ConditionFailed, after which the key may still be free (S3 answers concurrent requests so):
+        read it. Raises OSError for a local file, also if it is shorter than its range; ValueError
+        beyond the limits of kafkawire.objectstore.file_ranges."""
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the

@@ -18,12 +18,13 @@ from typing import Any
 
 from kafkawire.childprocess.parent_end import ChildProcess
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.file_ranges import check_ranges
 from kafkawire.objectstore.keys import check_key
-from kafkawire.objectstore.port import MAX_DELETE, MAX_LIST, Listed, Stored
+from kafkawire.objectstore.port import MAX_DELETE, MAX_LIST, FileRange, Listed, Stored
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process_client import Lane, StorageChild
-from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
+from kafkawire.tiering.store.process_protocol import LANES, LOG_THREADS, REST_THREADS, Hello
 
 IDLE_S = 600.0
 """Idle time after which the child is stopped. It takes 60 MB with boto3; starting one takes half a
@@ -55,7 +56,12 @@ class StoreProcess:
         self._tier = tier
         self._storage_class = storage_class
         self._part_bytes = part_bytes
-        self._threads = {"read": read_threads, "upload": upload_threads, "rest": REST_THREADS}
+        self._threads = {
+            "read": read_threads,
+            "upload": upload_threads,
+            "log": LOG_THREADS,
+            "rest": REST_THREADS,
+        }
         self._lanes = {lane: Lane(lane, count) for lane, count in self._threads.items()}
         self._memory_fd = _shared_memory(memory_bytes)
         size = memory_bytes
@@ -80,6 +86,11 @@ class StoreProcess:
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
         return Stored(*await self._call("put", _key(key), bytes(data), if_match, if_absent))
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        check_ranges(head, ranges)
+        plain = tuple(map(tuple, ranges))  # pickled ten times as fast
+        return Stored(*await self._call("put_ranges", _key(key), head, plain))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         data, etag = await self._call("get", _key(key), start, length)

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import starmap
 from threading import Condition, Lock
 from typing import Any
 
@@ -23,8 +24,9 @@ from kafkawire.childprocess.frames import FrameError, pack, read_frame, write_fr
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.file_ranges import put_ranges
 from kafkawire.objectstore.open import make_provider
-from kafkawire.objectstore.port import Provider, Stored, expect_size
+from kafkawire.objectstore.port import FileRange, Provider, Stored, expect_size
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process_protocol import (
@@ -101,6 +103,9 @@ class Storage:
         if operation == "copy_from":
             url, key, size_bytes, source_key = arguments
             return copy_object(provider, url, source_key, key, size_bytes, call)
+        if operation == "put_ranges":
+            key, head, ranges = arguments
+            return put_ranges(provider, key, head, list(starmap(FileRange, ranges)), call)
         return getattr(provider, operation)(*arguments, call)
 
     def _opened(self) -> Provider:

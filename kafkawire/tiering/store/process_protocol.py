@@ -30,13 +30,17 @@ LANES = {
     "upload": "upload",
     "download": "upload",
     "copy_from": "upload",
+    "put_ranges": "log",
     "put": "rest",
     "get": "rest",
     "head": "rest",
     "delete": "rest",
     "list": "rest",
 }
-"""The operations of each lane of threads: long operations never delay a read or a manifest."""
+"""The operations of each lane of threads: long operations never delay a read, a log object or a
+manifest."""
+LOG_THREADS = 4
+"""Threads for log objects, which producers wait for: the PUTs that a log has in progress."""
 REST_THREADS = 4
 """Threads for small requests: a manifest's PUT, a scrub's listing and a batch of deletions run
 concurrently."""

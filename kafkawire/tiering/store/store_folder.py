@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.port import FileRange, Listed, Stored
 from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 
 
@@ -27,6 +27,9 @@ class StoreFolder:
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
         return await self.whole.put(self.prefix + key, data, if_match=if_match, if_absent=if_absent)
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        return await self.whole.put_ranges(self.prefix + key, head, ranges)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         return await self.whole.get(self.prefix + key, start, length)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from kafkawire.objectstore.calls import Call
-from kafkawire.objectstore.port import Listed, Provider, Stored
+from kafkawire.objectstore.file_ranges import put_ranges
+from kafkawire.objectstore.port import FileRange, Listed, Provider, Stored
 from kafkawire.tiering.store.port import ObjectPart
 
 
@@ -24,6 +25,9 @@ class DirectStore:
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
         return await asyncio.to_thread(self.provider.put, key, data, if_match, if_absent, Call())
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        return await asyncio.to_thread(put_ranges, self.provider, key, head, ranges, Call())
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         return await asyncio.to_thread(self.provider.get, key, start, length, Call())

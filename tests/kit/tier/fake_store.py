@@ -19,8 +19,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.objectstore.calls import Call as StoreCall
 from kafkawire.objectstore.errors import ConditionFailed, StoreError
-from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.file_ranges import ALIGNMENT, check_ranges, read_ranges
+from kafkawire.objectstore.port import FileRange, Listed, Stored
 from kafkawire.tiering.store.port import ObjectPart
 from tests.kit.tier.fake_bucket import Call, FakeBucket, StoreFaults
 
@@ -81,14 +83,25 @@ class FakeStore:
         data = bytes(data)
 
         def act() -> Stored:
-            there = self.bucket.held.get(key)
-            if if_absent and there is not None:
-                raise ConditionFailed("PreconditionFailed", f"there is an object {key} already")
-            if if_match is not None and (there is None or there.etag != if_match):
-                raise ConditionFailed("PreconditionFailed", f"{key} is not the object expected")
-            return Stored(self.bucket.store(key, data), len(data))
+            return self._store(key, data, if_match, if_absent)
 
         return await self._request("put", key, act, len(data))
+
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        size_bytes = check_ranges(head, ranges)
+
+        def act() -> Stored:
+            return self._store(key, self._read_ranges(head, ranges), None, True)
+
+        return await self._request("put", key, act, size_bytes)
+
+    def _store(self, key: str, data: bytes, if_match: str | None, if_absent: bool) -> Stored:
+        there = self.bucket.held.get(key)
+        if if_absent and there is not None:
+            raise ConditionFailed("PreconditionFailed", f"there is an object {key} already")
+        if if_match is not None and (there is None or there.etag != if_match):
+            raise ConditionFailed("PreconditionFailed", f"{key} is not the object expected")
+        return Stored(self.bucket.store(key, data), len(data))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         def act() -> tuple[bytes, str]:
@@ -265,6 +278,21 @@ class FakeStore:
             return file.pread(file.size(), 0)
         finally:
             file.close()
+
+    def _read_ranges(self, head: bytes, ranges: Sequence[FileRange]) -> bytes:
+        if self._fs is None:
+            return read_ranges(head, ranges, StoreCall())
+        parts = [head]
+        for path, start, length in ranges:
+            file = self._fs.open(path)
+            try:
+                data = file.pread(length, start)
+            finally:
+                file.close()
+            if len(data) < length:
+                raise OSError(f"{path} ends at {start + len(data)}")
+            parts += (data, bytes(-length % ALIGNMENT))
+        return b"".join(parts)
 
     def _write_file(self, path: str, data: bytes) -> None:
         if self._fs is None:

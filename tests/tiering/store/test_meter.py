@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
+from kafkawire.objectstore.port import FileRange
 from kafkawire.tiering.store import metering
 from kafkawire.tiering.store.metering import (
     CLUSTER,
@@ -37,15 +38,16 @@ async def test_every_call_is_counted_by_kind(store: MeteredStore, tmp_path: Path
     await store.upload("a/1", str(path))
     first = await store.put("a/2", b"12345")
     await store.put("a/2", b"123456", if_match=first.etag)
+    await store.put_ranges("a/3", bytes(16), [FileRange(str(path), 0, 20)])
     await store.get("a/2")
     await store.read("a/1", [ObjectPart(0, 10, 0), ObjectPart(10, 20, 10)])
     await store.download("a/1", str(tmp_path / "copy"))
     await store.head("a/1")
-    assert [found.key for found in await store.list("a/")] == ["a/1", "a/2"]
-    await store.delete(["a/1", "a/2"])
+    assert [found.key for found in await store.list("a/")] == ["a/1", "a/2", "a/3"]
+    await store.delete(["a/1", "a/2", "a/3"])
     meter = store.meter
-    assert dict(meter.requests) == {"PUT": 3, "GET": 3, "HEAD": 1, "LIST": 1, "DELETE": 1}
-    assert (meter.in_bytes, meter.out_bytes) == (1000 + 5 + 6, 6 + 30 + 1000)
+    assert dict(meter.requests) == {"PUT": 4, "GET": 3, "HEAD": 1, "LIST": 1, "DELETE": 1}
+    assert (meter.in_bytes, meter.out_bytes) == (1000 + 5 + 6 + 40, 6 + 30 + 1000)
     assert list(meter.topics) == [CLUSTER]
     assert meter.topics[CLUSTER].requests() == dict(meter.requests)
     assert not meter.errors

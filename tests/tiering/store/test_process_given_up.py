@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.port import FileRange
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_protocol as calls
 from kafkawire.tiering.store.port import ObjectPart
@@ -123,3 +124,28 @@ async def test_slow_call_does_not_delay_others(store: StoreProcess, tmp_path: Pa
     for task in uploads:
         task.cancel()
     await asyncio.gather(*uploads, return_exceptions=True)
+
+
+async def test_log_objects_do_not_wait_for_other_calls(store: StoreProcess, tmp_path: Path) -> None:
+    """Every other lane is full of calls that do not end."""
+    await store.put("k", b"x")
+    os.mkfifo(tmp_path / "tier" / "slow")  # opening it waits for a writer
+    (tmp_path / "here").write_bytes(bytes(100))
+    slow = begun(
+        *(store.upload(f"u{n}", str(tmp_path / "tier" / "slow")) for n in range(20)),
+        *(store.get("slow") for _ in range(20)),
+        *(store.read("slow", [ObjectPart(0, 1, 0)]) for _ in range(40)),
+    )
+    await short_pause()
+    ranges = [FileRange(str(tmp_path / "here"), 0, 100)]
+    for number in range(20):
+        await store.put_ranges(f"log/{number}", b"", ranges)
+    assert not any(call.done() for call in slow)
+    writer = os.open(tmp_path / "tier" / "slow", os.O_RDWR)
+    try:
+        for call in slow:
+            call.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    finally:
+        os.close(writer)
+    assert (await store.get("log/19"))[0] == bytes(104)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.objectstore.errors import ConditionFailed
+from kafkawire.objectstore.port import FileRange
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.store_folder import StoreFolder, whole_store
 from tests.kit.tier.fake_bucket import FakeBucket
@@ -24,6 +25,9 @@ async def test_all_calls_are_for_keys_in_the_folder(tmp_path: Path) -> None:
     assert await folder.get("owner") == (b"own", stored.etag)
     with pytest.raises(ConditionFailed):
         await folder.put("owner", b"", if_match="other")
+    await folder.put_ranges("log/a", b"head", [FileRange(str(file), 1, 2)])
+    assert await folder.get("log/a") == (b"headil" + bytes(6), (await folder.head("log/a")).etag)
+    await folder.delete(["log/a"])
     await folder.upload("segments/b", str(file))
     assert (await folder.head("segments/b")).size_bytes == 4
     await folder.read("segments/b", [ObjectPart(1, 3, 0)])
