@@ -32,12 +32,14 @@ from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
+from kafkawire.codec.configs.durability_rules import DURABILITY, S3
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log, leave_folder, lock_folder
 from kafkawire.log.recovery.identity import (
     Folder,
+    IdentityError,
     IdentityRecorder,
     check_pairing,
     inspect_folder,
@@ -272,7 +274,7 @@ class Broker:
                 lambda number: catalog.leader_of(number),
                 term=LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch),
             )
-            store = await _open_tier(config, storage, catalog.cluster_id, folder)
+            store = await _open_tier(config, storage, catalog, folder)
         except BaseException:
             await metadata.close()
             leave_folder(env, home, lock)
@@ -433,11 +435,12 @@ async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, St
 
 
 async def _open_tier(
-    config: BrokerConfig, storage: SegmentCatalog, cluster_id: str, data: str
+    config: BrokerConfig, storage: SegmentCatalog, catalog: Catalog, data: str
 ) -> ObjectStore | None:
     """Open the store of `tier.url`; None without one. Raises IdentityError if this broker may not
-    use it."""
+    use it, or topics need one."""
     if not config.tier_url:
+        _check_durability(catalog)
         return None
     from kafkawire.objectstore.url import parse_tier
     from kafkawire.tiering.manifest.compatibility import check_tier
@@ -446,11 +449,23 @@ async def _open_tier(
     store = open_store(config.tier_url, config)
     url = parse_tier(config.tier_url).url
     try:
-        await check_tier(store, url, storage, config.node_id, cluster_id, data)
+        await check_tier(store, url, storage, config.node_id, catalog.cluster_id, data)
     except BaseException:
         await store.close()
         raise
     return store
+
+
+def _check_durability(catalog: Catalog) -> None:
+    """Raise IdentityError if topics are stored in a remote tier before they are acknowledged, which
+    a broker without one cannot do."""
+    for topic_id, configs in catalog.configured():
+        if configs.get(DURABILITY, "").strip() == S3:
+            name = catalog.by_id[topic_id].name
+            raise IdentityError(
+                f"topic {name} has {DURABILITY}={S3}, which needs a remote tier: start the broker "
+                "with --tier URL"
+            )
 
 
 __all__ = ["Broker", "TopicConfig"]

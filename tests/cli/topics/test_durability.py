@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.serving.run import Given, run
-from kafkawire.testing.process import BrokerProcess
+from kafkawire.testing.process import BrokerFailed, BrokerProcess
 from tests.kit.cli import Typed
 
 
@@ -20,6 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_durability_is_shown_and_cannot_be_altered(server: str) -> None:
     done = Typed(server, "topics", "create", "orders", "--config", "durability=s3")
     assert done.code == 0, done.err
@@ -44,6 +45,7 @@ def test_durability_is_shown_and_cannot_be_altered(server: str) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_unknown_durability_is_refused(server: str) -> None:
     done = Typed(server, "topics", "create", "new", "--config", "durability=disk")
     assert done.code == 1
@@ -60,3 +62,19 @@ def test_serve_without_tier_refuses_s3(tmp_path: Path, capsys: pytest.CaptureFix
         "kafkawire: durability=s3: it needs a remote tier: start the broker with --tier URL\n"
     )
     assert not folder.exists()
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_start_without_tier_is_refused_where_topic_needs_it(tmp_path: Path) -> None:
+    data, tier = tmp_path / "data", {"tier.url": tmp_path / "tier"}
+    with BrokerProcess(data, settings=tier) as broker:
+        made = Typed(broker.bootstrap, "topics", "create", "orders", "--config", "durability=s3")
+        assert made.code == 0
+    sentence = "topic orders has durability=s3, which needs a remote tier: start the broker with"
+    with pytest.raises(BrokerFailed, match=f"ended with 2(.|\n)*{sentence}"):
+        BrokerProcess(data).start()
+    with BrokerProcess(data, settings=tier) as broker:
+        assert Typed(broker.bootstrap, "topics", "delete", "orders").code == 0
+    with BrokerProcess(data):
+        pass
