@@ -3,8 +3,9 @@
 Its mappings must be contiguous again. A mapping whose segment has a file or an object is kept;
 finished objects replace those whose files are lost. These objects were replaced locally by a merge
 or a compaction whose outputs were not uploaded, so they need not end where a kept mapping begins:
-then the rest of an object is copied from there on. A mapping without file and object is kept only
-below the commit offset, where no other copy exists, and only to join what follows it.
+then the rest of an object is copied from there on. If all of these do not reach the commit offset,
+records are lost: then a mapping without file and object that begins below the commit offset is
+kept, if something that can be read follows it.
 """
 
 from __future__ import annotations
@@ -66,10 +67,19 @@ def cover(pieces: Sequence[Piece], begin: int, commit: int) -> list[Chosen]:
     """Return pieces that are contiguous from `begin` on, in order, and reach as far as possible;
     the first one may start below `begin`. Empty if none has that offset. `commit`: the commit
     offset of the partition."""
+    sound = [piece for piece in pieces if piece.kind != Kind.LOST]
+    chosen = _longest(sound, begin)
+    if (chosen[-1].piece.end if chosen else begin) >= commit:
+        return chosen
+    return _longest([p for p in pieces if p.kind != Kind.LOST or p.base < commit], begin)
+
+
+def _longest(pieces: Sequence[Piece], begin: int) -> list[Chosen]:
+    """Return the pieces of the chain that reaches furthest, at the least cost."""
     reached: dict[int, _Reached] = {}
     ends: list[int] = []  # keys of `reached`, ascending
     for piece in sorted(pieces, key=lambda piece: (piece.end, piece.base, piece.kind)):
-        if piece.base >= piece.end or (piece.kind == Kind.LOST and piece.base >= commit):
+        if piece.base >= piece.end:
             continue
         best = reached.get(piece.end)
         for found in _ways(piece, begin, reached, ends):

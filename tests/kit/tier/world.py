@@ -221,6 +221,11 @@ class TierProcess:
 
     async def start(self) -> None:
         """Open everything, like Broker.start."""
+        await self.open_metadata()
+        await self.open_log()
+
+    async def open_metadata(self) -> None:
+        """Open catalog and storage."""
         world, metadata = self.world, self.metadata
         self.catalog = await metadata.open()
         await metadata.register_broker(CLUSTER_NODE, {}, None)
@@ -234,8 +239,12 @@ class TierProcess:
         )
         self.storage.process = self
         metadata._storages.append(self.storage)
+
+    async def open_log(self) -> None:
+        """Open the log and the tier."""
+        world = self.world
         self.log = await Log.open(
-            self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE
+            self.env, FOLDER, world.config, self.catalog, self.storage, self.metadata, CLUSTER_NODE
         )
         self.tiering = Tiering(
             self.env,
