@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
+from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
@@ -121,6 +122,7 @@ class Broker:
         self.moves = Reassignment(
             self, self.topics.lock, self.topics.changes, check_replicas, self.mover.check
         )
+        self.removal = BrokerRemoval(self, self.topics.lock, self.topics.changes)
         self.features = FeatureService(catalog, metadata, config.node_id, self.topics.lock)
         self.quotas: Quotas = Quotas(
             metadata,

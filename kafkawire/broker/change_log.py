@@ -72,6 +72,11 @@ class ChangeLog:
         to = "stays where it is" if target is None else f"is to be moved to broker {target}"
         self._write("partition %s %s, asked by %s", partition, to, sender)
 
+    def removed(self, node_id: int, sender: str) -> None:
+        """Report a broker whose registration was removed."""
+        self._audit.changed(caller_of(sender), "broker removed", broker=node_id)
+        self._write("broker %d was removed from the cluster by %s", node_id, sender)
+
     def configured(self, change: ConfigChange, before: str | None, sender: str) -> None:
         """Report a changed setting. The value of an unknown one is left out, because it may be a
         secret."""

@@ -89,12 +89,13 @@ GROUPS = {
         {"restore": "backup.security:restore"},
     ),
     "cluster": group(
-        "Describe the cluster, move partitions between its brokers.",
+        "Describe the cluster, move partitions between its brokers, remove brokers.",
         {
             "describe": "cluster.describe:describe",
             "balance": "cluster.moves:balance",
             "drain": "cluster.moves:drain",
             "moves": "cluster.moves:moves",
+            "remove": "cluster.removal:remove",
         },
     ),
     "configs": group(

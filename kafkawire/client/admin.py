@@ -16,6 +16,7 @@ CREATE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, OFFSET_DELET
     37,
     47,
 )
+UNREGISTER_BROKER = 64
 TOPIC_RESOURCE = 2
 OWN_SOURCE = 1
 """ConfigSource.TOPIC_CONFIG: set on the topic itself."""
@@ -123,3 +124,11 @@ def delete_offsets(
         for topic in answer.topics
         for row in topic.partitions
     }
+
+
+def remove_broker(cluster: Cluster, node_id: int) -> None:
+    """Remove the registration of a broker that does not come back. BrokerError."""
+    from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
+
+    answer = cluster.request(UNREGISTER_BROKER, UnregisterBrokerRequest(node_id))
+    check(f"broker {node_id} is not removed", answer.error_code, answer.error_message)

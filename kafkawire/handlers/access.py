@@ -152,6 +152,7 @@ ACCESS: dict[int, ApiAccess] = {
     57: ApiAccess(_cluster(_O.ALTER)),
     60: ApiAccess(),
     61: ApiAccess(items=(("READ topic", "29"),)),
+    64: ApiAccess(_cluster(_O.ALTER)),
     65: ApiAccess(
         items=(("DESCRIBE transactional id", "53"), (_DESCRIBE_TOPIC, "hidden")),
     ),

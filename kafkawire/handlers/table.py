@@ -103,6 +103,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(57, "update_features"),
     ApiRow(60, "describe_cluster"),
     ApiRow(61, "describe_producers"),
+    ApiRow(64, "unregister_broker"),
     ApiRow(65, "describe_transactions"),
     ApiRow(66, "list_transactions"),
     ApiRow(74, "list_config_resources"),

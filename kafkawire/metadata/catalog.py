@@ -158,6 +158,11 @@ class Catalog:
         self.brokers[info.node_id] = info
         self.version += 1
 
+    def remove_broker(self, node_id: int) -> None:
+        """Remove a broker that leads nothing."""
+        self.brokers.pop(node_id, None)
+        self.version += 1
+
     def set_silent(self, nodes: frozenset[int]) -> None:
         """Set which brokers are not alive."""
         self.silent = nodes

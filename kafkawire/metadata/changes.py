@@ -53,14 +53,16 @@ class ChangedTopic:
 
 @dataclass(slots=True)
 class CatalogChanges:
-    """Changes after a version. `version`: of the catalog when they were read; `broker_settings`:
-    all settings of brokers, None if none was changed; `more`: where the next part of topics begins,
-    None: there is none. Only the first part has what is not of topics."""
+    """Changes after a version. `version`: of the catalog when they were read; `registered`: the
+    node ids of all brokers, None: no change; `broker_settings`: all settings of brokers, None if
+    none was changed; `more`: where the next part of topics begins, None: there is none. Only the
+    first part has what is not of topics."""
 
     version: int
     topics: list[ChangedTopic] = field(default_factory=list)
     groups: list[LeadGroup] = field(default_factory=list)
     brokers: list[BrokerInfo] = field(default_factory=list)
+    registered: frozenset[int] | None = None
     broker_settings: Mapping[str, dict[str, str]] | None = None
     features: list[tuple[str, int, int]] = field(default_factory=list)
     more: Cursor | None = None
@@ -79,6 +81,8 @@ def read_changes(session: Session, since: int, after: Cursor | None = None) -> C
         changes.groups = [LeadGroup._make(row) for row in session.rows(groups, (since,))]
         brokers = f"{BROKERS} WHERE version > ?"
         changes.brokers = [broker_of(row) for row in session.rows(brokers, (since,))]
+        found = session.rows("SELECT node_id FROM brokers")
+        changes.registered = frozenset(int(node_id) for (node_id,) in found)
         features = "SELECT name, level, epoch FROM features WHERE epoch > ? ORDER BY epoch"
         changes.features = [
             (name, level, epoch) for name, level, epoch in session.rows(features, (since,))

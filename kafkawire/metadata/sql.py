@@ -47,6 +47,7 @@ from kafkawire.metadata.statements import (
     move_partitions,
     plan_moves,
     raise_group_epochs,
+    remove_broker,
     take_numbers,
     touch,
     upsert,
@@ -103,7 +104,7 @@ class SqlMetadata:
             if expected is not None:
                 check_broker_epoch(connection, node_id, expected)
             upsert(connection, brokers, [rows.broker_row(info, now_ms(), version)])
-            epoch = broker_epoch(connection, node_id, new=node_id not in self._registered)
+            epoch = broker_epoch(connection, node_id, version, new=node_id not in self._registered)
             return groups_of(connection, [node_id], version)[node_id], epoch
 
         if known != info:
@@ -112,6 +113,12 @@ class SqlMetadata:
             self._catalog.add_broker(replace(info, epoch=epoch))
             self._catalog.set_groups([group])
         self._node_id = node_id
+
+    async def remove_broker(self, node_id: int, seen: int) -> None:
+        await self._change(
+            lambda connection, version: remove_broker(connection, node_id, version), seen
+        )
+        self._registered.discard(node_id)
 
     async def create_topics(self, new: list[NewTopic], seen: int | None = None) -> list[TopicInfo]:
         """Create all topics or none."""

@@ -10,13 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, delete, select, update
+from sqlalchemy import Connection, Table, bindparam, case, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import rows
-from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange, NewTopic, TopicInfo
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    TopicInfo,
+)
 from kafkawire.metadata.directory import LeadGroup, local_group
 from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
@@ -24,6 +31,7 @@ from kafkawire.metadata.session import Session, numbers_text
 from kafkawire.metadata.session import insert as insert_text
 from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged
 from kafkawire.metadata.tables import (
+    broker_heartbeats,
     brokers,
     cluster,
     configs,
@@ -36,6 +44,7 @@ from kafkawire.metadata.tables import (
     tiering_offsets,
     topics,
 )
+from kafkawire.plural import count
 
 T = TypeVar("T")
 # Values in one IN (...) and rows of one INSERT: SQLAlchemy takes two milliseconds of the event loop
@@ -131,12 +140,13 @@ def advance(connection: Connection, seen: int | None = None) -> int:
     return version
 
 
-def broker_epoch(connection: Connection, node_id: int, *, new: bool) -> int:
-    """Return the epoch of a registered broker; raise it for a new start."""
+def broker_epoch(connection: Connection, node_id: int, version: int, *, new: bool) -> int:
+    """Return the epoch of a registered broker; raise it for a new start. The first one is the
+    catalog version, which is above each epoch that a broker removed before had: epochs rise by one
+    with a version."""
     if new:
-        connection.execute(
-            update(brokers).where(brokers.c.node_id == node_id).values(epoch=brokers.c.epoch + 1)
-        )
+        raised = case((brokers.c.epoch == 0, version), else_=brokers.c.epoch + 1)
+        connection.execute(update(brokers).where(brokers.c.node_id == node_id).values(epoch=raised))
     found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
     return int(connection.execute(found).scalar_one())
 
@@ -147,6 +157,55 @@ def check_broker_epoch(connection: Connection, node_id: int, expected: int) -> N
     epoch = connection.execute(found).scalar()
     if epoch != expected:
         raise BrokerSuperseded(node_id, int(epoch or 0))
+
+
+_DELETES_THEM = "only the broker itself deletes them: start it again"
+_HELD_BY_BROKER = (
+    (
+        ("led partition", "led partitions"),
+        "drain the broker, or delete their topics",
+        "partitions p JOIN topics t ON t.id = p.topic_id JOIN lead_groups g ON g.id = p.lead_group"
+        " WHERE t.deleted_ms IS NULL AND g.leader = ?",
+    ),
+    (("segment", "segments"), _DELETES_THEM, "segments WHERE node_id = ?"),
+    (
+        ("object in a remote tier", "objects in a remote tier"),
+        _DELETES_THEM,
+        "remote_objects WHERE node_id = ?",
+    ),
+    (
+        ("range of deleted topics in segments", "ranges of deleted topics in segments"),
+        _DELETES_THEM,
+        "offset_mappings m JOIN partitions p ON p.number = m.partition_number"
+        " JOIN lead_groups g ON g.id = p.lead_group WHERE g.leader = ?",
+    ),
+)
+"""What only one broker serves or deletes: its name, what to do, and the rows."""
+
+
+def remove_broker(connection: Connection, node_id: int, version: int) -> None:
+    """Delete the registration of a broker, its heartbeat and its settings. Raises
+    BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST if it has what no other broker serves or deletes.
+
+    Its lead group stays: partitions of deleted topics are in it, and its epoch must not fall. So do
+    the rows that pair it with its data folder, so that the broker can be registered again."""
+    session = Session(connection)
+    lock_groups(session)  # a process of this broker that is not as dead as it seems writes nothing
+    gone = connection.execute(delete(brokers).where(brokers.c.node_id == node_id))
+    if not gone.rowcount:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    for nouns, advice, found in _HELD_BY_BROKER:
+        ((number,),) = session.rows(f"SELECT count(*) FROM {found}", (node_id,))
+        if number:
+            held = f"Broker {node_id} has {count(number, *nouns)}: {advice}."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, held)
+    connection.execute(delete(broker_heartbeats).where(broker_heartbeats.c.node_id == node_id))
+    connection.execute(
+        delete(configs).where(
+            configs.c.resource_type == BROKER_RESOURCE, configs.c.resource == str(node_id)
+        )
+    )
+    connection.execute(update(cluster).values(broker_configs_version=version))
 
 
 def take_numbers(connection: Connection, count: int) -> int:

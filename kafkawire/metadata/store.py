@@ -34,12 +34,15 @@ class CatalogChanged(Exception):
 
 
 class BrokerSuperseded(MetadataError):
-    """Another process was started as this broker, which has a higher epoch since."""
+    """Another process was started as this broker, which has a higher epoch since; or the broker
+    was removed (`epoch` 0)."""
 
     def __init__(self, node_id: int, epoch: int) -> None:
         super().__init__(
             f"another process was started as broker {node_id}, in epoch {epoch}: a broker runs in "
             "one process only"
+            if epoch
+            else f"broker {node_id} is not registered: it was removed from the cluster"
         )
 
 
@@ -102,6 +105,12 @@ class Metadata(Protocol):
         the broker must have before, None: any. Raises BrokerSuperseded if it has another one, or if
         a later call finds that another process has raised it. Called before partitions are
         written."""
+
+    async def remove_broker(self, node_id: int, seen: int) -> None:
+        """Delete the registration of a broker that is not alive, its heartbeat and its settings;
+        the caller applies it to the catalog. A broker that is registered again has a higher epoch.
+        Raises BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST if it leads partitions or has what only
+        the broker itself deletes."""
 
     async def create_topics(
         self, topics: list[NewTopic], seen: int | None = None

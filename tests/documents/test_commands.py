@@ -50,6 +50,7 @@ NOT_RUN = {
     "kafkawire pipeline query": "it starts Spark: tests/spark/pipeline/test_docs.py runs one",
     "kafkawire sql --source": "it needs a bucket with records: tests/sql/test_sources.py reads one",
     "kafkawire cluster drain": "it needs two brokers: tests/real/test_cluster_moves.py has them",
+    "kafkawire cluster remove": "it needs two brokers: tests/real/test_cluster_removal.py has them",
     "kafkawire tier estimate --rate": "tests/tiering/test_docs.py compares its output",
     "kafkawire transactions abort": "it needs a hanging transaction: "
     "tests/cli/test_transactions.py aborts one",

@@ -105,6 +105,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
 from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -414,6 +415,7 @@ CASES = (
     ),
     Case(61, 0, TOPIC_CODE, ((O.READ, T),),
          lambda _: DescribeProducersRequest([TopicRequest("t", [0])])),
+    Case(64, 0, CLUSTER_CODE, ((O.ALTER, C),), lambda _: UnregisterBrokerRequest(7)),
     Case(65, 0, TRANSACTION_CODE, ((O.DESCRIBE, X),), lambda _: DescribeTransactionsRequest(["x"])),
     Case(74, 1, CLUSTER_CODE, ((O.DESCRIBE_CONFIGS, C),), lambda _: ListConfigResourcesRequest()),
     Case(75, 0, TOPIC_CODE, ((O.DESCRIBE, T),),

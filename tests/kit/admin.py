@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafkawire.broker.features import FeatureService
+from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import check_replicas
 from kafkawire.broker.partitions import PartitionTable
@@ -155,6 +156,9 @@ class FakeMetadata:
 
     async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
         self._step(f"moves {len(targets)}")
+
+    async def remove_broker(self, node_id: int, seen: int) -> None:
+        self._step(f"remove broker {node_id}")
 
     async def lease_producer_ids(self, count: int) -> int:
         self._step("lease")
@@ -340,6 +344,7 @@ class FakeBroker:
             itself, self.topics.lock, self.topics.changes, check_replicas, lambda: None
         )
         metadata: Any = self.metadata
+        self.removal = BrokerRemoval(itself, self.topics.lock, self.topics.changes)
         self.features = FeatureService(self.catalog, metadata, ME, self.topics.lock)
 
     async def load_users(self) -> Any:

@@ -131,10 +131,11 @@ class MemoryMetadata:
             after = self._served.brokers[node_id].epoch
         if after is not None and (before is None or before.epoch != after):
             raise BrokerSuperseded(node_id, 0 if before is None else before.epoch)
-        info.epoch = (0 if before is None else before.epoch) + (node_id not in self._registered)
+        new = node_id not in self._registered
         self._registered.add(node_id)
 
         def commit() -> None:
+            info.epoch = self._database.version if before is None else before.epoch + new
             self._stored.add_broker(copy.deepcopy(info))
             self._touch_group(node_id)
             self._database.versions["broker", node_id] = self._database.version
@@ -145,6 +146,24 @@ class MemoryMetadata:
         assert group is not None
         self._served.set_groups([group])
         self._node_id = node_id
+
+    async def remove_broker(self, node_id: int, seen: int) -> None:
+        def check() -> Callable[[], None]:
+            if node_id not in self._stored.brokers:
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+            led = [p for p in self._database.partitions().values() if p.leader == node_id]
+            if led:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker leads {len(led)} partitions")
+            return commit
+
+        def commit() -> None:
+            self._stored.remove_broker(node_id)
+            self._stored.broker_overrides.pop(str(node_id), None)
+            self._database.versions["settings"] = self._database.version
+            self._database.heartbeats.pop(node_id, None)
+
+        await self._write("remove_broker", check, seen)
+        self._registered.discard(node_id)
 
     async def create_topics(
         self, topics: list[NewTopic], seen: int | None = None
@@ -345,6 +364,8 @@ class MemoryMetadata:
         changes.brokers = [
             copy.deepcopy(each) for each in stored.brokers.values() if newer("broker", each.node_id)
         ]
+        if database.version > version:
+            changes.registered = frozenset(stored.brokers)
         if newer("settings"):
             changes.broker_settings = copy.deepcopy(stored.broker_overrides)
         changes.features = [
@@ -408,7 +429,8 @@ class MemoryMetadata:
         """Whether no other process was started as a broker that this one has registered."""
         if node_id not in self._registered:
             return True
-        return self._served.brokers[node_id].epoch == self._stored.brokers[node_id].epoch
+        stored = self._stored.brokers.get(node_id)
+        return stored is not None and self._served.brokers[node_id].epoch == stored.epoch
 
     async def close(self) -> None:
         async with self._lock:

@@ -53,13 +53,7 @@ class CatalogApplier:
     async def apply(self, changes: CatalogChanges) -> None:
         """Apply one part of the changes."""
         catalog = self._broker.catalog
-        for info in changes.brokers:
-            known = catalog.brokers.get(info.node_id)
-            if info.node_id == self._broker.node_id:
-                self._check_own(known, info)
-            elif known != info:
-                catalog.add_broker(info)
-                logger.info("broker %d is registered with %s", info.node_id, info.listeners)
+        self._apply_brokers(changes)
         for name, level, epoch in changes.features:
             if catalog.features.epoch < epoch:
                 catalog.finalize_features({name: level}, epoch)
@@ -74,20 +68,44 @@ class CatalogApplier:
         if moves.lost or moves.gained:
             await self._moved(moves)
 
+    def _apply_brokers(self, changes: CatalogChanges) -> None:
+        catalog, me = self._broker.catalog, self._broker.node_id
+        for info in changes.brokers:
+            known = catalog.brokers.get(info.node_id)
+            if info.node_id == me:
+                self._check_own(known, info)
+            elif known != info:
+                catalog.add_broker(info)
+                logger.info("broker %d is registered with %s", info.node_id, info.listeners)
+        if changes.registered is None:
+            return
+        for node_id in sorted(catalog.brokers.keys() - changes.registered):
+            if node_id == me:
+                self._stop_writing(
+                    f"broker {me} was removed from the cluster: this process writes nothing any "
+                    "more",
+                    "Start it again to register it",
+                )
+            else:
+                catalog.remove_broker(node_id)
+                logger.info("broker %d was removed from the cluster at another broker", node_id)
+
     def _check_own(self, known: BrokerInfo | None, stored: BrokerInfo) -> None:
         """Stop writing if another process was started as this broker, with a copy of its folder."""
         if known is None or stored.epoch <= known.epoch:
             return
-        why = (
+        self._stop_writing(
             f"another process was started as broker {stored.node_id}, with addresses "
-            f"{stored.listeners}: this one writes nothing any more"
+            f"{stored.listeners}: this one writes nothing any more",
+            "Stop this process; records that it acknowledged since the other was started are only "
+            f"in its data folder {self._broker.folder}",
         )
-        if self._broker.log.commit_log.failed is None:
-            self._broker.log.commit_log.stop_writing(why)
-            logger.critical(
-                "%s. Stop this process; records that it acknowledged since the other was started "
-                "are only in its data folder %s", why, self._broker.folder,
-            )  # fmt: skip
+
+    def _stop_writing(self, why: str, advice: str) -> None:
+        commit_log = self._broker.log.commit_log
+        if commit_log.failed is None:
+            commit_log.stop_writing(why)
+            logger.critical("%s. %s", why, advice)
 
     def _apply_groups(self, changes: CatalogChanges, moves: Moves) -> None:
         catalog, me = self._broker.catalog, self._broker.node_id

@@ -59,7 +59,8 @@ class Liveness:
     def may_lead(self) -> list[int]:
         """Return the brokers that new partitions are given to, in order: this one, and those whose
         heartbeats this one has seen to rise."""
-        return sorted({self._node_id, *self._watcher.beating})
+        registered = self._catalog.brokers.keys()
+        return sorted({self._node_id, *(self._watcher.beating & registered)})
 
     def running(self, nodes: Collection[int]) -> None:
         """Take these brokers, which the catalog has, as beating: they are known to run from another

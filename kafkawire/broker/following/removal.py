@@ -1,0 +1,49 @@
+"""Removes the registration of a broker that does not come back (Kafka's UnregisterBroker).
+
+Kafka removes any broker, and other replicas take over. Here a partition has one copy, so a broker
+is removed only if nothing is lost by it: it is not alive, leads nothing, and has no segments or
+objects that others read (kafkawire.metadata.statements, `remove_broker`). Other brokers find that
+it is gone when they follow the catalog (applier.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange
+
+if TYPE_CHECKING:
+    from kafkawire.broker.change_log import ChangeLog
+    from kafkawire.broker.following.lock import CatalogLock
+    from kafkawire.broker.parts import BrokerParts
+
+
+class BrokerRemoval:
+    """Removes brokers from the catalog that `lock` serializes."""
+
+    def __init__(self, broker: BrokerParts, lock: CatalogLock, log: ChangeLog) -> None:
+        self._broker = broker
+        self._lock = lock
+        self._log = log
+
+    async def remove(self, node_id: int, sender: str) -> None:
+        """Remove a broker. Raises BROKER_ID_NOT_REGISTERED; INVALID_REQUEST if it may be alive, or
+        has what no other broker serves or deletes; MetadataError."""
+        await self._lock.change(lambda seen: self._remove(node_id, sender, seen))
+
+    async def _remove(self, node_id: int, sender: str, seen: int) -> None:
+        catalog = self._broker.catalog
+        if node_id not in catalog.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if node_id == self._broker.node_id or node_id not in catalog.silent:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Broker {node_id} is alive, or was a moment ago: stop it before it is removed.",
+            )
+        await self._broker.metadata.remove_broker(node_id, seen)
+        name = str(node_id)
+        for key in list(catalog.broker_overrides.get(name, {})):
+            catalog.apply_config(ConfigChange(BROKER_RESOURCE, name, key, None))
+        catalog.remove_broker(node_id)
+        self._log.removed(node_id, sender)
