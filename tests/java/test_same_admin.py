@@ -32,6 +32,7 @@ from kafkawire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from kafkawire.messages.list_transactions import ListTransactionsRequest
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.java.twins import Twins
 
 BROKER = 4
@@ -79,6 +80,10 @@ def test_requests_for_unknown_folders_match(twins: Twins, topic: str, version: i
 def test_requests_for_quorums_of_topics_match(twins: Twins, topic: str, version: int) -> None:
     request = DescribeQuorumRequest([TopicData(topic, [PartitionData(0), PartitionData(1)])])
     twins.ask("DescribeQuorum", request, version)
+
+
+def test_requests_to_remove_unknown_brokers_match(twins: Twins) -> None:
+    twins.ask("UnregisterBroker", UnregisterBrokerRequest(99), 0)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
