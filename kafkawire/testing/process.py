@@ -180,7 +180,7 @@ class BrokerProcess:
                 self._worker_ports[int(worker[1])] = worker[2]
             found = READY.match(line)
             if found:
-                self.port = int(found[1])
+                self.port = self.port or int(found[1])  # a known one may be advertised otherwise
                 self._ready.set()
 
     def stop(self, timeout_s: float = 30.0) -> None:

@@ -31,6 +31,7 @@ from kafkawire.testing import (
 )
 from kafkawire.testing.forks import ForkServer, ForkServerFailed, Start, inherited_environ, shared
 from kafkawire.testing.topics import create_topic, unique_name
+from tests.kit.ports import free_ports
 from tests.kit.waiting import wait_until
 
 
@@ -48,6 +49,16 @@ def test_port_is_kept_over_restart_and_kill(tmp_path: Path) -> None:
         socket.create_connection(("127.0.0.1", broker.port), 5).close()
     assert not broker.running
     assert (tmp_path / "data").is_dir()
+
+
+@pytest.mark.real
+def test_port_is_the_one_it_listens_on_where_another_is_advertised(tmp_path: Path) -> None:
+    port, advertised = free_ports(2)
+    words = ["--advertise", f"127.0.0.1:{advertised}"]
+    with BrokerProcess(tmp_path / "data", port=port, arguments=words) as broker:
+        assert broker.port == port
+        broker.restart()
+        socket.create_connection(("127.0.0.1", port), 5).close()
 
 
 @pytest.mark.real
