@@ -8,10 +8,13 @@ with Cluster(folder, url) as cluster:
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -57,17 +60,23 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         shared: bool = False,
     ) -> None:
+        self._folder = folder
+        self._paused: set[int] = set()
+        self._admins: dict[int, AdminClient] = {}
         self.brokers = {
-            node: BrokerProcess(
+            node: self._process(
                 folder / ("data" if shared else f"data-{node}"),
-                settings={**SETTINGS, **(settings or {}), "node.id": node},
-                arguments=["--metadata", url],
+                url,
+                {**SETTINGS, **(settings or {}), "node.id": node},
             )
             for node in nodes
         }
-        self._admins: dict[int, AdminClient] = {}
 
-    def __enter__(self) -> Cluster:
+    def _process(self, data: Path, url: str, settings: Mapping[str, object]) -> BrokerProcess:
+        """The process of one broker, not started."""
+        return BrokerProcess(data, settings=settings, arguments=["--metadata", url])
+
+    def __enter__(self) -> Self:
         try:
             for broker in self.brokers.values():
                 broker.start()
@@ -84,11 +93,15 @@ class Cluster:
     ) -> None:
         if error is not None:
             for node, broker in self.brokers.items():
+                log = self._folder / f"broker-{node}.log"
+                log.write_text(broker.output)
                 lines = broker.output.splitlines(True)
-                error.add_note(f"broker {node}:\n{''.join(lines[-40:])}")
+                error.add_note(f"broker {node} (more in {log}):\n{''.join(lines[-40:])}")
             self.end()
             return
         try:
+            for node in [*self._paused]:
+                self.resume(node)
             for broker in self.brokers.values():
                 broker.stop()
         finally:
@@ -111,7 +124,25 @@ class Cluster:
         self.brokers[node].stop()
 
     def kill(self, node: int) -> None:
+        """Kill a broker, which may be paused."""
         self.brokers[node].kill()
+        self._paused.discard(node)
+
+    def pause(self, node: int) -> None:
+        """Stop a broker with SIGSTOP: its connections remain, and it continues in the middle of
+        what it was doing once it is resumed."""
+        os.kill(self.brokers[node].pid, signal.SIGSTOP)
+        self._paused.add(node)
+
+    def resume(self, node: int) -> None:
+        os.kill(self.brokers[node].pid, signal.SIGCONT)
+        self._paused.discard(node)
+
+    def wipe(self, node: int) -> None:
+        """Delete the data folder of a broker that does not run."""
+        broker = self.brokers[node]
+        assert not broker.running, f"broker {node} runs"
+        shutil.rmtree(broker.data)
 
     def restart(self, node: int) -> None:
         self.brokers[node].restart()

@@ -180,7 +180,8 @@ class RecordingProducer(_Worker):
 
 
 class RecordingReader(_Worker):
-    """A consumer of all partitions from their starts; with a `group`, a member of it."""
+    """A consumer of all partitions from an offset (their starts); with a `group`, a member of it,
+    which starts where the group has committed."""
 
     def __init__(
         self,
@@ -189,12 +190,14 @@ class RecordingReader(_Worker):
         bootstrap: str,
         partitions: Sequence[Partition],
         group: str = "",
+        start: int = OFFSET_BEGINNING,
         **settings: Any,
     ) -> None:
         super().__init__(name, history, partitions)
         self.group = group
         self._uncommitted: dict[Partition, int] = {}
         self._commit_due = 0.0
+        self._start = start
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -217,7 +220,7 @@ class RecordingReader(_Worker):
             topics = sorted({topic for topic, _ in self._partitions})
             self._consumer.subscribe(topics, on_assign=self._moved, on_revoke=self._moved)
         else:
-            starts = [TopicPartition(*each, OFFSET_BEGINNING) for each in self._partitions]
+            starts = [TopicPartition(*each, self._start) for each in self._partitions]
             self._consumer.assign(starts)
         super().start()
 
@@ -339,10 +342,12 @@ class RecordedLoad:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            for each in self.workers:
-                error.add_note(f"errors of {each.name}: {each.errors[-5:]}")
-        self.stop()
+        if error is None:
+            self.stop()
+            return
+        for each in self.workers:
+            error.add_note(f"errors of {each.name}: {each.errors[-5:]}")
+            each.ask_to_stop()
 
     def wait_for_progress(self) -> None:
         """Wait until each producer and reader, and the group as a whole, has succeeded in every
