@@ -16,10 +16,11 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafkawire.metadata import tables
+from kafkawire.metadata import object_logs, tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.copies import copying
+from kafkawire.metadata.object_logs import ObjectLog
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore
@@ -42,7 +43,7 @@ from tests.kit.postgres import new_database
 
 
 async def some_metadata(store: SqlStore) -> None:
-    """Topics, a setting, a checkpoint, a segment and its object in a remote tier."""
+    """Topics, a setting, a checkpoint, a segment and its object in a remote tier, a log there."""
     await store.open()
     await store.register_broker(1, {"P": ("h", 1)}, None)
     (info, _) = await store.create_topics([NewTopic("a", [1, 1]), NewTopic("__b", [1], {}, True)])
@@ -62,6 +63,7 @@ async def some_metadata(store: SqlStore) -> None:
     await storage.start_objects([made], {number: 40})
     await storage.finish_objects([made.uuid], {number: 40})
     await storage.set_local([row.id], False)
+    assert await store.transact(lambda session: object_logs.open_log(session, 1, 1, 7))
     await store.close()
 
 
@@ -102,6 +104,7 @@ async def test_copy_of_open_database_restarts_after_change(tmp_path: Path) -> No
     assert await storage.objects(1, [COPY_STARTED, COPY_FINISHED, DELETE_STARTED], 9) == []
     assert await storage.tiers() == []
     assert await storage.load_log_position(1) == 0
+    assert await store.transact(object_logs.load_all) == []
     await store.close()
 
 
@@ -143,6 +146,8 @@ async def test_postgres_is_exported_and_restored(postgres_url: str, tmp_path: Pa
         found = [await getattr(each, method)(*arguments) for each in stored]
         assert found[0] == found[1]
         assert len(found[0]) == 1
+    logs = [await store.transact(object_logs.load_all) for store in (one, other)]
+    assert logs == [[ObjectLog(1, 1, 0, None)]] * 2
     row = SegmentRow(b"n" * 16, 1, 0)
     (made,) = await stored[1].start_segments([row])
     assert made > 1, "the id counter continues after the rows"

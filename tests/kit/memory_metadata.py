@@ -13,6 +13,7 @@ import copy
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
@@ -33,8 +34,12 @@ from kafkawire.metadata.changes import (
     PartitionPlace,
 )
 from kafkawire.metadata.directory import local_group
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged, MetadataError
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
+from tests.kit.memory_tables import MemoryTables
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -52,6 +57,7 @@ class MemoryDatabase:
     deleted_names: dict[bytes, str] = field(default_factory=dict)
     versions: dict[object, int] = field(default_factory=dict)  # of groups, brokers and settings
     heartbeats: dict[int, int] = field(default_factory=dict)
+    tables: MemoryTables = field(default_factory=MemoryTables)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -72,9 +78,9 @@ async def _yield() -> None:
 
 
 class MemoryMetadata:
-    """`Metadata` over a MemoryDatabase. `pause` is awaited before and after each commit;
-    `fault(method)` may return an exception to raise instead of committing. After `crash` no call of
-    this object commits any more."""
+    """`SqlStore` over a MemoryDatabase; `transact` has the tables of `MemoryTables`. `pause` is
+    awaited before and after each commit; `fault(method)` may return an exception to raise instead
+    of committing. After `crash` no call of this object commits any more."""
 
     def __init__(
         self,
@@ -343,6 +349,16 @@ class MemoryMetadata:
                 self._touch_topic_of(number)
 
         await self._write("plan_moves", lambda: commit, seen)
+
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        done: list[T] = []
+
+        def commit() -> None:
+            epochs = {info.node_id: info.epoch for info in self._stored.brokers.values()}
+            done.append(self._database.tables.run(work, epochs))
+
+        await self._write("transact", lambda: commit, of_catalog=False)
+        return done[0]
 
     def commits(self) -> int | None:
         return None

@@ -31,7 +31,7 @@ ROWS = 5_000
 
 _OF_RECORDS = (
     "offset_mappings", "segments", "partition_metadata", "checkpoints",
-    "remote_objects", "tiering_offsets", "tiers", "data_folders",
+    "remote_objects", "tiering_offsets", "tiers", "data_folders", "object_logs",
 )  # fmt: skip
 
 T = TypeVar("T")
