@@ -37,7 +37,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.plural import count
 from kafkawire.tiering.restore.copied_part import DUE_NOW, PartCopier
 from kafkawire.tiering.restore.finished_objects import FinishedObjects, StoredPart, Stores
-from kafkawire.tiering.restore.lost_files_plan import Chosen, Kind, Piece, cover
+from kafkawire.tiering.restore.lost_files_plan import Chosen, PieceKind, SegmentPiece, cover
 
 logger = logging.getLogger(__name__)
 
@@ -291,19 +291,21 @@ class _Pieces:
         self.row = row
         self._segments = segments
         self._stored = stored
-        self._pieces: list[Piece] = []
+        self._pieces: list[SegmentPiece] = []
         for key, each in enumerate(row.mappings):
             segment = segments.get(each.segment_id)
             generation = 0 if segment is None else segment.generation
-            kind = Kind.LOST if each.segment_id in lost else Kind.KEPT
+            kind = PieceKind.LOST if each.segment_id in lost else PieceKind.KEPT
             has_object = segment is not None and bool(segment.object)
             self._pieces.append(
-                Piece(each.base_offset, each.end_offset, generation, kind, has_object, key)
+                SegmentPiece(each.base_offset, each.end_offset, generation, kind, has_object, key)
             )
         for key, part in enumerate(stored, len(row.mappings)):
             entry, generation = part.entry, part.segment.generation
             self._pieces.append(
-                Piece(entry.base_offset, entry.end_offset, generation, Kind.STORED, True, key)
+                SegmentPiece(
+                    entry.base_offset, entry.end_offset, generation, PieceKind.STORED, True, key
+                )
             )
 
     def choose(self) -> list[Chosen]:
@@ -311,7 +313,7 @@ class _Pieces:
         begin = max(_log_start(self.row), self.row.mappings[0].base_offset)
         return cover(self._pieces, begin, self.row.commit_offset)
 
-    def leave_out(self, piece: Piece) -> None:
+    def leave_out(self, piece: SegmentPiece) -> None:
         """Do not copy a part of this piece."""
         at = self._pieces.index(piece)
         self._pieces[at] = piece._replace(has_object=False)
@@ -327,10 +329,10 @@ class _Pieces:
         return [
             self._stored[each.piece.key - first]
             for each in chosen
-            if each.piece.kind == Kind.STORED and not each.is_part
+            if each.piece.kind == PieceKind.STORED and not each.is_part
         ]
 
-    def source(self, piece: Piece) -> SegmentRow:
+    def source(self, piece: SegmentPiece) -> SegmentRow:
         """Return the segment of a piece with an object."""
         at = piece.key - len(self.row.mappings)
         if at >= 0:

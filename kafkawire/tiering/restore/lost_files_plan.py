@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """KEPT: a mapping that can be read; STORED: a finished object without a mapping; LOST: a
     mapping that cannot be read."""
 
@@ -25,14 +25,14 @@ class Kind(IntEnum):
     LOST = 2
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """The offsets [base, end) in one segment. `has_object`: a part of it may be copied; `key`
     identifies it for the caller."""
 
     base: int
     end: int
     generation: int
-    kind: Kind
+    kind: PieceKind
     has_object: bool
     key: int
 
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 class Chosen(NamedTuple):
     """A piece that is read from `start` on; above its base: after a copy of that part."""
 
-    piece: Piece
+    piece: SegmentPiece
     start: int
 
     @property
@@ -63,18 +63,18 @@ class _Reached(NamedTuple):
     last: Chosen
 
 
-def cover(pieces: Sequence[Piece], begin: int, commit: int) -> list[Chosen]:
+def cover(pieces: Sequence[SegmentPiece], begin: int, commit: int) -> list[Chosen]:
     """Return pieces that are contiguous from `begin` on, in order, and reach as far as possible;
     the first one may start below `begin`. Empty if none has that offset. `commit`: the commit
     offset of the partition."""
-    sound = [piece for piece in pieces if piece.kind != Kind.LOST]
+    sound = [piece for piece in pieces if piece.kind != PieceKind.LOST]
     chosen = _longest(sound, begin)
     if (chosen[-1].piece.end if chosen else begin) >= commit:
         return chosen
-    return _longest([p for p in pieces if p.kind != Kind.LOST or p.base < commit], begin)
+    return _longest([p for p in pieces if p.kind != PieceKind.LOST or p.base < commit], begin)
 
 
-def _longest(pieces: Sequence[Piece], begin: int) -> list[Chosen]:
+def _longest(pieces: Sequence[SegmentPiece], begin: int) -> list[Chosen]:
     """Return the pieces of the chain that reaches furthest, at the least cost."""
     reached: dict[int, _Reached] = {}
     ends: list[int] = []  # keys of `reached`, ascending
@@ -90,7 +90,7 @@ def _longest(pieces: Sequence[Piece], begin: int) -> list[Chosen]:
         if piece.end not in reached:
             ends.append(piece.end)
         reached[piece.end] = best
-    while ends and reached[ends[-1]].last.piece.kind == Kind.LOST:
+    while ends and reached[ends[-1]].last.piece.kind == PieceKind.LOST:
         ends.pop()  # nothing follows it
     chosen: list[Chosen] = []
     at = ends[-1] if ends else None
@@ -101,7 +101,7 @@ def _longest(pieces: Sequence[Piece], begin: int) -> list[Chosen]:
 
 
 def _ways(
-    piece: Piece, begin: int, reached: dict[int, _Reached], ends: list[int]
+    piece: SegmentPiece, begin: int, reached: dict[int, _Reached], ends: list[int]
 ) -> list[_Reached]:
     """Return the ways that end with this piece."""
     found: list[_Reached] = []
@@ -117,7 +117,7 @@ def _ways(
     return found
 
 
-def _cost(piece: Piece, start: int) -> Cost:
+def _cost(piece: SegmentPiece, start: int) -> Cost:
     offsets, is_part = piece.end - start, start > piece.base
-    new = offsets if piece.kind != Kind.KEPT or is_part else 0
-    return int(piece.kind == Kind.LOST), int(is_part), new, -piece.generation * offsets
+    new = offsets if piece.kind != PieceKind.KEPT or is_part else 0
+    return int(piece.kind == PieceKind.LOST), int(is_part), new, -piece.generation * offsets

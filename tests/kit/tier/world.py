@@ -385,12 +385,13 @@ class TierProcess:
 
 
 async def read_partition(
-    partition: Partition, start: int, max_bytes: int = 3000
+    partition: Partition, start: int, max_bytes: int = 3000, upto: int = 1 << 62
 ) -> list[tuple[int, Row]]:
-    """Every record from an offset on, as a consumer reads batch by batch. KafkaError."""
+    """Every record from an offset on, as a consumer reads batch by batch; `upto`: where it may
+    stop. KafkaError."""
     found: list[tuple[int, Row]] = []
     offset = start
-    while offset < partition.high_watermark:
+    while offset < min(partition.high_watermark, upto):
         plan = partition.plan(offset, max_bytes, partition.high_watermark, True)
         buffers = [bytes(buffer) for buffer in await partition.log.read(plan)]
         found += rows_in(buffers, offset)

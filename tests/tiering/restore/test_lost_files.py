@@ -483,8 +483,8 @@ async def end_of(world: World, fatal: int) -> tuple[list[str], list[Any]]:
     at = await Folder(storage).open()
     await lost_everything(at)
     moments: list[str] = []
-    at.storage = Interrupted(storage, moments, fatal)  # type: ignore[assignment]
-    at.stores[0] = Interrupted(at.stores[0], moments, fatal)  # type: ignore[assignment]
+    at.storage = Interrupted(storage, moments, fatal)
+    at.stores[0] = Interrupted(at.stores[0], moments, fatal)
     with contextlib.suppress(Died):
         await at.forget()
     at.storage, at.stores[0] = storage, FakeStore(at.bucket, at.fs)

@@ -7,15 +7,16 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.tiering.restore.lost_files_plan import Chosen, Kind, Piece, cover
+from kafkawire.tiering.restore.lost_files_plan import Chosen, PieceKind, SegmentPiece, cover
 
-KEPT, STORED, LOST = Kind.KEPT, Kind.STORED, Kind.LOST
+KEPT, STORED, LOST = PieceKind.KEPT, PieceKind.STORED, PieceKind.LOST
 
 
-def pieces(*rows: tuple[int, int, Kind]) -> list[Piece]:
+def pieces(*rows: tuple[int, int, PieceKind]) -> list[SegmentPiece]:
     """Pieces with objects, except lost ones; the generation is the position."""
     return [
-        Piece(base, end, at, kind, kind != LOST, at) for at, (base, end, kind) in enumerate(rows)
+        SegmentPiece(base, end, at, kind, kind != LOST, at)
+        for at, (base, end, kind) in enumerate(rows)
     ]
 
 
@@ -52,7 +53,7 @@ def test_first_piece_may_begin_below_log_start() -> None:
 def test_part_is_copied_if_an_output_ends_within_an_input() -> None:
     rows = pieces((0, 120, KEPT), (120, 200, LOST), (100, 200, STORED))
     assert keys(cover(rows, 0, 200)) == [(0, 0), (2, 120)]
-    whole = [*rows, Piece(0, 100, 9, STORED, True, 3)]
+    whole = [*rows, SegmentPiece(0, 100, 9, STORED, True, 3)]
     assert keys(cover(whole, 0, 200)) == [(3, 0), (2, 100)], "nothing needs to be copied"
 
 
@@ -68,7 +69,7 @@ def test_lost_mapping_is_not_kept_if_objects_reach_the_commit_offset() -> None:
     assert keys(cover(rows, 24, 28)) == [(0, 0), (1, 45)]
 
 
-def _reach(rows: list[Piece], begin: int, commit: int) -> int:
+def _reach(rows: list[SegmentPiece], begin: int, commit: int) -> int:
     """How far a reader of pieces comes from `begin` on, if it may read parts of those with
     objects: all offsets that can be reached, by trying everything."""
     reached = {begin: True}  # offset -> whether a piece that is not lost ends there
@@ -97,10 +98,12 @@ KINDS = st.sampled_from([KEPT, STORED, LOST])
     st.integers(0, 20),
 )
 def test_chosen_pieces_are_contiguous_and_reach_as_far_as_possible(
-    drawn: list[tuple[int, int, Kind, bool]], begin: int, commit: int
+    drawn: list[tuple[int, int, PieceKind, bool]], begin: int, commit: int
 ) -> None:
     rows = [
-        Piece(base, base + length, at % 3, kind, kind == STORED or (kind == KEPT and has), at)
+        SegmentPiece(
+            base, base + length, at % 3, kind, kind == STORED or (kind == KEPT and has), at
+        )
         for at, (base, length, kind, has) in enumerate(drawn)
     ]
     chosen = cover(rows, begin, commit)
