@@ -29,6 +29,7 @@ COMPILED = [
     "kafkawire/handlers/produce/shape.py",
     "kafkawire/log/append/commit_log.py",
     "kafkawire/log/append/group_commit.py",
+    "kafkawire/log/append/journal_writer.py",
     "kafkawire/log/io/gathered_write.py",
     "kafkawire/log/io/watchdog.py",
     "kafkawire/log/journal/file.py",

@@ -80,9 +80,9 @@ async def small(log: CommitLog, partitions: list[Partition], turns: int, idempot
         spent += time.thread_time() - before
         await done
         log.scheduled = False
-        if log._slow:
+        if log.writer.slow:
             await asyncio.sleep(0.05)
-            log._slow = False
+            log.writer.slow = False
         await asyncio.sleep(0)
     return spent / turns / each * 1e6
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -36,14 +37,17 @@ from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import DURABILITY, S3
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
-from kafkawire.log.io.ports import Env
+from kafkawire.log import fresh_folder
+from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.manager import Log, leave_folder, lock_folder
+from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.recovery.identity import (
     Folder,
     IdentityError,
     IdentityRecorder,
     check_pairing,
     inspect_folder,
+    is_superseded,
     refuse_absent,
 )
 from kafkawire.log.segments.strays import check_segments
@@ -261,22 +265,21 @@ class Broker:
         lock = lock_folder(env, home)
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
-            catalog, stored = await _open_metadata(metadata, found)
+            catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home)
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
-            await metadata.register_broker(
-                node_id, listeners, config.broker_rack, env.fs.identity(folder)
-            )
+            rack, place = config.broker_rack, env.fs.identity(folder)
+            await metadata.register_broker(node_id, listeners, rack, place)
             await check_storage(config.offset_storage, metadata, home, node_id)
+            term = LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch)
             storage = open_storage(
-                config.offset_storage,
-                metadata,
-                home,
-                node_id,
-                env.clock.now_ms,
-                lambda number: catalog.leader_of(number),
-                term=LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch),
-            )
+                config.offset_storage, metadata, home, node_id, env.clock.now_ms,
+                catalog.leader_of, term=term,
+            )  # fmt: skip
             store = await _open_tier(config, storage, catalog, folder)
+            object_logs = _object_logs(env, store, metadata, storage, catalog, node_id)
+            if fresh:
+                found = await _begin_afresh(env, found, home, storage, catalog, config, store)
+                stored = replace(stored, metadata_id=b"")
         except BaseException:
             await metadata.close()
             leave_folder(env, home, lock)
@@ -288,6 +291,7 @@ class Broker:
             log = await Log.open(
                 env, home, config, catalog, storage, metadata, node_id, lock, verify,
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
+                object_logs=object_logs, fresh=fresh,
             )  # fmt: skip
         except BaseException:
             await security.close()
@@ -301,7 +305,7 @@ class Broker:
         try:
             if verify:
                 await check_segments(env, home, log.segments, metadata)
-            await broker.identity.start(found, stored)
+            await broker._pair(found, stored, fresh)
             await broker._start_services(store)
         except BaseException:
             await broker.close()
@@ -310,6 +314,12 @@ class Broker:
             raise
         await broker._start_coordinators()
         return broker
+
+    async def _pair(self, found: Folder, stored: StoredPairing, fresh: bool) -> None:
+        """Pair the data folder with the metadata; a fresh one is complete then."""
+        await self.identity.start(found, stored)
+        if fresh:
+            await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)
 
     async def _start_services(self, store: ObjectStore | None) -> None:
         """Start what runs next to the log. `store`: of the remote tier, if there is one."""
@@ -425,15 +435,75 @@ def _import_transactions() -> None:
     import kafkawire.transactions.service  # noqa: F401
 
 
-async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, StoredPairing]:
-    """Open the catalog and the identity of the data folder in SQL. Raises IdentityError if the
-    metadata does not belong to the folder; missing metadata is not created then."""
+async def _open_metadata(
+    metadata: SqlStore, found: Folder, fs: FileSystem, home: str
+) -> tuple[Catalog, StoredPairing, bool]:
+    """Open the catalog and the identity of the data folder in SQL; return both, and whether the
+    folder is to be filled from the remote tier. Raises IdentityError if the metadata does not
+    belong to the folder; missing metadata is not created then."""
     if metadata.absent():
         refuse_absent(found, metadata.name)
     catalog = await metadata.open()
     stored = await metadata.transact(lambda session: pairing.load(session, found.node_id))
+    begun = fresh_folder.is_begun(fs, home)
+    if begun or (is_superseded(found, stored) and leads_in_objects(catalog, found.node_id)):
+        return catalog, stored, True
     check_pairing(found, stored, metadata.name)
-    return catalog, stored
+    return catalog, stored, False
+
+
+def leads_in_objects(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a broker leads partitions with durability=s3."""
+    return any(
+        info.configs.get(DURABILITY) == S3 and any(row.leader == node_id for row in info.partitions)
+        for info in catalog.by_name.values()
+    )
+
+
+def _object_logs(
+    env: Env,
+    store: ObjectStore | None,
+    metadata: SqlStore,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    node_id: int,
+) -> ObjectLogs | None:
+    """Return the logs of objects of a broker; None without a remote tier."""
+    if store is None:
+        return None
+    from kafkawire.tiering.store.store_folder import StoreFolder
+    from kafkawire.tiering.store.tiers import folder_of
+
+    own = StoreFolder(store, folder_of(node_id))
+    return ObjectLogs(env, own, metadata, storage, node_id, catalog.brokers[node_id].epoch)
+
+
+async def _begin_afresh(
+    env: Env,
+    found: Folder,
+    home: str,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    config: BrokerConfig,
+    store: ObjectStore | None,
+) -> Folder:
+    """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
+    what only its files had. Raises IdentityError if records of topics would be lost."""
+    from kafkawire.tiering.restore.correction import correct_rows
+    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+
+    names = await only_in_folder(storage, catalog, found.node_id)
+    if names:
+        raise IdentityError(
+            f"{found.data} has nothing of broker {found.node_id}, whose records of "
+            f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
+            "start with that folder, or restore it"
+        )
+    await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
+    assert store is not None, "a broker with log objects has a tier"
+    logger.warning("filling %s from the remote tier: it has no records of this broker", home)
+    await correct_rows(env, config, storage, catalog, store, home)
+    return Folder(found.data, found.node_id, None, has_log=False)
 
 
 async def _open_tier(

@@ -148,5 +148,5 @@ class MarkerWriter:
             if not durable.done():
                 durable.set_result(ErrorCode.NONE if failure is None else code_of(failure))
 
-        self._commit_log.after_commit(settle)
+        found.after_commit(settle)
         return durable

@@ -50,7 +50,8 @@ class CommitQueue:
         just been, and these effects belong to it."""
         if appended:
             self.unsettled.append(effects)
-            self._commit_log.after_commit(partial(self._committed, self._life))
+            wait = self._commit_log if self._partition is None else self._partition
+            wait.after_commit(partial(self._committed, self._life))
         elif self.unsettled:
             self.unsettled[-1].extend(effects)
         else:

@@ -150,7 +150,7 @@ class HandOver:
             await self._end_transactions(found, made, patience_s)
             moving = [each for each in found if each.number not in made.refused]
             async with asyncio.timeout(CLOSED_S):
-                await self._commit_log.commits.durable()
+                await self._commit_log.durable()
                 await self._cut(moving)
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()

@@ -31,7 +31,6 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_file import Extent
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
-from kafkawire.log.journal.losses import Loss, names
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.leadership import Leadership
 from kafkawire.log.maintenance.checkpoints import Checkpoints
@@ -39,7 +38,7 @@ from kafkawire.log.maintenance.indexer import Indexer, write
 from kafkawire.log.maintenance.journal_end import end_journal
 from kafkawire.log.maintenance.retention import Retention
 from kafkawire.log.maintenance.unloader import Unloader
-from kafkawire.log.partition.damaged_ranges import lost_ranges
+from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in, transactions_in
 from kafkawire.log.partition.loader import Loader, report_absent
@@ -48,6 +47,7 @@ from kafkawire.log.recovery.earlier_terms import earlier_terms
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.report import report
 from kafkawire.log.recovery.restore import load_partitions
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import check_known
@@ -66,8 +66,6 @@ logger = logging.getLogger(__name__)
 
 RUN_SHIFT = 32
 """A run number is (number of the start << 32) | (failed writes since then)."""
-MAX_REPORTED = 100
-"""Partitions with lost offsets that get a log line each."""
 LOST_STARTS = 1000
 """Added to the number of the start when the run file is lost: more starts than can have ended
 without a frame."""
@@ -114,6 +112,7 @@ class Log:
         node_id: int,
         lock: Lock,
         pinned_topics: Container[str] = (),
+        object_logs: ObjectLogs | None = None,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -148,21 +147,11 @@ class Log:
             storage, node_id, self.commit_log, self.partitions, self._released
         )
         self.segments = Segments(
-            self.commit_log,
-            storage,
-            catalog,
-            self.loader,
-            warm,
-            store,
-            remote,
-            self.row_version,
-            folder,
-            node_id,
-            self._released,
-            metadata.known_partitions,
-            self._given_up,
-        )
+            self.commit_log, storage, catalog, self.loader, warm, store, remote, self.row_version,
+            folder, node_id, self._released, metadata.known_partitions, self._given_up,
+        )  # fmt: skip
         self._pinned_topics = pinned_topics
+        self.object_logs = object_logs
         self._storage = storage
         self._catalog = catalog
         self._metadata = metadata
@@ -187,10 +176,14 @@ class Log:
         lock: Lock | None = None,
         verify: bool = False,
         pinned_topics: Container[str] = (),
+        object_logs: ObjectLogs | None = None,
+        fresh: bool = False,
     ) -> Log:
         """Recover and get ready to serve. `lock` is that of `lock_folder`, if it is already held;
         `verify`: compare every journal with the catalog, since the folder has no identity;
-        `pinned_topics`: names of topics whose partitions stay in memory once they are loaded.
+        `pinned_topics`: names of topics whose partitions stay in memory once they are loaded;
+        `object_logs`: those of this broker, if it has a remote tier; `fresh`: the folder replaces
+        one that was lost (kafkawire.log.fresh_folder).
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
         newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
@@ -198,14 +191,17 @@ class Log:
         if lock is None:
             lock = lock_folder(env, folder)
         try:
-            log = cls(env, folder, config, catalog, storage, metadata, node_id, lock, pinned_topics)
-            await log._recover(verify)
+            log = cls(
+                env, folder, config, catalog, storage, metadata, node_id, lock, pinned_topics,
+                object_logs,
+            )  # fmt: skip
+            await log._recover(verify, fresh)
         except BaseException:
             lock.release()
             raise
         return log
 
-    async def _recover(self, verify: bool) -> None:
+    async def _recover(self, verify: bool, fresh: bool) -> None:
         fs = self.env.fs
         log_position = await self._storage.load_log_position(self.node_id)
         last = read_run(fs, self.folder)
@@ -242,14 +238,15 @@ class Log:
         written, losses = load_partitions(
             fs, self.partitions, recovered, log_position, rows, bounds, terms
         )
-        await self._report(recovered, losses)
+        await report(recovered, losses, self._catalog, self.partitions, self._storage, self.node_id)
         self._resume(recovered)
         self.leadership.keep_again({} if terms is None else terms.left)
         began = terms is not None and self._begin_terms(damaged=bool(recovered.damage))
         self.checkpoints.start(log_position, due=not clean)
-        if losses or (not clean and recovered.found):
+        raised = losses or fresh or (not clean and recovered.found)
+        if raised:
             # With flush=os readers may have seen a tail of which nothing is left.
-            lost = last is None or last.flush == "os"
+            lost = fresh or last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
         if losses or began or not clean:
             await self.checkpoints.save()
@@ -258,46 +255,23 @@ class Log:
         if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
+        if self.object_logs is not None:
+            await self._adopt(self.object_logs, written if raised else set())
         self.after_clean_end = clean and log_position == clean_end
         self._begin(recovered.found)
         if terms is not None and terms.left_in(self.journals.active.number):
             # Its records may have the offsets of new ones, which a cut must not confuse.
             await end_journal(self.commit_log, self.indexer, self.journals.active)
+        if self.object_logs is not None:
+            await self.object_logs.begin(self.commit_log, self.loader, self.checkpoints)
 
-    async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
-        """Log what is damaged and which offsets are lost, one line each."""
-        name = self._catalog.name_of
-        for damage in recovered.examined:
-            logger.critical(
-                "journal %d %s. All other records are served.",
-                damage.gap.journal,
-                damage.text(name),
-            )
-        for loss in losses[:MAX_REPORTED]:
-            logger.critical(
-                "%s continues at offset %d: offsets %d-%d may have been acknowledged and cannot be "
-                "read",
-                name(loss.number),
-                loss.last,
-                loss.first,
-                loss.last - 1,
-            )
-        if len(losses) > MAX_REPORTED:
-            logger.critical(
-                "%d more partitions may have lost offsets: `kafkawire fsck` lists them",
-                len(losses) - MAX_REPORTED,
-            )
-        if any(gap.missing or gap.cut_short for gap in recovered.damage):
-            catalog = self._catalog
-            numbers = range(catalog.last_number() + 1)
-            led = (number for number in numbers if catalog.leader_of(number) == self.node_id)
-            named = {(loss.number, loss.first) for loss in losses}
-            lost = await lost_ranges(led, self.partitions, self._storage)
-            lost = [loss for loss in lost if (loss.number, loss.first) not in named]
-            if lost:
-                logger.critical(
-                    "lost offsets, found in no journal and no segment: %s", names(lost, name)
-                )
+    async def _adopt(self, object_logs: ObjectLogs, raised: set[int]) -> None:
+        """Append what log objects of earlier lives have and the journals do not. `raised`: the
+        partitions whose leader epochs this start has raised."""
+        adopted = await object_logs.recover(self.commit_log, self.loader)
+        if adopted:
+            await self._raise_epochs(adopted - raised)
+            await self.checkpoints.save()
 
     def _resume(self, recovered: Recovered) -> None:
         """Let the commit log continue after what recovery found."""
@@ -468,10 +442,13 @@ class Log:
             return
         self._closed = True
         await self.upkeep.stop()
+        if self.object_logs is not None:
+            await self.object_logs.close()
         self.commit_log.reader.verifier.close()
         try:
             await self.env.worker.close()
-            if self.commit_log.failed is None:
+            stored = await self.commit_log.objects.close()
+            if self.commit_log.failed is None and stored:
                 await self.checkpoints.save()
                 await self.commit_log.close()
                 if self.checkpoints.log_position == self.commit_log.written:

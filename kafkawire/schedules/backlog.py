@@ -342,7 +342,7 @@ class Backlog:
             # What is delivered from here on removes nothing: its repetitions are in the next save.
             corners = self._progress.corners
             self._outdated, followed = False, self.followed
-            await self._commit_log.commits.durable()
+            await self._commit_log.durable()
             removed, grown = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,
                 list(self._saving.values()), replaced, gone, corners,

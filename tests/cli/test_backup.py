@@ -16,14 +16,15 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafkawire.metadata import object_logs, tables
+from kafkawire.metadata import tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.copies import copying
-from kafkawire.metadata.object_logs import ObjectLog
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore
+from kafkawire.offsets.catalog import object_logs
+from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,

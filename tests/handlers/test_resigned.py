@@ -109,9 +109,9 @@ def _led(server: Server) -> set[int]:
 async def slow_write(server: Server, client: Client) -> None:
     """Have a write take until it is released; what follows is queued."""
     log = server.broker.log.commit_log
-    log._slow = True
+    log.writer.slow = True
     client.send(produce("t", batch(b"first"), acks=1, index=STAYS), 9)
-    await until(lambda: log._flying is not None)
+    await until(lambda: log.writer.flying)
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -226,6 +226,7 @@ class Produce:
                 _check(partition, exchange, buf, item)
                 guard = None if batches is None else batches.guard(topic, index)
                 done = partition.queue(buf[start:stop], pending.now_ms, None, guard)
+                exchange.note(partition.in_objects)
                 results.append((topic, index, 0, *done, None, ()))
                 appended += 1
             except LongBatch:
@@ -273,7 +274,7 @@ class Produce:
         acks = exchange.acks
         whole = exchange_of(exchange.peer, exchange.version, exchange.correlation_id, acks)
         long = LongProduce(self, whole, acks, block)
-        long.add(done, sum(stop - start for _, _, start, stop in items[: len(done)]))
+        long.add(exchange, done, sum(stop - start for _, _, start, stop in items[: len(done)]))
         rest = items[len(done) :]
         exchange.results = []
         long.begin([item_of(buf, item) for item in rest], batches)
@@ -321,6 +322,7 @@ class Produce:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))
         done = partition.queue(batch, self.pending().now_ms, inspected, guard)
+        exchange.note(partition.in_objects)
         return topic, index, 0, *done, None, ()
 
     async def check_schedules(self, peer: Peer, partition: Partition, batch: memoryview) -> None:

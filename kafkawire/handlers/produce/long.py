@@ -27,7 +27,7 @@ from kafkawire.codec.produce import (
 )
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.produce.pending import Item, Portion, refused
+from kafkawire.handlers.produce.pending import Item, Portion, Waiting, refused
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.log.io.slices import emptied
 from kafkawire.messages.produce import (
@@ -223,10 +223,10 @@ class LongProduce:
     def _portion(self) -> Portion:
         return Portion(self._exchange, self._acks, self._reported, first=not self._portions)
 
-    def add(self, results: list[ProduceResult], size_bytes: int) -> None:
-        """Add a portion whose batches are queued."""
+    def add(self, begun: Waiting, results: list[ProduceResult], size_bytes: int) -> None:
+        """Add a portion whose batches are queued, those of `begun`."""
         portion = self._portion()
-        portion.queued_before(results, size_bytes)
+        portion.queued_before(begun, results, size_bytes)
         self._send(portion)
 
     def _send(self, portion: Portion) -> None:

@@ -1,5 +1,8 @@
 """The Produces of one write batch: responses after it was written, and after the commit.
 
+Batches for topics with durability=s3 are committed when they are in log objects
+(kafkawire.log.objects): acks=1 waits for that, too.
+
 A batch stays in the receive buffer until its write batch is written, so a write batch pins that
 memory. One callback of the log serves all its requests, and each connection sends once. Used by
 `handlers.produce` and `handlers.repeat`.
@@ -42,13 +45,23 @@ class Item(NamedTuple):
 class Waiting(Exchange):
     """One or several Produces whose batches are being written.
 
-    `size_bytes`: receive memory of the requests.
+    `size_bytes`: receive memory of the requests. `in_objects`, `on_disk`: whether there are batches
+    for partitions with durability=s3, and for others.
     """
 
-    __slots__ = ("acks", "size_bytes")
+    __slots__ = ("acks", "in_objects", "on_disk", "size_bytes")
 
     acks: int
     size_bytes: int
+    in_objects: bool
+    on_disk: bool
+
+    def note(self, in_objects: bool) -> None:
+        """Note a batch that was queued for a partition with durability=s3, or another one."""
+        if in_objects:
+            self.in_objects = True
+        else:
+            self.on_disk = True
 
     def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
@@ -71,6 +84,7 @@ class ProduceExchange(Waiting):
         super().__init__(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         self.acks = acks
         self.size_bytes = size_bytes
+        self.in_objects = self.on_disk = False
         self.results: list[ProduceResult] = []
         self.hints: LeaderHints | None = None
 
@@ -116,6 +130,7 @@ class Portion(Waiting):
         super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
         self.acks = acks
         self.size_bytes = 0
+        self.in_objects = self.on_disk = False
         self.reported = reported
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
@@ -125,8 +140,10 @@ class Portion(Waiting):
         self.results.append(result)
         self.size_bytes += len(item.batch or b"")
 
-    def queued_before(self, results: list[ProduceResult], size_bytes: int) -> None:
-        """Begin with batches that were queued before it was known that the request is long."""
+    def queued_before(self, begun: Waiting, results: list[ProduceResult], size_bytes: int) -> None:
+        """Begin with batches that were queued, for `begun`, before it was known that the request is
+        long."""
+        self.in_objects, self.on_disk = begun.in_objects, begun.on_disk
         self.results = results
         self.size_bytes = size_bytes
 
@@ -143,10 +160,12 @@ class Portion(Waiting):
 
 class PendingProduces:
     """The Produces whose batches are in one write batch. `now_ms` is its time. It is in `open`
-    while some are not answered; `is_written`: only those of acks=all."""
+    while some are not answered; `is_written`: only those that wait for a commit: `waiting` for that
+    of the journals, `storing` for log objects."""
 
     __slots__ = (
-        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open", "waiting",
+        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open", "storing",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -159,7 +178,8 @@ class PendingProduces:
         self.number = log.batch_number
         self.now_ms = now_ms
         self.exchanges: list[Waiting] = []
-        self.waiting: list[Waiting] = []  # acks=all: for the commit
+        self.waiting: list[Waiting] = []
+        self.storing: list[Waiting] = []
         self.blocks: list[Pinned] = []
 
     def add(self, exchange: Waiting, block: Pinned) -> None:
@@ -175,7 +195,12 @@ class PendingProduces:
             block.pin()
             blocks.append(block)
         exchange.peer.applying(exchange.size_bytes)
-        if exchange.acks == -1:
+        if exchange.in_objects:
+            if exchange.acks:
+                if not self.storing:
+                    self.log.after_store(self.stored)
+                self.storing.append(exchange)
+        elif exchange.acks == -1:
             if not self.waiting:
                 self.log.after_commit(self.committed)
             self.waiting.append(exchange)
@@ -183,14 +208,14 @@ class PendingProduces:
     def written(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
         self.is_written = True
-        if not self.waiting:
+        if not self.waiting and not self.storing:
             self.open.discard(self)
         for block in self.blocks:
             block.unpin()
         requests = 0
         for exchange in self.exchanges:
             requests += 1 + exchange.more
-            if exchange.acks == 1:
+            if exchange.acks == 1 and not exchange.in_objects:
                 _notify(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
@@ -203,18 +228,37 @@ class PendingProduces:
 
     def committed(self, failure: BaseException | None) -> None:
         """The write batch was committed, or the commit failed."""
-        self.open.discard(self)
-        for exchange in self.waiting:
+        waiting, self.waiting = self.waiting, []
+        self._answer(waiting, failure)
+
+    def stored(self, failure: BaseException | None) -> None:
+        """What the write batch has for log objects was stored, or that failed."""
+        storing, self.storing = self.storing, []
+        if failure is None:
+            # Their other batches are written: usually they are committed, too.
+            mixed = [each for each in storing if each.on_disk and each.acks == -1]
+            if mixed:
+                storing = [each for each in storing if each not in mixed]
+                if not self.waiting:
+                    self.log.after_commit(self.committed)
+                self.waiting += mixed
+        self._answer(storing, failure)
+
+    def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
+        if not self.waiting and not self.storing:
+            self.open.discard(self)
+        for exchange in exchanges:
             _notify(exchange, failure)
             exchange.peer.collect()
-        for exchange in self.waiting:
+        for exchange in exchanges:
             exchange.peer.flush()
 
     def resign(self, partition: Partition, hints: LeaderHints) -> None:
         """Answer unanswered batches of a resigned partition with NOT_LEADER_OR_FOLLOWER. Nothing is
         answered yet: the others still wait."""
         why = partition.refusal()
-        for exchange in self.waiting if self.is_written else self.exchanges:
+        unanswered = [*self.waiting, *self.storing] if self.is_written else self.exchanges
+        for exchange in unanswered:
             if exchange.resign(partition, why, hints) and not exchange.acks:
                 exchange.peer.abort("the leader of a produce with acks=0 has changed")
 

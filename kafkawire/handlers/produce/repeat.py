@@ -38,6 +38,7 @@ class RepeatedProduces(Waiting):
         self.shape = shape
         self.acks = shape.acks
         self.size_bytes = size_bytes
+        self.in_objects = self.on_disk = False
         self.answers = answers
         self.refused: dict[int, KafkaError] | None = None
         self.hints: LeaderHints | None = None
@@ -143,6 +144,7 @@ class Repeat:
         if answers:
             peer = self.peer
             row = RepeatedProduces(peer, shape, pos - first, answers)
+            row.note(self.partition.in_objects)  # as all partitions of a topic
             if shape.acks:
                 peer.exchanges.append(row)
                 peer.more += row.more

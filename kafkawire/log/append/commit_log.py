@@ -13,17 +13,17 @@ One CommitLog per broker process, made by kafkawire.log.manager.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os.path
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, call, called
+from kafkawire.log.append.journal_writer import JournalWriter
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
@@ -32,13 +32,14 @@ from kafkawire.log.journal.ledger import Ledger
 from kafkawire.log.journal.losses import Loss
 from kafkawire.log.journal.write_batch import (
     Callback,
+    Callbacks,
     Frame,
     Stamp,
     Write,
     WriteBatch,
     lay_out,
-    write_all,
 )
+from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.read_plan import HotRead, Plan
@@ -72,12 +73,11 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_commit_callbacks", "_flying", "_flying_since", "_refusals", "_requests", "_slow",
-        "_slow_s", "_trouble", "_write_callbacks", "appended_bytes", "appended_records",
+        "_callbacks", "_refusals", "_requests", "_trouble", "appended_bytes", "appended_records",
         "batch_bytes", "batch_number", "commits", "config", "dirty", "env", "failed", "frames",
-        "full", "hooks", "journals", "ledger", "losses", "producing", "reader", "refusal",
-        "room_bytes", "run", "save_log_starts", "scheduled", "trimmed", "validate_all",
-        "waiting_for_room", "write_batches", "write_seconds", "written",
+        "full", "hooks", "journals", "ledger", "losses", "objects", "producing", "reader",
+        "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed", "validate_all",
+        "waiting_for_room", "write_batches", "writer", "written",
     )  # fmt: skip
 
     def __init__(
@@ -110,20 +110,16 @@ class CommitLog:
         self.room_bytes = 0
         self.scheduled = False
         self.waiting_for_room: list[Callable[[], None]] = []
-        self._write_callbacks: list[Callback] = []
-        self._commit_callbacks: list[Callback] = []
+        self._callbacks = Callbacks()
         self._requests: Sequence[object] = ()
-        self._flying: asyncio.Future[float] | None = None
-        self._flying_since = 0.0
-        self._slow = False
-        self._slow_s = config.slow_write_ms / 1000
         self._trouble = False
         self.write_batches = 0
         self.appended_bytes = 0
         self.appended_records = 0
-        self.write_seconds = Histogram()
+        self.writer = JournalWriter(env, config.slow_write_ms / 1000)
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
+        self.objects = ObjectCommits(self)
         self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
         self.losses: Sequence[Loss] = ()
@@ -145,7 +141,7 @@ class CommitLog:
         """
         if requests is not None:
             self._requests = requests
-        self._write_callbacks.append(fn)
+        self._callbacks.written.append(fn)
         if not self.scheduled:
             self.queued()
 
@@ -154,14 +150,27 @@ class CommitLog:
 
         With flush=os: when it is written, as for acks=all on a single Kafka broker.
         """
-        self._commit_callbacks.append(fn)
+        self._callbacks.committed.append(fn)
+        if not self.scheduled:
+            self.queued()
+
+    def after_store(self, fn: Callback) -> None:
+        """Call `fn` when everything appended so far to partitions with durability=s3 is in log
+        objects."""
+        self._callbacks.stored.append(fn)
         if not self.scheduled:
             self.queued()
 
     async def committed(self) -> None:
-        """Return when `after_commit` would call its function. Raises KAFKA_STORAGE_ERROR if that
-        fails."""
-        await called(self.after_commit)
+        """Return when everything appended so far is committed as its partitions want it: when both
+        `after_commit` and `after_store` would call their functions. Raises KAFKA_STORAGE_ERROR, or
+        NOT_LEADER_OR_FOLLOWER of log objects, if that fails."""
+        await called(self.after_commit, self.after_store)
+
+    async def durable(self) -> None:
+        """Return when everything appended so far is on the disk, with any setting of `flush`, and
+        what partitions with durability=s3 have is in log objects. Raises as `committed`."""
+        await called(self.commits.when_durable, self.after_store)
 
     def want_commit(self) -> None:
         """Commit at once: a reader waits for what is written and not committed."""
@@ -219,12 +228,12 @@ class CommitLog:
             self.full = True
         if not self.scheduled:
             self.scheduled = True
-            if self._flying is None:
+            if not self.writer.flying:
                 self.env.call_soon(self._write_queued)
 
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
-        self.room_bytes = self.commits.room_bytes()
+        self.room_bytes = min(self.commits.room_bytes(), self.objects.room_bytes())
         self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
@@ -248,35 +257,25 @@ class CommitLog:
 
     def busy_s(self) -> float:
         """Return how many seconds the current write or fsync has been running."""
-        now = self.env.clock.monotonic()
-        writing = now - self._flying_since if self._flying is not None else 0.0
-        return max(writing, self.commits.running_s())
+        return max(self.writer.busy_s(), self.commits.running_s())
 
     def write_many(self) -> None:
         """Write the current write batch now if many requests wait for it, instead of at the end of
         the event-loop iteration: the processor's caches do not hold thousands of them. Those that
         wait for an fsync are left to share one."""
         if len(self._requests) >= MANY_REQUESTS and (
-            self.commits.os_mode or not self._commit_callbacks
+            self.commits.os_mode or not (self._callbacks.committed or self._callbacks.stored)
         ):
             self._write_queued()
 
     def _write_queued(self) -> None:
-        if self.scheduled and self._flying is None:
+        if self.scheduled and not self.writer.flying:
             self._flush()
 
     def _flush(self) -> None:
         """Write the write batch: here, or in the writer thread while writes are slow."""
-        assert self._flying is None, "one write batch is written at a time"
-        write_batch = WriteBatch(
-            self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
-        )
-        self.frames = []
-        self.batch_bytes = 0
-        self.batch_number += 1
-        self._write_callbacks = []
-        self._commit_callbacks = []
-        self._requests = ()
+        assert not self.writer.flying, "one write batch is written at a time"
+        write_batch = self._take_queued()
         self.scheduled = False
         if not write_batch.frames:
             self._finish(write_batch, None)
@@ -293,39 +292,35 @@ class CommitLog:
             stamp = Stamp(self.run, self.commits.committed)
             now_ms = self.env.clock.now_ms()
             writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
-            if self._slow:
-                self._hand_over(write_batch, writes)
+            if not self.writer.write(writes, partial(self._landed, write_batch, writes)):
                 return
-            self._took(write_all(writes, self.env.clock.monotonic))
         except Exception as failure:
             self._fail(write_batch, writes, failure)
             return
         self._written(write_batch, writes)
 
-    def _took(self, seconds: float) -> None:
-        self._slow = seconds > self._slow_s
-        self.write_seconds.add(seconds)
+    def _take_queued(self) -> WriteBatch:
+        """Return what is queued, and begin another write batch."""
+        queued = WriteBatch(self.frames, self.batch_bytes, self._callbacks)
+        self.frames, self._callbacks = [], Callbacks()
+        self._requests = ()
+        self.batch_bytes = 0
+        self.batch_number += 1
+        return queued
 
-    def _hand_over(self, write_batch: WriteBatch, writes: list[Write]) -> None:
-        future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
-        self._flying = future
-        self._flying_since = self.env.clock.monotonic()
-
-        def landed(_: object) -> None:
-            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
-            try:
-                if failure is None:
-                    # The whole backlog was in this write: if it was fast, the disk has caught up.
-                    self._took(future.result())
-                    self._written(write_batch, writes)
-                else:
-                    self._fail(write_batch, writes, failure)
-            finally:
-                self._flying = None  # only now: what the callbacks queue goes with the rest
-                if self.scheduled:
-                    self._flush()
-
-        future.add_done_callback(landed)
+    def _landed(
+        self, write_batch: WriteBatch, writes: list[Write], failure: BaseException | None
+    ) -> None:
+        """Apply what the writer thread has written, or failed to write."""
+        try:
+            if failure is None:
+                self._written(write_batch, writes)
+            else:
+                self._fail(write_batch, writes, failure)
+        finally:
+            self.writer.ended()  # only now: what the callbacks queue goes with the rest
+            if self.scheduled:
+                self._flush()
 
     def _written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
         """Apply a write batch that was written completely, then call its waiters."""
@@ -347,11 +342,13 @@ class CommitLog:
         if not self.journals.ready and self._half_full(self.journals.active):
             self.journals.prepare()
 
-    def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
+    def _apply(  # noqa: C901 (hot: no calls)
+        self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]
+    ) -> None:
         """Change the state in memory as the write batch says. Hot."""
         for write in writes:
             self._account(write, rolled)
-        commits = self.commits
+        commits, objects = self.commits, self.objects
         touched = commits.touched
         dirty = self.dirty
         watched = False
@@ -378,7 +375,9 @@ class CommitLog:
                 dirty.append(partition)
             if partition.producers.flying:
                 partition.producers.apply()
-            if not partition.touched:
+            if partition.in_objects:
+                objects.add(frame)
+            elif not partition.touched:
                 partition.touched = True
                 touched.append(partition)
             if partition.watchers:
@@ -390,6 +389,8 @@ class CommitLog:
         if self._trouble:
             self._trouble = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
+        if objects.gathered:
+            objects.wrote()
         commits.wrote(write_batch.size_bytes, watched)
 
     def _account(self, write: Write, rolled: list[Journal]) -> None:
@@ -423,13 +424,7 @@ class CommitLog:
         self.run += 1
         for write in writes:
             write.unname()
-        queued = WriteBatch(
-            self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
-        )
-        self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
-        self._requests = ()
-        self.batch_bytes = 0
-        self.batch_number += 1
+        queued = self._take_queued()
         for frame in [*write_batch.frames, *queued.frames]:
             if frame.partition is not None:
                 frame.partition.rollback()
@@ -441,12 +436,15 @@ class CommitLog:
 
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
         """Call those who waited for the write; those who wait for the commit continue to wait."""
-        for fn in write_batch.write_callbacks:
+        callbacks = write_batch.callbacks
+        for fn in callbacks.written:
             call(fn, error)
         if error is None:
-            self.commits.wait(write_batch.commit_callbacks)
+            self.commits.wait(callbacks.committed)
+            if callbacks.stored:
+                self.objects.wait(callbacks.stored)
         else:
-            for fn in write_batch.commit_callbacks:
+            for fn in [*callbacks.committed, *callbacks.stored]:
                 call(fn, error)
 
     async def close(self) -> None:

@@ -142,9 +142,11 @@ class Commits:
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`."""
-        await called(self._when_durable)
+        await called(self.when_durable)
 
-    def _when_durable(self, fn: Callback) -> None:
+    def when_durable(self, fn: Callback) -> None:
+        """Call `fn` when `durable` would return."""
+
         def written(failure: BaseException | None) -> None:
             if failure is None:
                 self._await_durable([fn])
@@ -282,8 +284,14 @@ class Commits:
         log.measure_room()
 
 
-async def called(register: Callable[[Callback], None]) -> None:
-    """Wait until the callback given to `register` is called. Raises the failure it reports."""
+async def called(*registers: Callable[[Callback], None]) -> None:
+    """Wait until the callbacks given to all `registers`, at once, are called. Raises the first
+    failure that one reports."""
+    await asyncio.gather(*[_registered(register) for register in registers])
+
+
+def _registered(register: Callable[[Callback], None]) -> asyncio.Future[None]:
+    """Return a future of the call of the callback given to `register`."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(failure: BaseException | None) -> None:
@@ -295,7 +303,7 @@ async def called(register: Callable[[Callback], None]) -> None:
             done.set_exception(failure)
 
     register(settle)
-    await done
+    return done
 
 
 def call(fn: Callback, failure: BaseException | None) -> None:

@@ -72,22 +72,27 @@ class Frame:
         self.log_position = -1
 
 
+class Callbacks:
+    """The callbacks of a write batch: for when it is `written`, for when it is `committed`, and for
+    when its frames of partitions with durability=s3 are `stored` in log objects."""
+
+    __slots__ = ("committed", "stored", "written")
+
+    def __init__(self) -> None:
+        self.written: list[Callback] = []
+        self.committed: list[Callback] = []
+        self.stored: list[Callback] = []
+
+
 class WriteBatch:
-    """Frames with the callbacks for when they are written, and for when they are durable."""
+    """Frames with their callbacks."""
 
-    __slots__ = ("commit_callbacks", "frames", "size_bytes", "write_callbacks")
+    __slots__ = ("callbacks", "frames", "size_bytes")
 
-    def __init__(
-        self,
-        frames: list[Frame],
-        size_bytes: int,
-        write_callbacks: list[Callback],
-        commit_callbacks: list[Callback],
-    ) -> None:
+    def __init__(self, frames: list[Frame], size_bytes: int, callbacks: Callbacks) -> None:
         self.frames = frames
         self.size_bytes = size_bytes
-        self.write_callbacks = write_callbacks
-        self.commit_callbacks = commit_callbacks
+        self.callbacks = callbacks
 
 
 class Write:

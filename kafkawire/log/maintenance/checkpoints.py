@@ -95,7 +95,7 @@ class Checkpoints:
             if partition.producers.states:
                 self._commit_log.producing.add(partition)
         try:
-            await self._commit_log.commits.durable()
+            await self._commit_log.durable()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
             self._commit_log.hooks.stored()
         except BaseException:
@@ -129,7 +129,7 @@ class Checkpoints:
                 rows.append(row)
             if not rows:
                 return
-            await self._commit_log.commits.durable()
+            await self._commit_log.durable()
             try:
                 await self._storage.save_checkpoint(
                     Checkpoint(self._node_id, self.log_position, rows)

@@ -88,14 +88,15 @@ class Partition:
     there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
     offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
     records of its topic. Retention keeps the records of a schedule topic from `kept_from` on.
-    Offsets below `absent_end` without a row were left at another broker.
-    `closed`: it takes no appends, since it is being handed over or was removed; `removed`: it is
-    not in memory any more; `resigned`: another broker leads it.
+    Offsets below `absent_end` without a row were left at another broker. `in_objects`: its topic
+    has durability=s3 (kafkawire.log.objects). `closed`: it takes no appends, since it is being
+    handed over or was removed; `removed`: it is not in memory any more; `resigned`: another broker
+    leads it.
     """
 
     __slots__ = (
         "_rows", "absent_end", "bound", "closed", "commit_offset", "config", "cut_offset", "dirty",
-        "dispatch_offset", "epochs", "evicted", "frame", "high_watermark", "index",
+        "dispatch_offset", "epochs", "evicted", "frame", "high_watermark", "in_objects", "index",
         "journal_extents", "kept_from", "last_stable_offset", "leader_epoch", "log", "log_start",
         "named_in", "next_offset", "number", "offsets", "producers", "removed", "reserve",
         "resigned", "segments", "size_bytes", "tail", "topic", "topic_id", "touched", "traffic",
@@ -121,6 +122,7 @@ class Partition:
         self.index = index
         self.leader_epoch = leader_epoch
         self.config = config
+        self.in_objects = config.in_objects
         self.offsets = PartitionOffsetManager(0)
         self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
         self.log_start = 0
@@ -198,7 +200,7 @@ class Partition:
         config = self.config
         log = self.log
         head = check_batch(batch, config.max_message_bytes)
-        if log.failed is not None or self.closed:
+        if log.failed is not None or self.closed or (self.in_objects and log.objects.refusal):
             raise self.refusal()
         count = head[12]
         append_time = -1
@@ -290,6 +292,8 @@ class Partition:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.closed:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.in_objects and self.log.objects.refusal is not None:
+            return self.log.objects.refusal
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def append_records(self, batch: memoryview, now_ms: int) -> Appended:
@@ -307,9 +311,13 @@ class Partition:
         kafkawire.log.partition.markers.append_offsets."""
         return Appended(*markers.append_offsets(self, batch, guard, now_ms))
 
+    def after_commit(self, fn: Callable[[BaseException | None], None]) -> None:
+        """Call `fn` when what was appended so far is committed, or has failed."""
+        (self.log.after_store if self.in_objects else self.log.after_commit)(fn)
+
     def begin_frame(self) -> None:
         """Have the next append follow everything queued so far, of all partitions, in the journal:
-        a crash that loses a part of the write batch and keeps this append keeps that, too."""
+        a crash that keeps this append keeps that, too."""
         self.frame = None
 
     def begin_verification(
@@ -395,8 +403,7 @@ class Partition:
         return await time_lookup.offset_for_time(self, timestamp)
 
     async def max_timestamp(self) -> tuple[int, int]:
-        """Return (offset, timestamp) of the first record with the largest timestamp; (-1, -1) if
-        none."""
+        """Return (offset, timestamp) of the first record with the newest timestamp, or (-1, -1)."""
         return await time_lookup.max_timestamp(self)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:

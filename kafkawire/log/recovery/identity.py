@@ -158,6 +158,21 @@ def check_pairing(folder: Folder, stored: StoredPairing, metadata: str) -> None:
         )
 
 
+def is_superseded(folder: Folder, stored: StoredPairing) -> bool:
+    """Return whether a broker has used another data folder since this one, or this one is empty
+    and the broker has used any. Pure."""
+    identity = folder.identity
+    if identity is None:
+        used = stored.log_position or stored.segments or stored.generation > 1
+        return bool(used) and not folder.has_log
+    return (
+        identity.node_id == folder.node_id
+        and identity.cluster_id == stored.cluster_id
+        and bool(stored.metadata_id)
+        and identity.metadata_id != stored.metadata_id.hex()
+    )
+
+
 def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> None:
     """Check a folder without identity: new, of an older version, or interrupted while it was being
     paired."""

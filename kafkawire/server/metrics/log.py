@@ -35,7 +35,7 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     yield counter("log_appended_bytes", "Bytes of record batches written.", log.appended_bytes)
     yield counter("log_appended_records", "Records written.", log.appended_records)
     yield counter("log_write_batches", "Write batches of the commit log.", log.write_batches)
-    yield histogram("log_write_seconds", "Duration of a write batch.", log.write_seconds)
+    yield histogram("log_write_seconds", "Duration of a write batch.", log.writer.seconds)
     yield histogram("log_commit_seconds", "Duration of an fsync.", log.commits.seconds)
     yield gauge(
         "log_failed",

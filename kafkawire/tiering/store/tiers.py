@@ -211,6 +211,12 @@ class Tiers:
         for store in self._by_url.values():
             await store.close()
 
+    async def close_others(self) -> None:
+        """Close all opened stores but the one that was given."""
+        for url, store in self._by_url.items():
+            if url != self._url:
+                await store.close()
+
     async def _set_current(self, url: str) -> None:
         found = self._own_at(url)
         if found is None:

@@ -125,6 +125,9 @@ class FakePartition:
         self.guards: list[object] = []
         log.partitions.append(self)
 
+    def after_commit(self, fn: Callback) -> None:
+        self.log.after_commit(fn)
+
     @property
     def leader_epoch(self) -> int:
         return self.epochs[-1][0]

@@ -54,7 +54,7 @@ async def test_slow_writes_move_to_thread_and_batches_accumulate() -> None:
     log = await world.start()
     (partition,) = await world.topic("t")
     commit_log = log.commit_log
-    commit_log._slow = True
+    commit_log.writer.slow = True
     offload(world).hold("write")
     order: list[str] = []
     for name in ("first", "second", "third"):
@@ -152,8 +152,8 @@ async def test_callback_may_append_while_thread_writes() -> None:
     (partition,) = await world.topic("t")
     broken: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
-    log.commit_log._slow = True
-    log.commit_log._slow_s = -1.0  # every write counts as slow
+    log.commit_log.writer.slow = True
+    log.commit_log.writer.slow_s = -1.0  # every write counts as slow
 
     def more(failure: BaseException | None) -> None:
         if partition.offsets.pending < 5:
@@ -163,4 +163,4 @@ async def test_callback_may_append_while_thread_writes() -> None:
     more(None)
     await ticks(40)
     assert broken == []
-    assert (partition.next_offset, log.commit_log._slow) == (5, True)
+    assert (partition.next_offset, log.commit_log.writer.slow) == (5, True)

@@ -99,8 +99,8 @@ async def test_failing_statvfs_does_not_stop_writes(
     for path, _ in journals.spares:
         world.fs.remove(path)
     journals.spares.clear()
-    log._slow = slow
-    world.log.commit_log._slow_s = -1.0 if slow else 1e9
+    log.writer.slow = slow
+    world.log.commit_log.writer.slow_s = -1.0 if slow else 1e9
     with monkeypatch.context() as patched:
 
         def broken(_: str) -> tuple[int, int]:

@@ -123,7 +123,7 @@ async def test_batches_queued_after_failed_write_fail_with_it() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
-    log.commit_log._slow = True
+    log.commit_log.writer.slow = True
     offload(world).hold("write")
     answers: list[BaseException | None] = []
     for value in (b"one", b"two"):

@@ -18,8 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 
-import pytest
-
 MAX_PUTS = 4
 """PUTs of a writer in progress at a time."""
 STEPS = 600
@@ -115,7 +113,7 @@ class Bucket:
 
 class Sql:
     """The epoch of the broker and its logs, with the conditions of
-    `kafkawire.metadata.object_logs`, and the records that are in uploaded segments."""
+    `kafkawire.offsets.catalog.object_logs`, and the records that are in uploaded segments."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules

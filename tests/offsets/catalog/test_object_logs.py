@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
-from kafkawire.metadata import object_logs
 from kafkawire.metadata.database import Database
-from kafkawire.metadata.object_logs import ObjectLog
 from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore
+from kafkawire.offsets.catalog import object_logs
+from kafkawire.offsets.catalog.object_logs import ObjectLog
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -112,16 +112,16 @@ async def test_logs_of_all_brokers_are_loaded_in_order(process: Process) -> None
     lives = [await born(process, node) for node in (OTHER, NODE, NODE)]
     assert await lives[0].open()
     assert await lives[2].open()
-    assert await lives[2].end(1, 0) is None, "life 1 has not opened a log"
+    assert await lives[2].end(lives[1].epoch, 0) is None, "that life has not opened a log"
     later = await born(process, NODE)
     assert await later.open()
-    assert await later.end(2, 7) == 7
+    assert await later.end(lives[2].epoch, 7) == 7
     assert await later.store.transact(object_logs.load_all) == [
-        ObjectLog(NODE, 2, 0, 7),
-        ObjectLog(NODE, 3, 0, None),
-        ObjectLog(OTHER, 1, 0, None),
+        ObjectLog(NODE, lives[2].epoch, 0, 7),
+        ObjectLog(NODE, later.epoch, 0, None),
+        ObjectLog(OTHER, lives[0].epoch, 0, None),
     ]
-    assert await lives[0].logs() == [(1, 0, None)]
+    assert await lives[0].logs() == [(lives[0].epoch, 0, None)]
 
 
 async def test_superseded_life_changes_nothing(process: Process) -> None:
@@ -152,9 +152,8 @@ async def test_epoch_of_another_broker_does_not_count(process: Process) -> None:
     assert await one.open()
     await born(process)
     other = await born(process, OTHER)
-    assert other.epoch == one.epoch
-    assert not await one.release(1, 5)
-    assert await one.logs() == [(1, 0, None)]
+    assert not await Life(other.store, NODE, other.epoch).release(one.epoch, 5)
+    assert await one.logs() == [(one.epoch, 0, None)]
     assert await other.open()
     assert not await Life(other.store, 7, 1).open(), "node 7 was never registered"
 

@@ -1,0 +1,174 @@
+"""Adoption: append what the log objects of earlier lives have, and the journals here do not.
+
+After the loss of a data folder that is everything which was not uploaded in segments; after a power
+failure the last frames, which no fsync covered. Batches are appended as they are, with their
+offsets and leader epochs, before any request is served. The state in SQL may be ahead of the
+journals here, since its checkpoint covers log objects: batches below its next offset change neither
+producers nor epochs again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.log.append.group_commit import called
+from kafkawire.log.journal.scan import marker_of
+from kafkawire.log.journal.write_batch import Frame
+from kafkawire.log.recovery.transactions import TransactionHistory
+from kafkawire.offsets.manager import PartitionOffsetManager
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.objects.format import StoredFrame
+    from kafkawire.log.partition.loader import Loader
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUED_BYTES = 16 << 20
+"""Bytes that are queued before they are written."""
+
+
+class Adoption:
+    """The partitions with durability=s3 that objects have, as they are filled. `changed`: those
+    that batches were appended to."""
+
+    def __init__(self, commit_log: CommitLog, loader: Loader) -> None:
+        self._commit_log = commit_log
+        self._loader = loader
+        self._slices = commit_log.env.slices
+        self._known: dict[int, int] = {}
+        self._history = TransactionHistory()
+        self.changed: dict[int, Partition] = {}
+
+    async def load(self, numbers: Iterable[int]) -> None:
+        """Load partitions, those of them that are led here, and prepare them for appends after what
+        they have. Raises what the storage raises."""
+        new = sorted(set(numbers) - self._known.keys())
+        await self._loader.load(new)
+        for number in new:
+            partition = self._loader.partitions.get(number)
+            if partition is not None and partition.in_objects:
+                self._known[number] = partition.next_offset
+                _rewind(partition)
+                _end_epochs(partition, self._known[number])
+            await self._slices.give_way()
+
+    def missing(self, ends: dict[int, int]) -> bool:
+        """Return whether an object with these ends has something that a partition here lacks."""
+        for number, end in ends.items():
+            if number in self._known and end > self._loader.partitions[number].next_offset:
+                return True
+        return False
+
+    async def append(self, frames: Iterable[StoredFrame]) -> None:
+        """Append the batches of an object that are missing. Raises KAFKA_STORAGE_ERROR."""
+        log = self._commit_log
+        for frame in frames:
+            partition = self._loader.partitions.get(frame.number)
+            if partition is None or frame.number not in self._known:
+                continue
+            batches = [batch for batch in frame.batches if self._take(partition, batch)]
+            if batches:
+                self._queue(partition, batches)
+            if log.batch_bytes > MAX_QUEUED_BYTES:
+                await called(log.after_write)
+            await self._slices.give_way()
+        await called(log.after_write)
+
+    def _take(self, partition: Partition, batch: memoryview) -> bool:
+        """Take a batch into the state of its partition; return whether it is missing there."""
+        fields = HEAD.unpack_from(batch, 0)
+        base, count, expected = fields[0], fields[6] + 1, partition.offsets.pending
+        if base < expected:
+            return False
+        if base > expected:
+            logger.critical(
+                "offsets %d-%d of %s-%d are in no segment and no log object: reading them returns "
+                "an error",
+                expected,
+                base - 1,
+                partition.topic,
+                partition.index,
+            )
+            partition.offsets.assign(base - expected)
+        partition.offsets.assign(count)
+        marker = marker_of(batch, 0, fields)
+        self._history.take_facts(partition.number, [(0, fields, marker)])
+        if base >= self._known[partition.number]:
+            if fields[2] > partition.epochs[-1][0]:
+                partition.epochs.append((fields[2], base))
+            if fields[9] >= 0:
+                partition.producers.replay(fields, marker)
+        return True
+
+    def _queue(self, partition: Partition, batches: list[memoryview]) -> None:
+        first, last = HEAD.unpack_from(batches[0], 0), HEAD.unpack_from(batches[-1], 0)
+        newest = max(HEAD.unpack_from(batch, 0)[8] for batch in batches)
+        size = sum(map(len, batches))
+        log = self._commit_log
+        log.frames.append(Frame(partition, batches, first[0], last[0] + last[6] + 1, size, newest))
+        log.batch_bytes += size
+        log.queued()
+        self.changed[partition.number] = partition
+
+    async def finish(self) -> None:
+        """Complete the partitions, when everything was appended."""
+        for number, known in self._known.items():
+            partition = self._loader.partitions.get(number)
+            if partition is None:
+                continue
+            if partition.next_offset < known:
+                self._report_lost(partition, known)
+            if number in self.changed:
+                self._history.give(partition)
+            if partition.epochs[-1][0] < partition.leader_epoch:
+                partition.lead(partition.leader_epoch)
+            partition.advance(partition.next_offset)
+            await self._slices.give_way()
+
+    def _report_lost(self, partition: Partition, known: int) -> None:
+        """Continue a partition after offsets that SQL knows of and no object has, so that they are
+        not assigned again."""
+        logger.critical(
+            "%s-%d continues at offset %d: offsets %d-%d were stored, according to SQL, and are in "
+            "no segment and no log object",
+            partition.topic,
+            partition.index,
+            known,
+            partition.next_offset,
+            known - 1,
+        )
+        partition.next_offset = known
+        partition.offsets = PartitionOffsetManager(known)
+        partition.mark_dirty()
+
+
+def _rewind(partition: Partition) -> None:
+    """Have appends continue at the end of what the partition has in segments and journals, if SQL
+    has a later next offset."""
+    known = partition.next_offset
+    end = max(partition.cut_offset, partition.log_start)
+    if len(partition.journal_extents):
+        end = max(end, partition.journal_extents.end[-1])
+    rows = partition.rows
+    if len(rows):
+        end = max(end, rows.base[-1] + rows.count[-1])
+    if end >= known:
+        return
+    partition.next_offset = end
+    partition.offsets = PartitionOffsetManager(end)
+    partition.advance(end)
+
+
+def _end_epochs(partition: Partition, known: int) -> None:
+    """Forget leader epochs that were begun and have no batches yet: what is appended may be of
+    earlier ones. `finish` begins the current one again."""
+    epochs = partition.epochs
+    while len(epochs) > 1 and epochs[-1][1] >= known:
+        epochs.pop()
+    if epochs[-1][1] >= known:
+        epochs[-1] = (0, 0)

@@ -1,0 +1,167 @@
+"""The logs of earlier lives of a broker: their ends, and which objects of them are still needed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.objects.format import (
+    StoredFrame,
+    read_frames,
+    read_header,
+    read_names,
+    write_fence,
+)
+from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.manifest.keys import log_object_key
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
+from kafkawire.offsets.catalog.object_logs import ObjectLog
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+"""Heads that are read concurrently: the threads of the storage process are the limit."""
+FIRST_BYTES = 64 << 10
+"""Bytes of an object that are read for its head: the names of about 1,000 partitions."""
+MAX_WAIT_S = 5.0
+"""Between two attempts while the storage fails: a start waits for it as long as it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierObject:
+    """An object of an earlier life. `ends`: the end offset of each partition in it, by number;
+    `fence`: it ends its log."""
+
+    key: str
+    log: int
+    sequence: int
+    size_bytes: int
+    ends: dict[int, int]
+    fence: bool = False
+
+
+class EarlierLogs:
+    """Reads and ends the logs of earlier lives of one broker."""
+
+    def __init__(
+        self, env: Env, store: LogObjectStore, node_id: int, broker_epoch: int, nonce: bytes
+    ) -> None:
+        """`nonce`: of this life, `broker_epoch` too."""
+        self._nonce = nonce
+        self._env = env
+        self._store = store
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+
+    async def end(self, log: ObjectLog) -> tuple[int, list[EarlierObject]]:
+        """Return the sequence number of the fence of a log, which is put if there is none, and the
+        needed objects below it. Missing and damaged ones are logged and left out."""
+        found: list[EarlierObject] = []
+        sequence = log.released
+        while log.ended is None or sequence < log.ended:
+            wanted = range(sequence, sequence + AT_ONCE)
+            if log.ended is not None:
+                wanted = range(sequence, min(sequence + AT_ONCE, log.ended))
+            heads = await asyncio.gather(*[self._head(log.broker_epoch, at) for at in wanted])
+            for each in heads:
+                if each is None and log.ended is not None:
+                    _report(log_object_key(log.broker_epoch, sequence), "is missing")
+                    sequence += 1
+                    continue
+                if each is None and await self._fence(log.broker_epoch, sequence):
+                    return sequence, found
+                if each is None:
+                    break  # the writer was faster: read again from here on
+                if each.fence:
+                    return sequence, found
+                found.append(each)
+                sequence += 1
+        return sequence, found
+
+    async def frames(self, earlier: EarlierObject) -> list[StoredFrame]:
+        """Return the frames of an object, up to the first damaged one, which is logged."""
+        frames: list[StoredFrame] = []
+        try:
+            data, _ = await self._patiently(lambda: self._store.get(earlier.key))
+            head = read_header(data, earlier.key)
+            for frame in read_frames(memoryview(data), head):
+                frames.append(frame)
+                await self._env.slices.give_way()
+        except NoSuchObject:
+            _report(earlier.key, "is missing")
+        except LogError as damage:
+            _report(earlier.key, f"is damaged after {len(frames)} frames ({damage})")
+        return frames
+
+    async def _head(self, epoch: int, sequence: int) -> EarlierObject | None:
+        """Return what the head of an object says; None if it is absent."""
+        key = log_object_key(epoch, sequence)
+        try:
+            data, _ = await self._patiently(lambda: self._store.get(key, 0, FIRST_BYTES))
+        except NoSuchObject:
+            return None
+        ends: dict[int, int] = {}
+        size_bytes, fence = len(data), False
+        try:
+            head = read_header(data, key)
+            size_bytes, fence, length = head.frames_length, head.is_fence, head.frames_start
+            if len(data) < length:
+                data, _ = await self._patiently(lambda: self._store.get(key, 0, length))
+            if not fence:
+                ends = {at: naming.next_offset for at, naming in read_names(data, head).items()}
+        except LogError as damage:
+            _report(key, f"is damaged ({damage})")
+        return EarlierObject(key, epoch, sequence, size_bytes, ends, fence)
+
+    async def _fence(self, epoch: int, sequence: int) -> bool:
+        """Put a fence; return False if something is there already."""
+        fence = write_fence(
+            self._node_id, epoch, sequence, self._nonce, self._broker_epoch,
+            self._env.clock.now_ms(),
+        )  # fmt: skip
+        key = log_object_key(epoch, sequence)
+        try:
+            await self._patiently(lambda: self._store.put(key, fence, if_absent=True))
+        except ConditionFailed:
+            return False  # an object of the writer, or a fence: also one of an attempt of this call
+        logger.info(
+            "the log of broker %d in its life %d ends at object %d",
+            self._node_id,
+            epoch,
+            sequence,
+        )
+        return True
+
+    async def _patiently(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request until the storage answers it. Raises StoreErrors that do not pass by
+        themselves."""
+        failures = 0
+        while True:
+            try:
+                return await request()
+            except StoreError as failure:
+                if not failure.retryable:
+                    raise
+                if not failures:
+                    logger.warning(
+                        "log objects of earlier lives cannot be read, the start waits for the "
+                        "remote tier: %s",
+                        failure,
+                    )
+                failures += 1
+            await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+
+
+def _report(key: str, what: str) -> None:
+    logger.critical(
+        "log object %s %s: acknowledged records may be lost, partitions are served without them",
+        key,
+        what,
+    )

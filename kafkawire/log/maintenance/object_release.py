@@ -1,0 +1,173 @@
+"""Releases log objects: deletes those whose records are all in uploaded segments.
+
+An object is needed until the commit offset of each partition in it has passed its records (or the
+partition is deleted, or its log start has passed them), and a checkpoint in SQL covers them, since
+the state of idempotent producers is found again from it and the records after it. First SQL says
+that a log is needed only from a higher sequence number on, then objects are deleted. The fence of a
+log that has ended is never deleted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log.io.ports import Env
+from kafkawire.log.objects.commits import Gathered, Retain
+from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.manifest.keys import log_object_key
+from kafkawire.objectstore.errors import StoreError
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.maintenance.checkpoints import Checkpoints
+    from kafkawire.log.partition.loader import Loader
+    from kafkawire.offsets.catalog.port import SegmentCatalog
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""Between two checks: an upload takes longer, and a check of the oldest object costs little."""
+MAX_AT_ONCE = 500
+"""Objects of one transaction and one request that deletes them."""
+SLICE = 256
+"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
+EARLY_PART = 4
+"""A checkpoint is saved early when it alone holds back this part of `log.unreleased.max.bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A stored object that is still needed. `log`: its broker epoch; `log_position`: the end of the
+    journals after its records; `ends`: (partition number, end offset) of what is in it."""
+
+    log: int
+    sequence: int
+    key: str
+    size_bytes: int
+    log_position: int
+    ends: list[tuple[int, int]]
+
+
+class ObjectRelease:
+    """The retained objects of one broker, oldest first."""
+
+    def __init__(
+        self,
+        env: Env,
+        commit_log: CommitLog,
+        loader: Loader,
+        checkpoints: Checkpoints,
+        storage: SegmentCatalog,
+        store: LogObjectStore,
+        released: Callable[[int, int], Awaitable[bool]],
+    ) -> None:
+        """`released` stores in SQL that the objects of a log below a sequence number are not
+        needed; it returns False if this process was superseded."""
+        self._env = env
+        self._commit_log = commit_log
+        self._loader = loader
+        self._checkpoints = checkpoints
+        self._storage = storage
+        self._store = store
+        self._released = released
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self.retained: deque[Retained] = deque()
+
+    def add(self, each: Retained) -> None:
+        """Add an object of an earlier life, before those of this one."""
+        self.retained.append(each)
+
+    def retain_of(self, broker_epoch: int) -> Retain:
+        """Return what adds the objects of the log of this life."""
+
+        def retain(sequence: int, gathered: Gathered) -> None:
+            ends = [(partition.number, end) for partition, end in gathered.ends.items()]
+            key = log_object_key(broker_epoch, sequence)
+            self.retained.append(
+                Retained(
+                    broker_epoch, sequence, key, gathered.size_bytes, gathered.log_position, ends
+                )
+            )
+
+        return retain
+
+    def start(self) -> None:
+        """Begin to release."""
+        if self._task is None:
+            self._task = self._env.spawn(self._run(), "release log objects")
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def run_once(self) -> int:
+        """Release what may be released now; return how many objects. Raises what SQL, the storage
+        and a commit raise."""
+        done: list[Retained] = []
+        for each in list(islice(self.retained, MAX_AT_ONCE)):
+            if done and each.log != done[0].log:
+                break
+            if not await self._uploaded(each):
+                break
+            if each.log_position > self._checkpoints.log_position:
+                if not self._holds_much():
+                    break
+                await self._checkpoints.save()
+            done.append(each)
+        if not done or not await self._released(done[-1].log, done[-1].sequence + 1):
+            return 0
+        await self._store.delete([each.key for each in done])
+        for _ in done:
+            self.retained.popleft()
+        self._commit_log.objects.released(sum(each.size_bytes for each in done))
+        return len(done)
+
+    def _holds_much(self) -> bool:
+        config = self._commit_log.config
+        return (
+            self._commit_log.objects.unreleased_bytes * EARLY_PART
+            >= config.log_unreleased_max_bytes
+        )
+
+    async def _uploaded(self, each: Retained) -> bool:
+        """Return whether no record of an object is needed from it."""
+        unloaded: list[tuple[int, int]] = []
+        for at, (number, end) in enumerate(each.ends):
+            partition = self._loader.partitions.get(number)
+            if partition is None:
+                if self._loader.config_of(number) is not None:
+                    unloaded.append((number, end))
+            elif max(partition.commit_offset, partition.log_start) < end:
+                return False
+            if at % SLICE == SLICE - 1:
+                await self._env.slices.pause()
+        if not unloaded:
+            return True
+        rows = await self._storage.load_partitions([number for number, _ in unloaded])
+        starts = [row.checkpoint.log_start if row.checkpoint is not None else 0 for row in rows]
+        return all(
+            max(row.commit_offset, start) >= end
+            for row, start, (_, end) in zip(rows, starts, unloaded, strict=True)
+        )
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                while await self.run_once():
+                    pass
+                self._failing = False
+            except (StoreError, OSError, KafkaError) as failure:
+                if not self._failing:
+                    logger.warning("log objects cannot be released, retrying: %s", failure)
+                self._failing = True
+            await self._env.sleep(INTERVAL_S)

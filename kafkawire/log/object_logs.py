@@ -1,0 +1,243 @@
+"""The logs of objects of one broker: what a start does with those of earlier lives, and the log of
+this life.
+
+Records of topics with durability=s3 are acknowledged when they are in a log object
+(kafkawire.log.objects). Each start of a broker, on the same machine or on another one, first ends
+the logs of earlier lives: it puts a fence at the next free sequence number, so that a process that
+still runs cannot store, and so not acknowledge, anything more. Then it appends what these objects
+have and the journals here do not (kafkawire.log.adoption), and stores what only the journals here
+have. Only after that it serves requests.
+
+A broker without topics of durability=s3 has no log of objects, and does nothing here. Created by
+kafkawire.broker, run by kafkawire.log.manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from kafkawire.log.adoption import Adoption
+from kafkawire.log.append.group_commit import called
+from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
+from kafkawire.log.objects.format import NONCE_BYTES
+from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.log.objects.writer import LogObjectWriter
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import Transactions
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.offsets.catalog import object_logs
+from kafkawire.offsets.catalog.object_logs import ObjectLog
+from kafkawire.plural import count
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.maintenance.checkpoints import Checkpoints
+    from kafkawire.log.partition.loader import Loader
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.offsets.catalog.port import SegmentCatalog
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_WAIT_S = 5.0
+"""Between two attempts to store the row of the log in SQL."""
+SLICE = 256
+"""Partitions per event-loop iteration: less than a millisecond."""
+
+
+class ObjectLogs:
+    """The logs of objects of the broker `node_id`, of which this process is the life
+    `broker_epoch`."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: LogObjectStore,
+        metadata: Transactions,
+        storage: SegmentCatalog,
+        node_id: int,
+        broker_epoch: int,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._metadata = metadata
+        self._storage = storage
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._when_superseded: list[Callable[[str], None]] = []
+        self._nonce = env.random.randbytes(NONCE_BYTES)
+        self._earlier = EarlierLogs(env, store, node_id, broker_epoch, self._nonce)
+        self._needed: list[EarlierObject] = []
+        self._opening: asyncio.Task[None] | None = None
+        self.release: ObjectRelease | None = None
+
+    def when_superseded(self, fn: Callable[[str], None]) -> None:
+        """Call `fn` with the reason when another life of the broker has ended the log of this one:
+        the process has to end."""
+        self._when_superseded.append(fn)
+
+    async def recover(self, commit_log: CommitLog, loader: Loader) -> set[int]:
+        """End the logs of earlier lives, append what is missing here, and prepare what only the
+        journals here have to be stored; return the partitions that batches were appended to.
+
+        Raises what SQL and the disk raise, and LogError if this process was superseded. Waits for
+        the storage as long as it takes."""
+        logs = await self._transact(lambda session: object_logs.load(session, self._node_id))
+        for log in logs:
+            if log.ended is None or log.released < log.ended:
+                await self._end(log)
+        adoption = Adoption(commit_log, loader)
+        if self._needed:
+            await self._adopt(commit_log, adoption)
+        stored: dict[int, int] = {}
+        for each in self._needed:
+            stored.update(each.ends)
+        await self._gather_unstored(commit_log, loader.partitions, stored)
+        return set(adoption.changed)
+
+    async def begin(self, commit_log: CommitLog, loader: Loader, checkpoints: Checkpoints) -> None:
+        """Have what is appended from now on stored. Returns when everything that was recovered is
+        in objects. Raises what SQL raises."""
+        release = ObjectRelease(
+            self._env, commit_log, loader, checkpoints, self._storage, self._store, self._released
+        )
+        self.release = release
+        for each in self._needed:
+            release.add(
+                Retained(each.log, each.sequence, each.key, each.size_bytes, commit_log.written,
+                         list(each.ends.items()))
+            )  # fmt: skip
+            commit_log.objects.retained(each.size_bytes)
+        self._needed = []
+        if commit_log.objects.gathered or release.retained:
+            await self._open(commit_log, release)
+            await called(commit_log.after_store)
+        else:
+            commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
+
+    async def close(self) -> None:
+        """Stop the tasks."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self.release is not None:
+            await self.release.close()
+
+    def _open_later(self, commit_log: CommitLog, release: ObjectRelease) -> None:
+        """Open the log when the first partition needs it."""
+        self._opening = self._env.spawn(self._open_patiently(commit_log, release), "object log")
+
+    async def _open_patiently(self, commit_log: CommitLog, release: ObjectRelease) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._open(commit_log, release)
+                return
+            except OSError as failure:
+                failures += 1
+                logger.warning(
+                    "the log of objects cannot be opened in SQL, topics with durability=s3 wait for"
+                    " it: %s",
+                    failure,
+                )
+            await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+
+    async def _open(self, commit_log: CommitLog, release: ObjectRelease) -> None:
+        now_ms = self._env.clock.now_ms()
+        opened = await self._transact(
+            lambda session: object_logs.open_log(session, self._node_id, self._broker_epoch, now_ms)
+        )
+        if not opened:
+            self._superseded(self._why_superseded())
+            return
+        writer = LogObjectWriter(
+            self._env, self._store, commit_log.journals, self._node_id, self._broker_epoch,
+            self._nonce,
+        )  # fmt: skip
+        commit_log.objects.start(writer, release.retain_of(self._broker_epoch), self._superseded)
+        release.start()
+
+    async def _end(self, log: ObjectLog) -> None:
+        """End the log of an earlier life and note its needed objects."""
+        ended, found = await self._earlier.end(log)
+        if log.ended is None:
+            now_ms = self._env.clock.now_ms()
+            epoch = self._broker_epoch
+            stored = await self._transact(
+                lambda session: object_logs.end(
+                    session, self._node_id, log.broker_epoch, ended, epoch, now_ms
+                )
+            )
+            if stored is None:
+                raise LogError(self._why_superseded())
+            found = [each for each in found if each.sequence < stored]
+        self._needed += found
+
+    async def _adopt(self, commit_log: CommitLog, adoption: Adoption) -> None:
+        numbers = {number for each in self._needed for number in each.ends}
+        await adoption.load(numbers)
+        commit_log.objects.adopt(True)
+        try:
+            missing = [each for each in self._needed if adoption.missing(each.ends)]
+            for each in missing:
+                await adoption.append(await self._earlier.frames(each))
+            await adoption.finish()
+            await commit_log.commits.durable()
+        finally:
+            commit_log.objects.adopt(False)
+        if missing:
+            logger.info(
+                "appended what %s of earlier lives had and the journals here did not: batches of "
+                "%s",
+                count(len(missing), "log object"),
+                count(len(adoption.changed), "partition"),
+            )
+
+    async def _gather_unstored(
+        self, commit_log: CommitLog, partitions: Mapping[int, Partition], stored: Mapping[int, int]
+    ) -> None:
+        """Gather what only the journals here have: written, not acknowledged, and perhaps never
+        stored."""
+        for at, partition in enumerate(list(partitions.values())):
+            if not partition.in_objects:
+                continue
+            start = max(stored.get(partition.number, 0), partition.commit_offset)
+            rows = partition.rows
+            for row in range(len(rows) - 1, -1, -1):
+                end = rows.base[row] + rows.count[row]
+                if end <= start:
+                    break
+            else:
+                row = -1
+            for each in range(row + 1, len(rows)):
+                commit_log.objects.gather(
+                    partition, rows.base[each] + rows.count[each], rows.log_position[each],
+                    rows.length[each],
+                )  # fmt: skip
+            if at % SLICE == SLICE - 1:
+                await self._env.slices.pause()
+
+    async def _released(self, log: int, sequence: int) -> bool:
+        """Store that the objects of a log below a sequence number are not needed any more."""
+        now_ms = self._env.clock.now_ms()
+        return await self._transact(
+            lambda session: object_logs.release(
+                session, self._node_id, log, sequence, self._broker_epoch, now_ms
+            )
+        )
+
+    async def _transact(self, work: Callable[[Session], T]) -> T:
+        return await self._metadata.transact(work)
+
+    def _superseded(self, why: str) -> None:
+        for fn in self._when_superseded:
+            fn(why)
+
+    def _why_superseded(self) -> str:
+        return f"broker {self._node_id} was started elsewhere: this process is superseded"

@@ -1,0 +1,397 @@
+"""Commits of partitions with durability=s3: what is written to them is durable once it is in a log
+object.
+
+Frames of these partitions are in the journals, like all others; nothing waits for their fsync. The
+frames that were written since the last object are *gathered*, and become the next one when
+`log.object.linger.ms` have passed since the previous one was begun, or at `log.object.bytes`. So a
+broker with little to do stores what it has at once, and one with much to do begins at most one
+object per linger for its bytes. Up to MAX_STORING are being stored concurrently; they complete in
+the order of their sequence numbers: then high watermarks move, waiting Fetches wake up, and answers
+leave.
+
+A failed PUT is tried again under the same sequence number until it succeeds, so a sequence has no
+gaps. Meanwhile producers wait; when nothing could be stored for REFUSE_AFTER_S, their batches are
+refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log, nothing is
+written any more. Owned by kafkawire.log.append.commit_log, which calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.codec.counts import Histogram
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
+from kafkawire.log.journal.format import HEAD_BYTES, padded
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.plural import count
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.journal.write_batch import Callback, Frame
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+MAX_STORING = 4
+"""Objects that are stored concurrently: with the default linger and size about 300 MB/s at 100 ms
+for a PUT. Also the most that the next life of the broker finds beyond the last completed one."""
+REFUSE_AFTER_S = 10.0
+"""For so long producers wait for a storage that fails, then they are refused: their requests would
+time out after 30 s without an answer."""
+MAX_WAIT_S = 5.0
+"""Between two attempts to store an object."""
+CLOSE_S = 10.0
+"""How long a broker that shuts down waits for its last objects."""
+MAX_PARTITIONS = 1000
+"""Partitions of one object: writing their names into its head takes two milliseconds."""
+MAX_SPANS = 4000
+"""Ranges of journals in one object: the message with them takes a millisecond."""
+WITHOUT_BOUND = 1 << 62
+
+
+class Superseded(LogError):
+    """Another life of this broker has ended its log: nothing can be stored in it any more."""
+
+
+@dataclass(slots=True)
+class FrameSpan:
+    """Adjacent frames of one journal: the bytes [start, end) of the file."""
+
+    journal: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Gathered:
+    """The frames of one log object. `ends`: the end offset of each partition in it; `size_bytes`:
+    of the frames; `log_position`: the end of the journals after its last frame; `stored`: whether
+    its PUT succeeded; `callbacks` wait for it and for all objects before it."""
+
+    ends: dict[Partition, int] = field(default_factory=dict)
+    spans: list[FrameSpan] = field(default_factory=list)
+    frames: int = 0
+    size_bytes: int = 0
+    log_position: int = 0
+    stored: bool = False
+    callbacks: list[Callback] = field(default_factory=list)
+
+
+class ObjectWriter(Protocol):
+    """Stores the objects of one log (kafkawire.log.objects.writer)."""
+
+    async def store(self, sequence: int, gathered: Gathered) -> None:
+        """Store the object with a sequence number; make one attempt. Raises StoreError, OSError of
+        a journal, Superseded."""
+
+
+Retain = Callable[[int, Gathered], None]
+"""Takes an object that is stored, by its sequence number (kafkawire.log.objects.release)."""
+
+
+class ObjectCommits:
+    """What waits for log objects. `gathered`: whether there are frames that no object has been
+    begun for; `refusal`: the error for batches of partitions with durability=s3, if they are
+    refused; `failed`: why nothing is stored any more; `unreleased_bytes`: of stored objects that
+    are still needed. `stored_objects`, `stored_bytes`, `failed_puts`: since the start; `seconds`:
+    the durations of successful attempts.
+    """
+
+    __slots__ = (
+        "_adopting", "_closing", "_failing_since", "_full", "_last_start", "_linger_s", "_log",
+        "_max_bytes", "_max_unreleased", "_next", "_retain", "_sequence", "_storing", "_superseded",
+        "_timer", "_unstored_bytes", "_when_needed", "_writer", "failed", "failed_puts", "gathered",
+        "refusal", "seconds", "stored_bytes", "stored_objects", "unreleased_bytes",
+    )  # fmt: skip
+
+    def __init__(self, log: CommitLog) -> None:
+        config = log.config
+        self._log = log
+        self._linger_s = config.log_object_linger_ms / 1000
+        self._max_bytes = config.log_object_bytes
+        self._max_unreleased = config.log_unreleased_max_bytes
+        self._writer: ObjectWriter | None = None
+        self._retain: Retain | None = None
+        self._superseded: Callable[[str], None] | None = None
+        self._when_needed: Callable[[], None] | None = None
+        self._sequence = 0
+        self._next = Gathered()
+        self._full: deque[Gathered] = deque()
+        self._storing: deque[Gathered] = deque()
+        self._unstored_bytes = 0
+        self._last_start = -1e9
+        self._failing_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._adopting = False
+        self.gathered = False
+        self.refusal: KafkaError | None = None
+        self.failed: KafkaError | None = None
+        self.unreleased_bytes = 0
+        self.stored_objects = 0
+        self.stored_bytes = 0
+        self.failed_puts = 0
+        self.seconds = Histogram()
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes that are written, and not yet in an object."""
+        return self._unstored_bytes
+
+    def start(
+        self, writer: ObjectWriter, retain: Retain, superseded: Callable[[str], None]
+    ) -> None:
+        """Begin to store what was gathered. `retain` is called with each stored object;
+        `superseded` with the reason, if another life of the broker has ended the log."""
+        self._writer, self._retain, self._superseded = writer, retain, superseded
+        self._go()
+
+    def when_needed(self, fn: Callable[[], None]) -> None:
+        """Call `fn`, which has `start` called, once something is gathered."""
+        self._when_needed = fn
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be queued before Produce requests have to wait. While batches
+        are refused instead, other partitions need not wait."""
+        if self.refusal is not None or self.failed is not None:
+            return WITHOUT_BOUND
+        return self._log.config.uncommitted_max_bytes - self._unstored_bytes
+
+    def add(self, frame: Frame) -> None:
+        """Gather a frame that was written. Hot."""
+        partition = frame.partition
+        assert partition is not None, "catalog frames are in no log object"
+        if self._adopting:
+            partition.advance(frame.end)
+        else:
+            self.gather(partition, frame.end, frame.log_position, frame.length)
+
+    def gather(self, partition: Partition, end: int, log_position: int, length: int) -> None:
+        """Gather a frame of `length` payload bytes, which ends at the offset `end`. Hot."""
+        gathered = self._next
+        full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
+        if full or len(gathered.spans) >= MAX_SPANS:
+            self._full.append(gathered)
+            gathered = self._next = Gathered()
+        journal, start = log_position >> POSITION_BITS, (log_position & POSITION_MASK) - HEAD_BYTES
+        stop = start + HEAD_BYTES + length
+        gathered.ends[partition] = end
+        gathered.frames += 1
+        gathered.size_bytes += stop - start
+        self._unstored_bytes += stop - start
+        spans = gathered.spans
+        last = spans[-1] if spans else None
+        if last is not None and last.journal == journal and padded(last.end) == start:
+            last.end = stop
+        else:
+            spans.append(FrameSpan(journal, start, stop))
+        self.gathered = True
+
+    def wrote(self) -> None:
+        """Note that a write batch with frames that were gathered is applied."""
+        self._go()
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """Add callbacks that wait for everything gathered so far."""
+        if self.failed is not None:
+            _call(callbacks, self.failed)
+        elif self.gathered:
+            self._next.callbacks += callbacks
+        elif self._storing:
+            self._storing[-1].callbacks += callbacks
+        else:
+            _call(callbacks, None)
+
+    def released(self, size_bytes: int) -> None:
+        """Note that stored objects with so many bytes are not needed any more."""
+        self.unreleased_bytes -= size_bytes
+        self._update_refusal()
+
+    def adopt(self, adopting: bool) -> None:
+        """Set whether what is written is in objects of earlier lives already."""
+        self._adopting = adopting
+
+    def retained(self, size_bytes: int) -> None:
+        """Note stored objects of earlier lives that are still needed."""
+        self.unreleased_bytes += size_bytes
+
+    async def close(self) -> bool:
+        """Store at once what is gathered, and wait up to CLOSE_S for everything; return whether all
+        of it is stored."""
+        self._closing = True
+        done = asyncio.get_running_loop().create_future()
+
+        def settle(failure: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(failure is None)
+
+        self.wait([settle])
+        self._go()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                return bool(await done)
+        except TimeoutError:
+            logger.warning(
+                "the last %s of topics with durability=s3 could not be stored before the end: they "
+                "were not acknowledged",
+                count(self._unstored_bytes, "byte"),
+            )
+            return False
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _go(self) -> None:
+        """Begin an object if it is time, otherwise set the timer."""
+        if self._when_needed is not None and self.gathered:
+            needed, self._when_needed = self._when_needed, None
+            needed()
+        if self._writer is None or not self.gathered or self.failed is not None:
+            return
+        if len(self._storing) >= MAX_STORING:
+            return  # the next one is begun when the first of these is stored
+        env = self._log.env
+        now = env.clock.monotonic()
+        due = self._last_start + self._linger_s
+        enough = self._full or self._next.size_bytes >= self._max_bytes
+        if self._closing or now >= due or enough:
+            self._begin(now)
+            self._go()
+        elif self._timer is None:
+            self._timer = env.call_later(due - now, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._go()
+
+    def _begin(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._full:
+            gathered = self._full.popleft()
+        else:
+            gathered, self._next = self._next, Gathered()
+            self.gathered = False
+        gathered.log_position = self._log.written
+        self._last_start = now
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        self._storing.append(gathered)
+        self._log.env.spawn(self._store(sequence, gathered), f"log object {sequence}")
+
+    async def _store(self, sequence: int, gathered: Gathered) -> None:
+        assert self._writer is not None, "started before"
+        env = self._log.env
+        failures = 0
+        while self.failed is None:
+            begun = env.clock.monotonic()
+            try:
+                await self._writer.store(sequence, gathered)
+            except Superseded as why:
+                self._fail(str(why))
+                return
+            except (StoreError, OSError) as failure:
+                self._failing(begun, sequence, failure)
+                failures += 1
+                await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
+                continue
+            self.seconds.add(env.clock.monotonic() - begun)
+            gathered.stored = True
+            self._recovered()
+            self._publish(sequence)
+            return
+
+    def _publish(self, sequence: int) -> None:
+        """Complete the objects that are stored, in order: move the high watermarks, call the
+        waiters, and begin the next one."""
+        assert self._retain is not None, "started before"
+        first = self._sequence - len(self._storing)
+        while self._storing and self._storing[0].stored:
+            gathered = self._storing.popleft()
+            self._unstored_bytes -= gathered.size_bytes
+            self.stored_objects += 1
+            self.stored_bytes += gathered.size_bytes
+            self.unreleased_bytes += gathered.size_bytes
+            for partition, end in gathered.ends.items():
+                if end > partition.high_watermark:
+                    partition.advance(end)
+                    if partition.watchers:
+                        partition.moved()
+            self._retain(first, gathered)
+            first += 1
+            _call(gathered.callbacks, None)
+        self._update_refusal()
+        self._log.measure_room()
+        self._go()
+
+    def _failing(self, begun: float, sequence: int, failure: Exception) -> None:
+        """Note a failed attempt; the caller tries again."""
+        self.failed_puts += 1
+        if self._failing_since is None:
+            self._failing_since = begun
+            logger.warning(
+                "log object %d cannot be stored, acknowledgements of topics with durability=s3 wait"
+                " for it and it is tried again: %s",
+                sequence,
+                failure,
+            )
+        self._update_refusal()
+
+    def _recovered(self) -> None:
+        if self._failing_since is not None:
+            self._failing_since = None
+            logger.info("log objects are stored again")
+
+    def _update_refusal(self) -> None:
+        since, before = self._failing_since, self.refusal
+        why = ""
+        if since is not None and self._log.env.clock.monotonic() - since >= REFUSE_AFTER_S:
+            why = f"the remote tier could not be written for more than {REFUSE_AFTER_S:g} s"
+        elif self.unreleased_bytes >= self._max_unreleased:
+            why = (
+                f"{self.unreleased_bytes} bytes of log objects wait until their records are "
+                "uploaded in segments (log.unreleased.max.bytes)"
+            )
+        if not why:
+            self.refusal = self.failed
+        elif self.refusal is None:
+            self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
+            logger.error("produces to topics with durability=s3 are refused: %s", why)
+        if (before is None) != (self.refusal is None):
+            self._log.measure_room()
+            if self.refusal is None:
+                logger.info("produces to topics with durability=s3 are accepted again")
+
+    def _fail(self, why: str) -> None:
+        """Store nothing any more, since another life of the broker has ended the log."""
+        if self.failed is not None:
+            return
+        self.failed = self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+        logger.critical("%s. This process stops", why)
+        self._log.stop_writing(why)
+        waiting = [*self._storing, *self._full, self._next]
+        self._storing.clear()
+        self._full.clear()
+        self._next, self.gathered = Gathered(), False
+        for gathered in waiting:
+            _call(gathered.callbacks, self.failed)
+        self._log.measure_room()
+        if self._superseded is not None:
+            self._superseded(why)
+
+
+def _call(callbacks: list[Callback], failure: BaseException | None) -> None:
+    """Call callbacks; an exception in one must not keep the others from being called."""
+    for fn in callbacks:
+        try:
+            fn(failure)
+        except Exception:
+            logger.exception("a callback of a log object failed")

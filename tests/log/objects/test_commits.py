@@ -1,0 +1,197 @@
+"""Commits through log objects: order, linger, retries, refusals, the end by another life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.objects import commits as module
+from kafkawire.log.objects.commits import Gathered, Superseded
+from kafkawire.log.partition.partition import Partition
+from kafkawire.objectstore.errors import StoreError
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import World, batch
+
+
+class Writer:
+    """Stores when the test says so. `begun`: the objects by sequence number."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, Gathered] = {}
+        self.answers: dict[int, asyncio.Future[None]] = {}
+        self.attempts: list[int] = []
+
+    async def store(self, sequence: int, gathered: Gathered) -> None:
+        self.attempts.append(sequence)
+        self.begun[sequence] = gathered
+        self.answers[sequence] = asyncio.get_running_loop().create_future()
+        await self.answers[sequence]
+
+    def answer(self, sequence: int, failure: Exception | None = None) -> None:
+        if failure is None:
+            self.answers[sequence].set_result(None)
+        else:
+            self.answers[sequence].set_exception(failure)
+
+
+class Fixture:
+    """A log with a topic of durability=s3 and one of durability=local."""
+
+    def __init__(self, world: World, remote: Partition, local: Partition) -> None:
+        self.world, self.remote, self.local = world, remote, local
+        self.log = world.log.commit_log
+        self.writer = Writer()
+        self.retained: list[int] = []
+        self.reasons: list[str] = []
+        self.log.objects.start(
+            self.writer, lambda sequence, _: self.retained.append(sequence), self.reasons.append
+        )
+
+    def append(self, partition: Partition, value: bytes = b"v") -> list[BaseException | None]:
+        """Append a record; return the list that its commit adds None or the failure to."""
+        answered: list[BaseException | None] = []
+        partition.append(batch(value), EPOCH_MS)
+        partition.after_commit(answered.append)
+        return answered
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        for _ in range(500):
+            if condition():
+                return
+            await self.world.env.sleep(0)
+        raise AssertionError("the condition was not met")
+
+
+@pytest.fixture
+async def fixture() -> AsyncIterator[Fixture]:
+    world = World(log_object_linger_ms=0)
+    await world.start()
+    (remote,) = await world.topic("remote", durability="s3")
+    (local,) = await world.topic("local")
+    yield Fixture(world, remote, local)
+    await world.abandon()
+
+
+async def test_record_is_committed_when_its_object_is_stored(fixture: Fixture) -> None:
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: fixture.writer.begun)
+    await fixture.log.commits.durable()
+    assert (fixture.remote.next_offset, fixture.remote.high_watermark, answered) == (1, 0, [])
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    assert (answered, fixture.remote.high_watermark, fixture.retained) == ([None], 1, [0])
+
+
+async def test_other_topics_do_not_wait_for_objects(fixture: Fixture) -> None:
+    fixture.append(fixture.remote)
+    answered = fixture.append(fixture.local)
+    await fixture.until(lambda: answered)
+    assert (answered, fixture.local.high_watermark) == ([None], 1)
+    assert fixture.remote.high_watermark == 0
+
+
+async def test_objects_complete_in_order(fixture: Fixture) -> None:
+    first = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    second = fixture.append(fixture.remote)
+    await fixture.until(lambda: 1 in fixture.writer.begun)
+    fixture.writer.answer(1)
+    await fixture.until(lambda: fixture.writer.begun[1].stored)
+    assert (first, second, fixture.remote.high_watermark, fixture.retained) == ([], [], 0, [])
+    fixture.writer.answer(0)
+    await fixture.until(lambda: second)
+    assert (first, second, fixture.retained) == ([None], [None], [0, 1])
+    assert fixture.remote.high_watermark == 2
+
+
+async def test_at_most_so_many_objects_are_stored_concurrently(fixture: Fixture) -> None:
+    for at in range(module.MAX_STORING):
+        fixture.append(fixture.remote)
+        await fixture.until(partial(fixture.writer.begun.__contains__, at))
+    waiting = [fixture.append(fixture.remote) for _ in range(3)]
+    await fixture.log.commits.durable()
+    assert len(fixture.writer.begun) == module.MAX_STORING
+    fixture.writer.answer(0)
+    await fixture.until(lambda: module.MAX_STORING in fixture.writer.begun)
+    ends = fixture.writer.begun[module.MAX_STORING].ends
+    assert ends == {fixture.remote: module.MAX_STORING + 3}
+    for at in range(1, module.MAX_STORING + 1):
+        fixture.writer.answer(at)
+    await fixture.until(lambda: waiting[-1])
+    assert waiting == [[None]] * 3
+
+
+async def test_failed_attempt_is_repeated_under_the_same_number(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "wait_s", lambda *_: 0.0)
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    fixture.writer.answer(0, StoreError("SlowDown", "later"))
+    await fixture.until(lambda: fixture.writer.attempts == [0, 0])
+    assert (answered, fixture.log.objects.failed_puts) == ([], 1)
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    assert answered == [None]
+
+
+async def test_log_that_was_ended_takes_nothing_more(fixture: Fixture) -> None:
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    later = fixture.append(fixture.remote)
+    fixture.writer.answer(0, Superseded("broker 1 was started elsewhere"))
+    await fixture.until(lambda: answered and later)
+    for (failure,) in (answered, later):
+        assert isinstance(failure, KafkaError)
+        assert failure.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fixture.reasons == ["broker 1 was started elsewhere"]
+    assert fixture.remote.high_watermark == 0
+    with pytest.raises(KafkaError):
+        fixture.remote.append(batch(b"no"), EPOCH_MS)
+
+
+async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixture) -> None:
+    objects = fixture.log.objects
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    objects.retained(fixture.world.config.log_unreleased_max_bytes)
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    with pytest.raises(KafkaError) as refused:
+        fixture.remote.append(batch(b"no"), EPOCH_MS)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    fixture.local.append(batch(b"yes"), EPOCH_MS)
+    objects.released(fixture.world.config.log_unreleased_max_bytes)
+    fixture.remote.append(batch(b"yes"), EPOCH_MS)
+
+
+async def test_object_names_at_most_so_many_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_PARTITIONS", 4)
+    world = World(log_object_linger_ms=0)
+    await world.start()
+    partitions = await world.topic("remote", 10, durability="s3")
+    fixture = Fixture(world, partitions[0], partitions[1])
+    answers = [fixture.append(partition) for partition in partitions]
+    await fixture.until(lambda: len(fixture.writer.begun) == 3)
+    assert [len(each.ends) for each in fixture.writer.begun.values()] == [4, 4, 2]
+    for at in range(3):
+        fixture.writer.answer(at)
+    await fixture.until(lambda: all(answers))
+    assert answers == [[None]] * 10
+    await world.abandon()
+
+
+async def test_adjacent_frames_are_one_span(fixture: Fixture) -> None:
+    for _ in range(3):
+        fixture.append(fixture.remote)
+        await fixture.log.commits.durable()
+        await fixture.until(lambda: True)
+    spans = [len(each.spans) for each in fixture.writer.begun.values()]
+    assert spans
+    assert all(count == 1 for count in spans)
