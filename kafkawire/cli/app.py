@@ -96,6 +96,7 @@ GROUPS = {
             "drain": "cluster.moves:drain",
             "moves": "cluster.moves:moves",
             "remove": "cluster.removal:remove",
+            "why": "cluster.why:why",
         },
     ),
     "configs": group(

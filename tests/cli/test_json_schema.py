@@ -34,6 +34,7 @@ CASES: dict[str, str] = {
     "cluster describe": "",
     "cluster balance": "--dry-run",
     "cluster moves": "",
+    "cluster why": "",
     "users list": "",
     "quotas list": "",
     "consume": "t --group g",

@@ -47,7 +47,7 @@ def balance(
       kafkawire cluster balance
     """
     with connected(server) as cluster:
-        brokers = [node for node in cluster.nodes() if not _is_draining(cluster, node)]
+        brokers = [node for node in cluster.nodes() if not is_draining(cluster, node)]
         moves = even(leaders(cluster), brokers)
         if dry_run or not moves:
             _print(moves, "moves", as_json, wide)
@@ -99,7 +99,8 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
         _print(planned_moves(cluster), "moves", as_json, wide)
 
 
-def _is_draining(cluster: Cluster, node: int) -> bool:
+def is_draining(cluster: Cluster, node: int) -> bool:
+    """Return whether a broker is to lead nothing, which only the broker itself knows."""
     rows = settings(cluster, (BROKER, str(node)))
     return any(row["name"] == DRAINING and row["value"] == "true" for row in rows)
 

@@ -1,0 +1,124 @@
+"""What each broker of a cluster does, or waits for, as sentences. Pure.
+
+`causes` judges one observation; kafkawire.cli.cluster.why makes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkawire.client.offsets import Partition
+from kafkawire.client.placement import PlannedMove
+from kafkawire.plural import count
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCluster:
+    """A cluster. `alive`: whether each registered broker with an address for this client is alive;
+    `replicas`: the broker of each partition, which leads it while it is alive; `in_transaction`:
+    partitions to be moved that have an open transaction."""
+
+    alive: Mapping[int, bool]
+    replicas: Mapping[Partition, int]
+    draining: Collection[int] = ()
+    moves: Sequence[PlannedMove] = ()
+    in_transaction: Collection[Partition] = ()
+    counts: Counter[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", Counter(self.replicas.values()))
+
+    def moves_of(self, node: int) -> list[PlannedMove]:
+        """Return the moves from a broker that have not ended."""
+        return [move for move in self.moves if move.leader == node]
+
+
+class BrokerCause(NamedTuple):
+    """One finding about a broker. `stuck`: partitions are not served or not moved."""
+
+    broker: int
+    kind: str
+    stuck: bool
+    sentence: str
+
+
+def causes(seen: ObservedCluster) -> list[BrokerCause]:
+    """Return what there is to say about each broker, at least one sentence, in order of ids."""
+    nodes = sorted({*seen.alive, *seen.replicas.values(), *(move.leader for move in seen.moves)})
+    return [cause for node in nodes if node >= 0 for cause in _of(seen, node)]
+
+
+def _of(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
+    led = count(seen.counts[node], "partition")
+    if node not in seen.alive:
+        yield BrokerCause(
+            node, "not-listed", True,
+            f"It has no address for this client, or is not alive: {led} cannot be reached.",
+        )  # fmt: skip
+    elif not seen.alive[node]:
+        yield from _not_alive(seen, node)
+    elif node in seen.draining:
+        yield from _draining(seen, node)
+    else:
+        yield BrokerCause(node, "serves", False, f"It leads {led}.")
+    yield from _moving(seen, node)
+
+
+def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
+    why = "It is not alive: it has stored no heartbeat for its lease.ms, or was shut down."
+    number = seen.counts[node]
+    if number:
+        waiting = f"{count(number, 'partition')} not served until it is started"
+        yield BrokerCause(node, "not-alive", True, f"{why} {waiting}.")
+    else:
+        removal = f"`kafkawire cluster remove {node}` removes it"
+        yield BrokerCause(node, "not-alive", False, f"{why} It leads no partition: {removal}.")
+
+
+def _draining(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
+    left, planned = seen.counts[node], len(seen.moves_of(node))
+    if not left:
+        sentence = "It is drained: it leads no partition, and can be stopped."
+        yield BrokerCause(node, "drained", False, sentence)
+        return
+    yield BrokerCause(
+        node, "draining", False,
+        f"It is being drained: {count(left, 'partition')} left, {count(planned, 'move')} planned.",
+    )  # fmt: skip
+    if left > planned:
+        yield BrokerCause(
+            node, "no-target", True,
+            f"{count(left - planned, 'partition')} without a target: moves are planned within "
+            "seconds, unless no other living broker writes to its data folder or all are drained.",
+        )  # fmt: skip
+
+
+def _moving(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
+    moves = seen.moves_of(node)
+    if moves and not seen.alive.get(node, False):
+        yield BrokerCause(
+            node, "waits-for-leader", True,
+            f"{count(len(moves), 'move')} from it: they wait until it is started, because the "
+            "leader of a partition moves it.",
+        )  # fmt: skip
+        return
+    for target, number in sorted(Counter(move.target for move in moves).items()):
+        if seen.alive.get(target, False):
+            sentence = f"{count(number, 'partition')} to be moved to broker {target}."
+            yield BrokerCause(node, "moving", False, sentence)
+        else:
+            yield BrokerCause(
+                node, "waits-for-target", True,
+                f"{count(number, 'partition')} to be moved to broker {target}: they wait until it "
+                "is alive.",
+            )  # fmt: skip
+    held = sum(move.partition in seen.in_transaction for move in moves)
+    if held:
+        yield BrokerCause(
+            node, "open-transactions", True,
+            f"{count(held, 'partition')} to be moved when an open transaction has ended: "
+            "`kafkawire transactions list` shows it.",
+        )  # fmt: skip

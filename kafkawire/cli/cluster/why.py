@@ -1,0 +1,84 @@
+"""`kafkawire cluster why`: what each broker does, or waits for, in sentences."""
+
+from __future__ import annotations
+
+from kafkawire.cli.cluster.causes import BrokerCause, ObservedCluster, causes
+from kafkawire.cli.cluster.moves import is_draining
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import print_json
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.tables import print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import Partition
+from kafkawire.client.placement import PlannedMove, planned_moves
+from kafkawire.client.transaction_admin import producers
+from kafkawire.messages.describe_cluster import DescribeClusterRequest
+
+DESCRIBE_CLUSTER = 60
+MAX_DESCRIBED = 100
+"""Moving partitions whose producers are requested."""
+COLUMNS = ("broker", "stuck", "cause", "sentence")
+
+
+def why(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> None:
+    """Explain for each broker what it serves, and why partitions are not served or not moved.
+
+    Checks which brokers are alive, which are drained, and the moves that have not ended, as the
+    broker that is asked knows them. Exit code 0 whatever it finds.
+
+    Examples:
+      kafkawire cluster why
+    """
+    with connected(server) as cluster:
+        rows = [_row(cause) for cause in causes(observed(cluster))]
+    if as_json:
+        print_json(rows)
+    else:
+        shown = [{**row, "stuck": "yes" if row["stuck"] else ""} for row in rows]
+        print_table(shown, COLUMNS, "brokers", wide)
+
+
+def observed(cluster: Cluster) -> ObservedCluster:
+    """Observe a cluster. BrokerError."""
+    asked = DescribeClusterRequest(include_fenced_brokers=True)
+    answer = cluster.request(DESCRIBE_CLUSTER, asked)
+    check("DescribeCluster", answer.error_code, answer.error_message)
+    alive = {row.broker_id: not row.is_fenced for row in answer.brokers}
+    replicas = {
+        (topic.name, row.partition_index): row.replica_nodes[0]
+        for topic in cluster.metadata(None).topics
+        for row in topic.partitions
+        if row.replica_nodes
+    }
+    moves = planned_moves(cluster)
+    draining = [node for node, living in alive.items() if living and _drains(cluster, node)]
+    return ObservedCluster(alive, replicas, draining, moves, _in_transaction(cluster, alive, moves))
+
+
+def _drains(cluster: Cluster, node: int) -> bool:
+    try:
+        return is_draining(cluster, node)
+    except ClientError:
+        return False  # it has ended since, or cannot be reached from here
+
+
+def _in_transaction(
+    cluster: Cluster, alive: dict[int, bool], moves: list[PlannedMove]
+) -> set[Partition]:
+    """Return those of the first moving partitions that have an open transaction."""
+    led = {move.partition: move.leader for move in moves if alive.get(move.leader, False)}
+    described = dict(list(led.items())[:MAX_DESCRIBED])
+    try:
+        return {row.partition for row in producers(cluster, described) if row.start_offset >= 0}
+    except ClientError:
+        return set()  # one was moved meanwhile
+
+
+def _row(cause: BrokerCause) -> dict[str, object]:
+    return {
+        "broker": cause.broker,
+        "cause": cause.kind,
+        "stuck": cause.stuck,
+        "sentence": cause.sentence,
+    }
