@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import pytest
+
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cluster import Cluster
 from tests.kit.minio import Minio
@@ -26,10 +28,32 @@ from tests.kit.proxy import Address, Network
 SQL, S3, CLIENTS = "sql", "s3", "clients"
 
 
+class _Process(BrokerProcess):
+    """A broker with an address of its own for S3. `environ` would do as well, but cost each start a
+    new fork server, a second or more."""
+
+    def __init__(
+        self,
+        data: Path,
+        endpoint: str,
+        port: int,
+        settings: Mapping[str, object],
+        arguments: Sequence[str],
+    ) -> None:
+        super().__init__(data, port=port, settings=settings, arguments=arguments)
+        self._endpoint = endpoint
+
+    def start(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", self._endpoint)
+            super().start()
+
+
 class FaultyCluster(Cluster):
     """Brokers whose connections are links of `network`. `url`: a database on PostgreSQL;
-    `tier_url`: without an endpoint, so that it is the same for all brokers although each has an
-    address of its own for the server."""
+    `tier_url`: as of the fixture, whose credentials are in the environment; without an endpoint,
+    so that it is the same for all brokers although each has an address of its own for the server.
+    """
 
     def __init__(
         self,
@@ -52,13 +76,8 @@ class FaultyCluster(Cluster):
         self._addresses[int(node)] = "127.0.0.1", advertised
         metadata = self._through(node, SQL, url)
         endpoint = self._through(node, S3, self._minio.endpoint)
-        return BrokerProcess(
-            data,
-            port=port,
-            settings=settings,
-            arguments=["--metadata", metadata, "--advertise", f"127.0.0.1:{advertised}"],
-            environ={**self._minio.environ, "AWS_ENDPOINT_URL": endpoint},
-        )
+        words = ["--metadata", metadata, "--advertise", f"127.0.0.1:{advertised}"]
+        return _Process(data, endpoint, port, settings, words)
 
     def _through(self, node: str, destination: str, url: str) -> str:
         """Start a link from a broker to the server of a URL; return the URL to use instead."""

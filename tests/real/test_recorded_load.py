@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.cluster import metadata_url
+from tests.kit.cluster import Cluster, metadata_url
 from tests.kit.exactly_once.checker import kinds
 from tests.kit.faulty_cluster import CLIENTS, S3, SQL, FaultyCluster
 from tests.kit.history.checker import check
@@ -125,11 +125,33 @@ def test_position_that_is_refused_is_a_finding(bootstrap: str, make_topic: MakeT
     assert "vanished" in kinds(check(history))
 
 
-def test_wiped_broker_has_no_data(cluster: FaultyCluster) -> None:
-    data = cluster.brokers[2].data
-    with pytest.raises(AssertionError, match="broker 2 runs"):
-        cluster.wipe(2)
-    cluster.pause(2)
-    cluster.kill(2)
-    cluster.wipe(2)
-    assert not data.exists()
+def test_wiped_broker_has_no_data(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    url = metadata_url("sqlite", tmp_path, request)
+    with Cluster(tmp_path, url, nodes=[1]) as alone:
+        data = alone.brokers[1].data
+        with pytest.raises(AssertionError, match="broker 1 runs"):
+            alone.wipe(1)
+        alone.pause(1)
+        alone.kill(1)
+        assert [*data.iterdir()]
+        alone.wipe(1)
+        assert not data.exists()
+
+
+def test_output_of_brokers_is_kept_after_a_failure(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = metadata_url("sqlite", tmp_path, request)
+    alone = Cluster(tmp_path, url, nodes=[1])
+
+    def fail_while_paused() -> None:
+        with alone:
+            alone.pause(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        fail_while_paused()
+    log = tmp_path / "broker-1.log"
+    assert "kafkawire listens on" in log.read_text()
+    assert str(log) in caught.value.__notes__[0]
+    assert not alone.brokers[1].running
