@@ -36,7 +36,8 @@ partition; epochs are -1 where the client does not say."""
 
 @dataclass(slots=True)
 class FetchAsk:
-    """One Fetch request. `isolation` 1 is read_committed; `session_epoch` -1 is sessionless."""
+    """One Fetch request. `isolation` 1 is read_committed; `session_epoch` -1 is sessionless;
+    `rack` is the client's, empty if it has none."""
 
     max_wait_ms: int
     min_bytes: int
@@ -46,6 +47,7 @@ class FetchAsk:
     session_epoch: int
     items: list[FetchItem]
     forgotten: list[tuple[Topic, int]]
+    rack: str = ""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,9 @@ class FetchResult:
     """(epoch, end offset) where the client's log left ours (KIP-595)."""
     aborted: Sequence[tuple[int, int]] = ()
     """(producer ID, first offset) of the aborted transactions that touch the records."""
+    preferred: int = -1
+    """The broker to which the client is to send instead, from v11 on (KIP-392); there are no
+    records then."""
 
 
 _SHORT: Final = Struct(">h")
@@ -141,7 +146,7 @@ def _read_plain(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
             (partitions,) = _INT.unpack_from(buf, pos)
             pos = _forget(ask, topic, buf, pos + 4, end, partitions)
     if version >= 11:
-        _, pos = _plain_name(buf, pos, end)  # the rack: one node has one place to read from
+        ask.rack, pos = _plain_name(buf, pos, end)
     return pos
 
 
@@ -170,7 +175,13 @@ def _read_flexible(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: 
         pos = _forget(ask, topic, buf, pos, end, partitions - 1)
         pos = skip_tags(buf, pos, end)
     length, pos = read_uvarint(buf, pos)
-    return skip_tags(buf, pos + max(0, length - 1), end)
+    if length > 1:
+        stop = pos + length - 1
+        if stop > end:
+            raise DecodeError("Fetch request: the rack does not fit")
+        ask.rack = str(buf[pos:stop], "utf-8")
+        pos = stop
+    return skip_tags(buf, pos, end)
 
 
 def _forget(
@@ -307,7 +318,7 @@ def _put_plain(head: bytearray, r: FetchResult, version: int, aborted: int) -> N
     elif version >= 11:
         head += _RESULT_V11.pack(
             r.index, r.error_code, r.high_watermark, r.last_stable_offset, r.log_start_offset,
-            aborted, -1, size,
+            aborted, r.preferred, size,
         )  # fmt: skip
     elif version >= 5:
         head += _RESULT_V5.pack(
@@ -326,7 +337,7 @@ def _put_flexible(head: bytearray, r: FetchResult, version: int, read_committed:
         return
     head += _RESULT_V12.pack(
         r.index, r.error_code, r.high_watermark, r.last_stable_offset, r.log_start_offset,
-        1 if read_committed else 0, -1,
+        1 if read_committed else 0, r.preferred,
     )  # fmt: skip
     put_uvarint(head, r.size_bytes + 1)
 
@@ -350,7 +361,7 @@ def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible
     _put_count(head, len(r.aborted), flexible)
     head += _aborted(r.aborted, flexible=flexible)
     if version >= 11:
-        head += _INT.pack(-1)
+        head += _INT.pack(r.preferred)
     if flexible:
         put_uvarint(head, r.size_bytes + 1)
     else:

@@ -239,6 +239,7 @@ def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) 
         request.isolation_level,
     )
     assert (ask.session_id, ask.session_epoch) == (request.session_id, request.session_epoch)
+    assert ask.rack == request.rack_id
     by_id = version >= 13
     assert ask.items == [
         (
@@ -266,6 +267,7 @@ def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]
             result = flat_fetch.FetchResult(topic, index, draw(st.integers(-1, 130)))
             result.high_watermark, result.last_stable_offset = draw(int64), draw(int64)
             result.log_start_offset = draw(int64) if version >= 5 else -1
+            result.preferred = draw(int32) if version >= 11 else -1
             result.records = list(draw(st.lists(st.binary(min_size=1, max_size=99), max_size=3)))
             result.size_bytes = sum(map(len, result.records))
             result.aborted = draw(st.lists(st.tuples(int64, int64), max_size=3))
@@ -299,6 +301,7 @@ def test_fetch_responses_are_encoded_the_same(
         row = PartitionData(result.index, result.error_code, result.high_watermark)
         row.last_stable_offset = result.last_stable_offset
         row.log_start_offset = result.log_start_offset
+        row.preferred_read_replica = result.preferred
         aborted = [AbortedTransaction(*each) for each in result.aborted]
         row.aborted_transactions = aborted if committed else None
         row.records = joined(result.records)
