@@ -32,6 +32,8 @@ from kafkawire.broker.new_topics import (
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
+from kafkawire.broker.replicas.selector import ReplicaSelector
+from kafkawire.broker.replicas.views import PartitionViews
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import DURABILITY, S3
@@ -111,6 +113,10 @@ class Broker:
         self.counts = Counts()
         self.answer_memory = AnswerMemory(config.inflight_answer_bytes, env.call_soon)
         self.table = PartitionTable(catalog, log.loader, self.node_id)
+        self.replica_selector = ReplicaSelector(
+            catalog, self.node_id, listeners, enabled=bool(config.replica_selector_class)
+        )
+        self.views = PartitionViews(env, catalog, storage, log, self.node_id)
         self.producer_ids = ProducerIds(metadata, self._producer_ids_leased)
         self.identity = IdentityRecorder(
             env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url

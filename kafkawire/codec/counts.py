@@ -44,7 +44,9 @@ class Counts:
 
     `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have separate
     integers. `connections_closed` by reason, `log_ins` by mechanism and result, `denials` by
-    operation and type of resource. `errors`: (API name, error code) -> number of answers, for
+    operation and type of resource. `redirects`: partitions of Fetches for which a client was sent
+    to a broker of its rack, `replica_bytes`: of `fetched_bytes`, those of partitions that another
+    broker leads. `errors`: (API name, error code) -> number of answers, for
     Produce and Fetch per partition. `loop_lag`: delays of the event loop. `latency` by API key
     (`took`).
     """
@@ -62,6 +64,8 @@ class Counts:
         "loop_lag",
         "produces",
         "received_bytes",
+        "redirects",
+        "replica_bytes",
         "requests",
     )
 
@@ -75,6 +79,8 @@ class Counts:
         self.heartbeats = 0
         self.received_bytes = 0
         self.fetched_bytes = 0
+        self.redirects = 0
+        self.replica_bytes = 0
         self.loop_lag = Histogram()
         self.latency: dict[int, Histogram] = {}
         self.requests: dict[int, int] = {}

@@ -20,6 +20,7 @@ from kafkawire.security.principals import Principal
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
+    from kafkawire.broker.replicas.redirects import Redirects
     from kafkawire.security.acls.rights import Rights
     from kafkawire.security.quotas.sensors import ClientQuotas
 
@@ -77,6 +78,8 @@ class Peer(Protocol):
     `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
     `file_spans`: parts of such responses that are sent from files. `throttle_ms`: the delay
     of the request that is being started, of a client over a quota; `throttle` mutes the connection.
+    `redirects`: the partitions for which the client was sent to another broker, None before the
+    first.
     """
 
     client_id: str | None
@@ -94,6 +97,7 @@ class Peer(Protocol):
     file_spans: int
     held_bytes: int
     throttle_ms: int
+    redirects: Redirects | None
     answers: AnswerMemory
 
     def begin(self, exchange: Exchange) -> None: ...

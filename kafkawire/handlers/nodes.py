@@ -62,13 +62,15 @@ class Nodes:
     """The brokers with an address on the listener of a request: `by_id` those that are alive,
     `fenced` the others."""
 
-    __slots__ = ("_known", "_me", "_silent", "by_id", "fenced")
+    __slots__ = ("_known", "_listener", "_me", "_selector", "_silent", "by_id", "fenced")
 
     def __init__(self, ctx: RequestContext) -> None:
         broker = ctx.broker
         self._known = broker.catalog.brokers
         self._silent = broker.catalog.silent
         self._me = broker.node_id
+        self._selector = broker.replica_selector
+        self._listener = ctx.listener
         self.by_id: dict[int, Node] = {}
         self.fenced: list[Node] = []
         for info in self._known.values():
@@ -96,8 +98,13 @@ class Nodes:
             return ErrorCode.LISTENER_NOT_FOUND
         return ErrorCode.LEADER_NOT_AVAILABLE
 
+    def replicas(self, number: int, leader: int) -> list[int]:
+        """Return the brokers that consumers may read a partition from, the leader first: Java
+        clients send to no other one (kafkawire.broker.replicas)."""
+        return self._selector.replicas(number, leader, self._listener)
+
     def offline(self, leader: int) -> list[int]:
-        """Return the unreachable replicas of a partition: its only replica is its leader."""
+        """Return the unreachable replicas of a partition: its leader, if any."""
         return [] if leader in self.by_id else [leader]
 
 

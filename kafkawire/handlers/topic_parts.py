@@ -100,12 +100,13 @@ class TopicEncoder:
         error = self._nodes.leader_error(partition.leader)
         if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_FROM:
             error = ErrorCode.LEADER_NOT_AVAILABLE
+        replicas = self._nodes.replicas(partition.number, partition.leader)
         return MetadataResponsePartition(
             error_code=error,
             partition_index=partition.index,
             leader_id=-1 if error else partition.leader,
             leader_epoch=partition.leader_epoch,
-            replica_nodes=[partition.leader],
-            isr_nodes=[partition.leader],
+            replica_nodes=replicas,
+            isr_nodes=replicas,
             offline_replicas=self._nodes.offline(partition.leader),
         )

@@ -35,6 +35,7 @@ from kafkawire.server.throttled import Throttled, ThrottledHost
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
+    from kafkawire.broker.replicas.redirects import Redirects
     from kafkawire.handlers.table import Api
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.security.acls.rights import Rights
@@ -91,9 +92,9 @@ class Connection(Throttled[ConnectionHost]):
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "exchanges", "fetching", "file_spans",
-        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins", "repeat",
-        "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick",
-        "sending_since", "serving", "unsent",
+        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins", "redirects",
+        "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
+        "sampled_tick", "sending_since", "serving", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -114,6 +115,7 @@ class Connection(Throttled[ConnectionHost]):
         self.serving: Exchange | None = None  # the cold request of BUSY
         self.repeat_candidate: RepeatCandidate | None = None
         self.repeat: Repeating | None = None
+        self.redirects: Redirects | None = None
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is

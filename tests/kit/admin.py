@@ -21,6 +21,7 @@ from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import check_replicas
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
+from kafkawire.broker.replicas.selector import ReplicaSelector
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
@@ -329,6 +330,9 @@ class FakeBroker:
         self.catalog.add_broker(BrokerInfo(ME, dict(self.listeners), "rack-a", folder="a"))
         other = BrokerInfo(OTHER, {"EXTERNAL": ("other.example", 29092)}, None, folder="a")
         self.catalog.add_broker(other)
+        self.replica_selector = ReplicaSelector(
+            self.catalog, ME, self.listeners, enabled=bool(self.config.replica_selector_class)
+        )
         self.env = FakeEnv()
         self.metadata = FakeMetadata(self.steps)
         self.log = FakeLog(self.steps, self.catalog, self.config)

@@ -282,6 +282,7 @@ class BrokerConfig:
 
     node_id: int
     broker_rack: str | None
+    replica_selector_class: str | None
     lease_ms: int
     broker_draining: bool
     auto_create_topics_enable: bool

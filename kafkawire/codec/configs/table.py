@@ -38,6 +38,7 @@ from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
 _REPLICAS = r"[0-9]+:[0-9]+"
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # fmt: off
 _TOPIC_ROWS = (
@@ -150,6 +151,12 @@ _BROKER_ROWS = (
            "ships with: test suites and tools expect the numbers of brokers to start at 0 or 1.",
            at_least=0),
     Config("broker.rack", S, None, "The rack that clients receive with the broker's address."),
+    Config("replica.selector.class", S, None,
+           "Where consumers read. Empty: at the leader. With Kafka's RackAwareReplicaSelector a "
+           "consumer whose client.rack is not the leader's is sent to a broker of its rack for "
+           "records that are in the remote tier; the others are read at the leader. Set it at "
+           "all brokers ([cluster.md](cluster.md#reading-in-the-clients-rack)).",
+           choices=("", RACK_AWARE)),
     Config("lease.ms", I, 5000,
            "A broker whose heartbeat in the metadata database does not change for so long, while "
            "this broker can read it, is not alive: clients are not sent to it, and it gets no new "

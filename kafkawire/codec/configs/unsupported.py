@@ -166,7 +166,7 @@ _STATIC = """
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
     replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
     replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+    replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
     replication.quota.window.size.seconds request.timeout.ms sasl.client.callback.handler.class
     sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms

@@ -16,7 +16,8 @@ others hold it a Fetch is answered with less, or waits. A connection has one Fet
 Kafka: pipelined ones start one after another.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
-allows), reading from a follower.
+allows). Clients with a rack read from another broker only what is in the remote tier
+(kafkawire.broker.replicas).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
+from kafkawire.handlers.fetch.rack_reads import RackReads
 from kafkawire.handlers.fetch.request import (
     MEMORY_PATIENCE_S,
     NOTHING,
@@ -78,6 +80,7 @@ class Fetch:
         self.defects: set[str] = set()
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
         self.hints = LeaderHints(broker)
+        self.racks = RackReads(broker)
         self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
     def start(
@@ -178,20 +181,40 @@ class Fetch:
     ) -> None:
         """Read the records of the plan, or set their error; for a reader of `committed` records
         with the aborted transactions. `spans`: long stretches of files are not read."""
-        aborted: list[Aborted] | None = [] if committed else None
+        aborted: list[Aborted] = []
+        partition = plan.partition
         try:
             parts: Sequence[Part]
-            if spans:
-                parts = await self.commit_log.reader.read_parts(plan, patience_s, aborted)
-            else:
-                parts = await self.commit_log.read(plan, patience_s, aborted)
+            try:
+                parts = await self._parts(plan, patience_s, aborted if committed else None, spans)
+            except (KafkaError, OSError):
+                if not (partition.resigned and self.racks.enabled):
+                    raise
+                plan = await self.racks.plan_again(plan)
+                aborted.clear()
+                parts = await self._parts(plan, patience_s, aborted if committed else None, spans)
             fill(result, parts, sum(map(len, parts)))
-            plan.partition.traffic.out_bytes += result.size_bytes
+            self.sent(partition, result.size_bytes)
             if aborted:
                 result.aborted = listed(aborted)
         except Exception as failure:
-            name, index = plan.partition.topic, plan.partition.index
-            result.error_code = self.code_of(failure, name, index, plan.offset)
+            result.error_code = self.code_of(failure, partition.topic, partition.index, plan.offset)
+            if partition.resigned and self.racks.enabled:
+                # Its leader may have a copy that can be read.
+                result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def _parts(
+        self, plan: Plan, patience_s: float | None, aborted: list[Aborted] | None, spans: bool
+    ) -> Sequence[Part]:
+        if spans:
+            return await self.commit_log.reader.read_parts(plan, patience_s, aborted)
+        return await self.commit_log.read(plan, patience_s, aborted)
+
+    def sent(self, partition: Partition, size_bytes: int) -> None:
+        """Count bytes of older records of a partition in a response."""
+        partition.traffic.out_bytes += size_bytes
+        if partition.resigned:
+            self.counts.replica_bytes += size_bytes
 
     async def take_memory(self, wanted_bytes: int) -> int:
         """Wait for memory for a part of the response; 0: not in time."""

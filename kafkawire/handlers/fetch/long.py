@@ -116,6 +116,8 @@ class LongFetch:
             return
         self._last = self._last or ask.max_wait_ms <= 0 or await self._all_refused()
         await self._handler.table.load((item[0], item[1]) for item in ask.items)
+        if self._by_rack():
+            await self._handler.racks.load(ask.items)
         enough = await self._scan()
         peer.served(exchange)
         if not enough:
@@ -153,6 +155,7 @@ class LongFetch:
         ask.max_wait_ms, ask.min_bytes = request.max_wait_ms, request.min_bytes
         ask.max_bytes, ask.isolation = request.max_bytes, request.isolation_level
         ask.session_id, ask.session_epoch = request.session_id, request.session_epoch
+        ask.rack = request.rack_id
         if self._handler.quotas.of_clients:
             limit_size(self._exchange.peer, ask)
         for item in _items(request, by_id):
@@ -174,7 +177,9 @@ class LongFetch:
                     continue
                 behind = self._scan_part(item, result, room - self._size_bytes) or behind
             except NotLoaded as failure:
-                result.error_code = int(code_of(failure))
+                by_rack = self._by_rack()  # a view that was unloaded again: its leader has it
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if by_rack else code_of(failure)
+                result.error_code = int(code)
                 self._last = True
             except Exception as failure:
                 result.error_code = self._handler.code_of(failure, item[0], item[1], item[3])
@@ -193,8 +198,17 @@ class LongFetch:
         unmapped later. Return whether some of it waits for a commit."""
         _, _, _, offset, last_epoch, most = item
         handler = self._handler
-        partition = handler.table.find(*item[:3])
+        if self._by_rack():
+            partition = handler.racks.find(item[0], item[1], item[2], offset)
+            rack = self._ask.rack
+            if not partition.resigned:
+                result.preferred = handler.racks.preferred(self._exchange, partition, offset, rack)
+            self._last = self._last or partition.resigned or result.preferred >= 0
+        else:
+            partition = handler.table.find(*item[:3])
         handler.describe(result, partition)
+        if result.preferred >= 0:
+            return False
         if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
             self._last = True
             return False
@@ -209,6 +223,9 @@ class LongFetch:
             if plan.size_bytes:
                 self._take(result, plan)
         return partition.next_offset > partition.high_watermark
+
+    def _by_rack(self) -> bool:
+        return self._handler.racks.enabled and bool(self._ask.rack)
 
     def _take(self, result: FetchResult, plan: Plan) -> None:
         self._size_bytes += plan.size_bytes
@@ -318,6 +335,8 @@ class LongFetch:
     def _add(self, response: FetchResponse, result: FetchResult, leaders: HintedLeaders) -> None:
         if result.error_code:
             self._handler.counts.failed("Fetch", result.error_code)
+        if result.preferred >= 0:
+            self._handler.counts.redirects += 1
         topic = result.topic
         name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
         topics = response.responses
@@ -330,6 +349,7 @@ class LongFetch:
                 high_watermark=result.high_watermark,
                 last_stable_offset=result.last_stable_offset,
                 log_start_offset=result.log_start_offset,
+                preferred_read_replica=result.preferred,
                 diverging_epoch=EpochEndOffset(*result.diverging) if result.diverging else None,
                 current_leader=leaders.current_leader(topic, result.index, result.error_code)
                 if result.error_code

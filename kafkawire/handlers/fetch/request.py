@@ -107,6 +107,7 @@ class Attempt:
         behind = False
         committed = ask.isolation == READ_COMMITTED
         missing: list[int] = []
+        rack = ask.rack if handler.racks.enabled else ""
         if self.refused and all(item[0] in self.refused for item in ask.items):
             last = True  # as in Kafka: together with a partition that may be read it waits
         for item in ask.items:
@@ -117,8 +118,15 @@ class Attempt:
                 result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             try:
-                partition = handler.table.find(topic, index, epoch)
+                if rack:
+                    partition = handler.racks.find(topic, index, epoch, offset)
+                else:
+                    partition = handler.table.find(topic, index, epoch)
                 handler.describe(result, partition)
+                if rack and self._elsewhere(result, partition, offset):
+                    last = True
+                    if result.preferred >= 0:
+                        continue
                 if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
@@ -144,7 +152,7 @@ class Attempt:
                 size += plan.size_bytes
                 room = max(0, room - plan.size_bytes)
         if missing:
-            handler.table.load_then(missing, lambda: self._loaded(last))
+            handler.racks.load_then(missing, lambda: self._loaded(last))
             return True
         if not last and size < ask.min_bytes:
             self.partitions = partitions
@@ -153,6 +161,16 @@ class Attempt:
             return False
         self._finish(results, plans)
         return True
+
+    def _elsewhere(self, result: FetchResult, partition: Partition, offset: int) -> bool:
+        """Return whether another broker leads the partition, or is to be read from; both are
+        answered at once."""
+        if partition.resigned:
+            return True
+        result.preferred = self.handler.racks.preferred(
+            self.exchange, partition, offset, self.ask.rack
+        )
+        return result.preferred >= 0
 
     def _loaded(self, last: bool) -> None:
         """Start again after the missing partitions were loaded or failed to load."""
@@ -212,7 +230,7 @@ class Attempt:
         for (result, plan), span, aborted in zip(plans, self.spans, found, strict=True):
             fill(result, [span], len(span))
             result.aborted = listed(aborted)
-            plan.partition.traffic.out_bytes += len(span)
+            self.handler.sent(plan.partition, len(span))
             self.cost += len(span)
         self._give_back()
         self._answer(results, [span.unpin for span in self.spans])
@@ -267,6 +285,8 @@ class Attempt:
         counts = self.handler.counts
         for result in results:
             counts.fetched_bytes += result.size_bytes
+            if result.preferred >= 0:
+                counts.redirects += 1
             if result.error_code:
                 counts.failed("Fetch", result.error_code)
         release: Callable[[], None] | None = None

@@ -1,7 +1,8 @@
 """Fill a partition with what the offset storage has of it: checkpoint, segment rows, producers.
 
 A start does so before it adds the batches in the journals (kafkawire.log.recovery.restore); a
-partition that is loaded later has none there (kafkawire.log.partition.loader).
+partition that is loaded later has none there (kafkawire.log.partition.loader). `limit_to_segments`
+makes a view of one that another broker leads (kafkawire.broker.replicas.views).
 """
 
 from __future__ import annotations
@@ -79,3 +80,18 @@ def finish(partition: Partition) -> None:
         partition.start_at(log_start)  # which SQL has, so nothing becomes dirty
     drop_journals(partition, partition.cut_offset)  # of a journal that was partly cut
     partition.dirty = dirty
+
+
+def limit_to_segments(
+    partition: Partition, state: PartitionCheckpoint | None, log_start: int, end: int
+) -> None:
+    """Make a new partition, whose segment rows are there, one that serves reads of these below
+    `end` and takes no appends: another broker leads it."""
+    if state is not None:
+        partition.epochs = [each for each in state.leader_epochs if each[1] < end]
+    if not partition.epochs or partition.epochs[-1][0] < partition.leader_epoch:
+        partition.epochs.append((partition.leader_epoch, end))
+    partition.log_start = log_start
+    partition.cut_offset = partition.commit_offset = partition.next_offset = end
+    partition.advance(end)
+    partition.resign()

@@ -78,6 +78,16 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     yield counter(
         "fetched_bytes", "Bytes of record batches answered to Fetches.", counts.fetched_bytes
     )
+    yield counter(
+        "fetch_replica_bytes",
+        "Bytes of record batches answered to Fetches for partitions that another broker leads.",
+        counts.replica_bytes,
+    )
+    yield counter(
+        "fetch_redirects",
+        "Partitions of Fetches for which a client was sent to a broker of its rack.",
+        counts.redirects,
+    )
     yield from _memory_families(server)
     fetch = host.apis[FETCH].hot
     parked = getattr(fetch, "parked", None)

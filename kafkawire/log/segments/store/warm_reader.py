@@ -190,15 +190,11 @@ class WarmReader:
             offset = taken.next_offset
             if not taken.whole:
                 break
-        if partition.cut_offset <= offset < plan.end:
-            rest = rest_of(plan, offset, size)
-            try:
-                more = await read_journals(rest, None, aborted) if rest.size_bytes else []
-            except (KafkaError, OSError):
-                if not kept:
-                    raise
-            else:
-                kept += more
+        if offset >= partition.cut_offset:
+            if partition.resigned and not kept:
+                raise partition.refusal()  # its records from here on are at its leader
+            if offset < plan.end:
+                kept += await _rest(plan, offset, size, read_journals, aborted)
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """Return from which offset on row `at` of a partition may have a record at or after a
@@ -407,6 +403,24 @@ class WarmReader:
                 consequence = "Reading them returns an error, all other offsets are served"
             logger.critical("%s. %s", text, consequence)
         return DamagedOffsets(damage.end, text)
+
+
+async def _rest(
+    plan: SegmentRead,
+    offset: int,
+    size_bytes: int,
+    read_journals: ReadPlan,
+    aborted: list[Aborted] | None,
+) -> list[Buffer]:
+    """Read what follows in the journals, at `offset`, after `size_bytes` of segments. A failure is
+    left to the next read if there are some."""
+    rest = rest_of(plan, offset, size_bytes)
+    try:
+        return await read_journals(rest, None, aborted) if rest.size_bytes else []
+    except (KafkaError, OSError):
+        if not size_bytes:
+            raise
+        return []
 
 
 def load_index(file: File, mapping: SegmentRange) -> WarmIndex:

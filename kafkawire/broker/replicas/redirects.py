@@ -1,0 +1,43 @@
+"""The partitions for which a client was sent to another broker, of one connection.
+
+A client that asks again for the offset with which it was sent away got nothing at the other broker:
+that has other rows, cannot reach the bucket, or cannot be reached by the client. Then the leader
+serves the partition to this client for a while. Pure.
+"""
+
+from __future__ import annotations
+
+STAY_S = 60.0
+"""How long a client that came back stays: as long as librdkafka takes for too quick a change
+between brokers."""
+MAX_KNOWN = 10_000
+"""Partitions of one connection, the last ones: a megabyte. Clients with more may be sent away once
+too often."""
+
+_STAYS = -1
+
+
+class Redirects:
+    """What one connection was answered, by partition number."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        # offset, the request's correlation ID; or _STAYS and until when
+        self._known: dict[int, tuple[int, float]] = {}
+
+    def allows(self, number: int, offset: int, correlation_id: int, now_s: float) -> bool:
+        """Note that a client is to be sent away with a request for an offset; False: it came back
+        and is to be served here. A request that is decided again gets the same answer."""
+        known = self._known.pop(number, None)
+        if known is not None:
+            at, value = known
+            if at == offset and value != correlation_id:
+                known = at, value = _STAYS, now_s + STAY_S
+            if at == _STAYS and now_s < value:
+                self._known[number] = known
+                return False
+        self._known[number] = offset, correlation_id
+        if len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return True
