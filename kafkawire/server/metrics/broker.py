@@ -75,6 +75,20 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
         (([api, error_name(code)], number) for (api, code), number in counts.errors.items()),
     )
     yield counter("received_bytes", "Bytes received from clients.", counts.received_bytes)
+    yield from _fetches(counts)
+    yield from _memory_families(server)
+    fetch = host.apis[FETCH].hot
+    parked = getattr(fetch, "parked", None)
+    yield gauge("parked_fetches", "Fetch requests waiting for records.", len(parked or ()))
+    yield histogram(
+        "loop_lag_seconds", "Delay of the event loop, measured once a second.", counts.loop_lag
+    )
+    watchdog = broker.env.watchdog
+    if watchdog is not None:
+        yield from _stretches(watchdog)
+
+
+def _fetches(counts: Counts) -> Iterator[Metric]:
     yield counter(
         "fetched_bytes", "Bytes of record batches answered to Fetches.", counts.fetched_bytes
     )
@@ -88,16 +102,6 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
         "Partitions of Fetches for which a client was sent to a broker of its rack.",
         counts.redirects,
     )
-    yield from _memory_families(server)
-    fetch = host.apis[FETCH].hot
-    parked = getattr(fetch, "parked", None)
-    yield gauge("parked_fetches", "Fetch requests waiting for records.", len(parked or ()))
-    yield histogram(
-        "loop_lag_seconds", "Delay of the event loop, measured once a second.", counts.loop_lag
-    )
-    watchdog = broker.env.watchdog
-    if watchdog is not None:
-        yield from _stretches(watchdog)
 
 
 def _security(counts: Counts) -> Iterator[Metric]:
