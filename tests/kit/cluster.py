@@ -50,7 +50,8 @@ def metadata_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str
 
 class Cluster:
     """Brokers by node id, each on a free port that it keeps over restarts. `settings` are those of
-    all brokers; `shared`: all have one data folder, as with `serve --workers`."""
+    all brokers, `own` those of single ones by node id; `shared`: all have one data folder, as with
+    `serve --workers`."""
 
     def __init__(
         self,
@@ -59,15 +60,17 @@ class Cluster:
         nodes: Sequence[int] = (1, 2),
         settings: Mapping[str, object] | None = None,
         shared: bool = False,
+        own: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         self._folder = folder
         self._paused: set[int] = set()
         self._admins: dict[int, AdminClient] = {}
+        mine = own or {}
         self.brokers = {
             node: self._process(
                 folder / ("data" if shared else f"data-{node}"),
                 url,
-                {**SETTINGS, **(settings or {}), "node.id": node},
+                {**SETTINGS, **(settings or {}), **mine.get(node, {}), "node.id": node},
             )
             for node in nodes
         }
