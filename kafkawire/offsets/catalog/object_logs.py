@@ -1,22 +1,23 @@
 """Statements on `object_logs`: from where to where the logs of brokers in their tiers are needed.
 
-A log is the sequence of log objects of one life of a broker; the broker epoch of that life is its
-id. Objects below `released` are not needed any more. The object with the number `ended` is a fence:
-nothing at or above it belongs to the log.
+A log is the sequence of log objects that one process of a broker stores; its id is the broker epoch
+of that process. Objects below `released` are not needed any more. The object with the sequence
+number `ended` is a fence: nothing from there on belongs to the log.
 
 Functions run inside a transaction of the caller (`Transactions.transact`). `broker_epoch` is that
-of the calling process: once another process was started as the same broker, it changes nothing. A
-check locks the row of the broker until the transaction ends, so what an earlier life has changed is
-there when a later one, which has registered, loads the logs.
+of the calling process: once another process was started as the same broker, it changes nothing. The
+check locks the row of the broker until the transaction ends, so the next process, which registers
+first, loads everything that this one has changed.
 
-The callers keep this order:
+Callers keep this order:
 
-- `open_log` is committed before the first object of a log is stored; otherwise the next life does
-  not know that log.
-- The fence is stored before `end`.
-- `release` is committed before objects are deleted: the next life reads a log from `released` on,
-  and takes the first absent object for its end.
-- The fence is not deleted: a stalled writer would store an object in its place and acknowledge it.
+- `open_log` is committed before the first object of a log is stored: the next process of the broker
+  would not know that log.
+- The fence is stored before `end` is called.
+- `release` is committed before objects are deleted: the next process reads a log from `released`
+  up to the first absent object.
+- The fence is not deleted: a stalled writer would store an object with its sequence number, and
+  acknowledge it.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def load_all(session: Session) -> list[ObjectLog]:
 def end(
     session: Session, node_id: int, log_epoch: int, sequence: int, broker_epoch: int, now_ms: int
 ) -> int | None:
-    """Store the sequence number of the fence of an earlier life's log, unless it has one; return
-    the stored one. None if the process was superseded, or the log is absent or not of an earlier
-    life."""
+    """Store the sequence number of the fence of a log of an earlier broker epoch, unless it has
+    one; return the stored one. None if the process was superseded, or the log is absent or not of
+    an earlier epoch."""
     if log_epoch >= broker_epoch or not _is_newest(session, node_id, broker_epoch):
         return None
     session.run(

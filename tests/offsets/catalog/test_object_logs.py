@@ -247,7 +247,7 @@ async def test_changes_have_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.real
 async def test_registration_waits_for_a_transaction_of_the_life_before(postgres_url: str) -> None:
-    """What an earlier life still commits, a later one finds: it would not end that log."""
+    """The next life finds what is committed then: it would not end a log that it does not know."""
     url = await new_database(postgres_url)
     one = await born(lambda: SqlMetadata(url))
     opened, finish = asyncio.Event(), asyncio.Event()
