@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
+from kafkawire.broker.liveness.waiting import end_returning, wait_until_ended
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
 from kafkawire.broker.moving.reassignment import Reassignment
@@ -257,12 +258,14 @@ class Broker:
         folder: str,
         static: Mapping[str, str],
         listeners: dict[str, Address],
+        after: int = -1,
     ) -> Broker:
         """Open everything under `folder`; when this returns, requests can be served.
 
         `static`: validated settings as strings, those of single listeners, too; `listeners`: the
-        advertised address of each. Raises MetadataError, LogError (a second process, damage) or
-        OSError, after closing `metadata`.
+        advertised address of each; `after`: the epoch that the broker must have, if this machine
+        takes it over (kafkawire.broker.liveness.absence), or -1. Raises MetadataError, LogError (a
+        second process, damage) or OSError, after closing `metadata`.
         """
         config = BrokerConfig(Layers({}, {}, static).merged())
         node_id = config.node_id
@@ -272,9 +275,10 @@ class Broker:
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home)
+            if fresh and after < 0 and config.cluster_takeover_enable:
+                after = await wait_until_ended(env, metadata, config)
+                catalog = await metadata.reload()
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
-            rack, place = config.broker_rack, env.fs.identity(folder)
-            await metadata.register_broker(node_id, listeners, rack, place)
             await check_storage(config.offset_storage, metadata, home, node_id)
             term = LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch)
             storage = open_storage(
@@ -282,6 +286,13 @@ class Broker:
                 catalog.leader_of, term=term,
             )  # fmt: skip
             store = await _open_tier(config, storage, catalog, folder)
+            if fresh:
+                await _check_fresh(found, storage, catalog)
+            rack, place = config.broker_rack, env.fs.identity(folder)
+            await metadata.register_broker(
+                node_id, listeners, rack, place, after if after >= 0 else None
+            )
+            await end_returning(metadata, catalog, node_id)
             object_logs = _object_logs(env, store, metadata, storage, catalog, node_id)
             if fresh:
                 found = await _begin_afresh(env, found, home, storage, catalog, config, store)
@@ -392,6 +403,13 @@ class Broker:
         if self.tiering is not None:
             self.tiering.producer_ids_leased(end)
 
+    def when_superseded(self, fn: Callable[[str], None]) -> None:
+        """Call `fn` with the reason once another process was started as this broker: this one has
+        to end. It may be called more than once."""
+        self.liveness.when_superseded(fn)
+        if self.log.object_logs is not None:
+            self.log.object_logs.when_superseded(fn)
+
     async def close(self) -> None:
         """Commit accepted records and close. Another call has no effect."""
         await self.liveness.close()
@@ -484,6 +502,19 @@ def _object_logs(
     return ObjectLogs(env, own, metadata, storage, node_id, catalog.brokers[node_id].epoch)
 
 
+async def _check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) -> None:
+    """Raise IdentityError if a fresh folder would lose records of topics."""
+    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+
+    names = await only_in_folder(storage, catalog, found.node_id)
+    if names:
+        raise IdentityError(
+            f"{found.data} has nothing of broker {found.node_id}, whose records of "
+            f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
+            "start with that folder, or restore it"
+        )
+
+
 async def _begin_afresh(
     env: Env,
     found: Folder,
@@ -494,17 +525,9 @@ async def _begin_afresh(
     store: ObjectStore | None,
 ) -> Folder:
     """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
-    what only its files had. Raises IdentityError if records of topics would be lost."""
+    what only its files had."""
     from kafkawire.tiering.restore.correction import correct_rows
-    from kafkawire.tiering.restore.only_in_folder import only_in_folder
 
-    names = await only_in_folder(storage, catalog, found.node_id)
-    if names:
-        raise IdentityError(
-            f"{found.data} has nothing of broker {found.node_id}, whose records of "
-            f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
-            "start with that folder, or restore it"
-        )
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
     assert store is not None, "a broker with log objects has a tier"
     logger.warning("filling %s from the remote tier: it has no records of this broker", home)

@@ -113,7 +113,8 @@ class WorkerRole:
     whether it is more than --workers asks for, and is to hand over what it leads; `control`:
     descriptor of the connection to the supervisor; `sockets` of each listener, in their order;
     `metrics`: those of its own address for monitors; `restarted`: whether it has served before,
-    since the supervisor was started."""
+    since the supervisor was started; `after`: the epoch of the broker on another machine that it
+    takes over, or -1."""
 
     workers: int
     first: bool
@@ -122,6 +123,7 @@ class WorkerRole:
     sockets: tuple[InheritedSockets, ...]
     metrics: tuple[int, ...] = ()
     restarted: bool = False
+    after: int = -1
 
     def text(self) -> str:
         """Return it as the value of the option --worker."""
@@ -139,7 +141,7 @@ class WorkerRole:
             return cls(
                 int(found["workers"]), bool(found["first"]), bool(found["drain"]),
                 int(found["control"]), sockets, _numbers(found["metrics"]),
-                bool(found["restarted"]),
+                bool(found["restarted"]), int(found["after"]),
             )  # fmt: skip
         except (ValueError, TypeError, KeyError, RecursionError):
             return None

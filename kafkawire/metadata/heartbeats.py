@@ -10,20 +10,33 @@ a process writes nothing once another one was started as the same broker.
 from __future__ import annotations
 
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import BrokerSuperseded
 
 OF_EPOCH = "EXISTS (SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?)"
 
 
 def beat(session: Session, node_id: int, epoch: int | None = None) -> dict[int, int]:
-    """Raise the number of a broker; return those of all brokers that have one."""
+    """Raise the number of a broker; return those of all brokers that have one. Raises
+    BrokerSuperseded."""
     valid, terms = _guard(node_id, epoch)
-    session.run(
+    raised = session.run(
         f"INSERT INTO broker_heartbeats (node_id, heartbeats) SELECT ?, 1 WHERE {valid} ON CONFLICT"
         " (node_id) DO UPDATE SET heartbeats = broker_heartbeats.heartbeats + 1",
         (node_id, *terms),
     )
+    if not raised:
+        newer = session.rows("SELECT epoch FROM brokers WHERE node_id = ?", (node_id,))
+        raise BrokerSuperseded(node_id, int(newer[0][0]) if newer else 0)
     rows = session.rows("SELECT node_id, heartbeats FROM broker_heartbeats")
     return {int(node): int(heartbeats) for node, heartbeats in rows}
+
+
+def read(session: Session, node_id: int) -> tuple[int, int | None]:
+    """Return the epoch of a broker, 0 for one that is not registered, and its number; None if it
+    has none."""
+    epochs = session.rows("SELECT epoch FROM brokers WHERE node_id = ?", (node_id,))
+    rows = session.rows("SELECT heartbeats FROM broker_heartbeats WHERE node_id = ?", (node_id,))
+    return int(epochs[0][0]) if epochs else 0, int(rows[0][0]) if rows else None
 
 
 def end(session: Session, node_id: int, epoch: int | None = None) -> None:

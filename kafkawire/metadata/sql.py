@@ -86,6 +86,10 @@ class SqlMetadata:
         self._catalog = await self._database.run(load_catalog)
         return self._catalog
 
+    async def reload(self) -> Catalog:
+        self._catalog = await self._database.run(load_catalog)
+        return self._catalog
+
     async def register_broker(
         self,
         node_id: int,

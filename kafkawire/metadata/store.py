@@ -92,6 +92,9 @@ class Metadata(Protocol):
     async def open(self) -> Catalog:
         """Create or migrate the database if needed, and load the catalog."""
 
+    async def reload(self) -> Catalog:
+        """Load the catalog again, before the broker is registered: it was changed by others."""
+
     async def register_broker(
         self,
         node_id: int,

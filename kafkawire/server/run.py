@@ -53,6 +53,9 @@ few dozen requests."""
 MONITORS_BACKLOG = 32
 """Connections of monitors to a worker that wait to be accepted; a monitor has one at a time."""
 
+SUPERSEDED = 3
+"""Exit code of a process that ended because another one was started as the same broker."""
+
 LINGER_S = 5.0
 """How long clients get to read their last responses, as in Kafka."""
 
@@ -90,7 +93,7 @@ class Server:
         metadata = open_metadata(options.metadata_url, options.data)
         broker = await Broker.start(
             env, metadata, options.data, {**options.settings, **options.listener_settings},
-            dict(options.advertised),
+            dict(options.advertised), -1 if options.worker is None else options.worker.after,
         )  # fmt: skip
         server = cls(broker, raise_limit(), options.listener_settings, options.worker)
         try:
@@ -282,7 +285,7 @@ def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
 
 
     Returns the exit code: 0; 1 if it could not start, 2 if an option is invalid, or data folder,
-    metadata and tier do not belong together.
+    metadata and tier do not belong together, SUPERSEDED if another process runs as this broker.
     """
     return _run(_serve(options, reread))
 
@@ -302,8 +305,42 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
     link = None if options.worker is None else _link(options.worker, stop)
+    server = await _start(options)
+    if isinstance(server, int):
+        return server
+    superseded: list[str] = []
+
+    def end(why: str) -> None:
+        superseded.append(why)
+        stop.set()
+
+    server.broker.when_superseded(end)
+    _spare_collector()
+    if options.worker is None or link is None:
+        print(ready_line(options, server.broker.listeners), flush=True)
+    else:
+        link.ready(server.broker)
+        await _begin_role(server.broker, options.worker, link, stop)
+    notify(READY, os.environ)
+    reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
+    await stop.wait()
+    reloading.cancel()
+    logger.info("stopping")
+    notify(STOPPING, os.environ)
+    await server.close()
+    server.broker.env.offload.close()
+    if link is not None:
+        link.close()
+    if superseded:
+        print(f"kafkawire: {superseded[0]}", file=sys.stderr)
+        return SUPERSEDED
+    return 0
+
+
+async def _start(options: ServeOptions) -> Server | int:
+    """Start the server; return the exit code if it cannot start."""
     try:
-        server = await Server.start(options, real_env())
+        return await Server.start(options, real_env())
     except (AddressError, IdentityError) as wrong:
         print(f"kafkawire: {wrong}", file=sys.stderr)
         return 2
@@ -317,23 +354,6 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     except (OSError, ValueError, RuntimeError) as wrong:
         print(f"kafkawire: {sentence_of(wrong)}", file=sys.stderr)
         return 1
-    _spare_collector()
-    if options.worker is None or link is None:
-        print(ready_line(options, server.broker.listeners), flush=True)
-    else:
-        link.ready(server.broker)
-        await _store_role(server.broker, options.worker, stop)
-    notify(READY, os.environ)
-    reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
-    await stop.wait()
-    reloading.cancel()
-    logger.info("stopping")
-    notify(STOPPING, os.environ)
-    await server.close()
-    server.broker.env.offload.close()
-    if link is not None:
-        link.close()
-    return 0
 
 
 def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
@@ -343,9 +363,18 @@ def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
     return SupervisorLink(worker.control, stop.set)
 
 
-async def _store_role(broker: Broker, worker: WorkerRole, stop: asyncio.Event) -> None:
+async def _begin_role(
+    broker: Broker, worker: WorkerRole, link: SupervisorLink, stop: asyncio.Event
+) -> None:
+    """Begin what a worker does besides serving. One of another machine does not do it for all."""
     from kafkawire.server.worker.drain import store_role
+    from kafkawire.server.worker.returning import watch_return
 
+    if worker.after >= 0:
+        watch_return(broker, stop.set)
+        return
+    if broker.config.cluster_takeover_enable:
+        broker.liveness.when_absent(link.absent)
     if worker.drain or not worker.restarted:  # a crash does not end a drain by an operator
         await store_role(broker, worker.drain, stop.set)
 

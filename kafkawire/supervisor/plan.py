@@ -28,12 +28,13 @@ class PlanError(ValueError):
 class WorkerPlan:
     """One worker: its node id, the port of its own address for each listener, the port where it
     answers monitors (None: nowhere), and whether it is to hand over what it leads and end. Port 0:
-    a free one."""
+    a free one. `after`: of a broker of another machine, its epoch when it was absent; else -1."""
 
     node_id: int
     ports: tuple[int, ...]
     metrics_port: int | None
     drain: bool
+    after: int = -1
 
 
 def monitors_of(config: BrokerConfig) -> tuple[str, int] | None:

@@ -18,10 +18,11 @@ from kafkawire.broker.options import ServeOptions, WorkerRole
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.service_manager import READY, STOPPING, notify
+from kafkawire.supervisor.guests import Guests
 from kafkawire.supervisor.pages import Pages
 from kafkawire.supervisor.plan import PlanError, WorkerPlan, monitors_of, plans_of
 from kafkawire.supervisor.sockets import BoundSockets, port_of
-from kafkawire.supervisor.surplus import surplus_brokers
+from kafkawire.supervisor.surplus import mark_guest, surplus_brokers
 from kafkawire.supervisor.worker import SupervisedWorker
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,13 @@ class Supervisor:
             pages=not config.metrics_tls,
         )  # fmt: skip
         self._plans = plans
+        self._arguments = arguments
+        self._monitors = monitors
+        self._backlog = config.socket_listen_backlog_size
+        self.guests = Guests(
+            self, frozenset(each.node_id for each in plans), len(options.listeners),
+            monitored=monitors is not None,
+        )  # fmt: skip
         self.workers = [
             SupervisedWorker(each, arguments, self._role, self._changed) for each in plans
         ]
@@ -63,7 +71,11 @@ class Supervisor:
         return self._sockets.role(of, self._options.workers, first=first, control=control)
 
     def _changed(self, worker: SupervisedWorker) -> None:
-        """A worker serves, or knows of more that do: let all know of all."""
+        """A worker serves, or knows of more that do: let all know of all. Or it has found brokers
+        of other machines that are to be started here."""
+        if worker.absent:
+            self.guests.start(worker.take_absent())
+            return
         node = worker.plan.node_id
         serving = [each.plan.node_id for each in self.workers if each.ready]
         if worker.ready and not worker.knows:
@@ -74,6 +86,16 @@ class Supervisor:
                     each.inform(serving)
         elif all(each.drained or each.knows >= set(serving) for each in self.workers):
             self._all_known.set()
+
+    def host(self, plan: WorkerPlan) -> SupervisedWorker:
+        """Bind the addresses of one more worker and return it. Raises AddressError, OSError."""
+        mark_guest(self._options.data, plan.node_id)
+        self._sockets.add(plan, self._options.listeners, self._monitors, self._backlog)
+        return SupervisedWorker(plan, self._arguments, self._role, self._changed)
+
+    def release(self, worker: SupervisedWorker) -> None:
+        """Close the addresses of a worker that has ended."""
+        self._sockets.remove(worker.plan.node_id)
 
     async def run(self) -> int:
         """Run until a signal stops it or a start is refused; return the exit code."""
@@ -105,7 +127,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _reload(self) -> None:
-        for each in self.workers:
+        for each in (*self.workers, *self.guests.workers.values()):
             each.signal(signal.SIGHUP)
 
     async def _start(self) -> int | None:
@@ -153,9 +175,10 @@ class Supervisor:
         """Stop all workers, kill those that do not stop in time, close the sockets."""
         for each in self.workers:
             each.stop()
-        if self._runs:
-            _, late = await asyncio.wait(self._runs, timeout=STOP_S)
-            for each in self.workers if late else ():
+        runs = [*self._runs, *self.guests.stop()]
+        if runs:
+            _, late = await asyncio.wait(runs, timeout=STOP_S)
+            for each in (*self.workers, *self.guests.workers.values()) if late else ():
                 if each.pid is not None:
                     logger.error(
                         "worker %d has not stopped in %g s: it is killed, and recovers at the "

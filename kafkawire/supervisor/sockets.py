@@ -80,16 +80,43 @@ class BoundSockets:
             InheritedSockets(_numbers(shared), _numbers(own), port_of(own))
             for shared, own in zip(self.shared, bound.own, strict=True)
         )
-        return WorkerRole(workers, first, plan.drain, control, sockets, _numbers(bound.metrics))
+        return WorkerRole(
+            workers, first, plan.drain, control, sockets, _numbers(bound.metrics),
+            after=plan.after,
+        )  # fmt: skip
+
+    def add(
+        self,
+        plan: WorkerPlan,
+        listeners: Sequence[Listener],
+        monitors: tuple[str, int] | None,
+        backlog: int,
+    ) -> None:
+        """Bind the sockets of one more worker. Raises AddressError."""
+        try:
+            self._bind_worker(plan, listeners, monitors, backlog)
+        except BaseException:
+            self.remove(plan.node_id)
+            raise
+
+    def remove(self, node_id: int) -> None:
+        """Close the sockets of a worker that has ended and is not started again."""
+        bound = self.workers.pop(node_id, None)
+        if bound is not None:
+            _close([*bound.own, bound.metrics])
 
     def close(self) -> None:
         """Close all; then clients are refused."""
         of_workers = [
             sockets for each in self.workers.values() for sockets in (*each.own, each.metrics)
         ]
-        for sockets in (*self.shared, self.metrics, *of_workers):
-            for each in sockets:
-                each.close()
+        _close([*self.shared, self.metrics, *of_workers])
+
+
+def _close(every: Sequence[Sockets]) -> None:
+    for sockets in every:
+        for each in sockets:
+            each.close()
 
 
 def descriptors(role: WorkerRole) -> list[int]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+GUEST = "guest"
+"""File in the folder of a broker of another machine."""
+
 
 def surplus_brokers(data: str, first_node: int, workers: int) -> list[int]:
     """Return the node ids of brokers that the data folder has besides those of the workers. They
@@ -14,4 +17,21 @@ def surplus_brokers(data: str, first_node: int, workers: int) -> list[int]:
         return []
     wanted = range(first_node, first_node + workers)
     found = [int(name) for name in names if name.isascii() and name.isdigit()]
-    return sorted(each for each in found if each not in wanted)
+    return sorted(each for each in found if each not in wanted and not is_guest(data, each))
+
+
+def mark_guest(data: str, node_id: int) -> None:
+    """Note, in its folder, that a broker is of another machine: it is started here only while it is
+    absent there. Raises OSError."""
+    os.makedirs(os.path.join(data, "brokers", str(node_id)), exist_ok=True)
+    with open(_mark(data, node_id), "w", encoding="ascii"):
+        pass
+
+
+def is_guest(data: str, node_id: int) -> bool:
+    """Return whether a broker whose folder is here is of another machine."""
+    return os.path.exists(_mark(data, node_id))
+
+
+def _mark(data: str, node_id: int) -> str:
+    return os.path.join(data, "brokers", str(node_id), GUEST)

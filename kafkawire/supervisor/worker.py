@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from kafkawire.broker.options import WorkerRole
 from kafkawire.childprocess.parent_end import exit_words
-from kafkawire.server.worker.link import KNOWS, READY
+from kafkawire.server.worker.link import ABSENT, KNOWS, READY
 from kafkawire.supervisor.plan import WorkerPlan
 from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
 from kafkawire.supervisor.sockets import descriptors
@@ -37,7 +37,8 @@ class SupervisedWorker:
     """A worker over all its starts. `run` it in a task of its own.
 
     `ready`: whether it serves; `started` is set when it first does; `knows`: the workers that it
-    knows to serve; `drained`: whether it has handed over what it led, and is not started again.
+    knows to serve; `absent`: brokers of other machines that it last said are to be started here,
+    with their epochs; `drained`: whether it has handed over what it led, and is not started again.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SupervisedWorker:
         self.ready = False
         self.started = asyncio.Event()
         self.knows: frozenset[int] = frozenset()
+        self.absent: dict[int, int] = {}
         self._changed = changed
         self._link: socket.socket | None = None
         self._received = b""
@@ -78,6 +80,8 @@ class SupervisedWorker:
             code = await self._live()
             if self._stopping.is_set():
                 break
+            if self.plan.after >= 0:  # of another machine: if it is absent again, it is reported
+                return code
             if code == 0 and self.plan.drain:
                 self.drained = True
                 self.started.set()
@@ -142,9 +146,17 @@ class SupervisedWorker:
             self.started.set()
         elif word == KNOWS:
             self.knows = frozenset(int(node) for node in nodes)
+        elif word == ABSENT:
+            pairs = (each.split(b":") for each in nodes)
+            self.absent = {int(node): int(epoch) for node, epoch in pairs}
         else:
             return
         self._changed(self)
+
+    def take_absent(self) -> dict[int, int]:
+        """Return `absent` and empty it."""
+        absent, self.absent = self.absent, {}
+        return absent
 
     def inform(self, nodes: Iterable[int]) -> None:
         """Send it the node ids of the workers that serve."""

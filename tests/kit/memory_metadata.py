@@ -120,6 +120,9 @@ class MemoryMetadata:
         self._served.followed(self._database.version)
         return self._served
 
+    async def reload(self) -> Catalog:
+        return await self.open()
+
     async def register_broker(
         self,
         node_id: int,
@@ -426,10 +429,15 @@ class MemoryMetadata:
         rows = self._database.heartbeats
 
         def commit() -> None:
-            if self._is_newest(node_id):
-                rows[node_id] = rows.get(node_id, 0) + 1
+            rows[node_id] = rows.get(node_id, 0) + 1
 
-        await self._write("beat", lambda: commit, of_catalog=False)
+        def work() -> Callable[[], None]:
+            if not self._is_newest(node_id):
+                stored = self._stored.brokers.get(node_id)
+                raise BrokerSuperseded(node_id, 0 if stored is None else stored.epoch)
+            return commit
+
+        await self._write("beat", work, of_catalog=False)
         return dict(rows)
 
     async def end_heartbeats(self, node_id: int) -> None:

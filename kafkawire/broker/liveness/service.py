@@ -14,6 +14,7 @@ from kafkawire.broker.liveness.absence import AbsenceWatcher
 from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.store import BrokerSuperseded
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ class Heartbeats(Protocol):
     """The part of the metadata store that has the heartbeats."""
 
     async def beat(self, node_id: int) -> dict[int, int]:
-        """Raise the heartbeat of a broker; return those of all. Raises MetadataError."""
+        """Raise the heartbeat of a broker; return those of all. Raises MetadataError,
+        BrokerSuperseded."""
 
     async def end_heartbeats(self, node_id: int) -> None:
         """Delete the heartbeat of a broker that ends. Raises MetadataError."""
@@ -48,6 +50,7 @@ class Liveness:
         self._watcher = HeartbeatWatcher(node_id, lease_ms / 1000, MAX_GAP_S)
         self._absence = AbsenceWatcher(node_id, lease_ms / 1000)
         self._absent: Callable[[dict[int, int]], None] | None = None
+        self._when_superseded: list[Callable[[str], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._failing = False
         self._stored = False
@@ -76,6 +79,11 @@ class Liveness:
         epochs (kafkawire.broker.liveness.absence)."""
         self._absent = fn
 
+    def when_superseded(self, fn: Callable[[str], None]) -> None:
+        """Call `fn` with the reason once another process was started as this broker: this one has
+        to end."""
+        self._when_superseded.append(fn)
+
     async def close(self) -> None:
         """Stop, and delete the heartbeat, so that others need not wait for the lease. Never raises
         for SQL. Calling it again does nothing."""
@@ -103,6 +111,10 @@ class Liveness:
         self._stored = True
         try:
             heartbeats = await self._store.beat(self._node_id)
+        except BrokerSuperseded as why:
+            for fn in self._when_superseded:
+                fn(str(why))
+            return
         except OSError as failure:
             self._watcher.failed()
             if not self._failing:

@@ -59,9 +59,10 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
         workers=int(sources.options["workers"].text),
         worker_ports=sources.options["worker-ports"].values,
     )
-    if options.workers == 1 and not options.worker_ports and worker is None:
+    takes_over = BrokerConfig(settings).cluster_takeover_enable
+    if options.workers == 1 and not (options.worker_ports or takes_over) and worker is None:
         return options
-    if sources.options["workers"].source == "default":
+    if sources.options["workers"].source == "default" and not takes_over and worker is None:
         ports = sources.options["worker-ports"].text
         raise OptionError("worker-ports", ports, "given together with --workers")
     from kafkawire.cli.serving.workers import checked, for_worker  # most brokers do without
@@ -187,8 +188,13 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
 
 def has_workers(chosen: ServeOptions, sources: Sources) -> bool:
     """Return whether this process is the supervisor of workers. One worker, too, has a supervisor
-    if the data folder has more brokers, or if its port is given."""
-    if chosen.worker is not None or sources.options["workers"].source == "default":
+    if the data folder has more brokers, if its port is given, or if it is to start brokers of other
+    machines."""
+    if chosen.worker is not None:
+        return False
+    if BrokerConfig(chosen.settings).cluster_takeover_enable:
+        return True
+    if sources.options["workers"].source == "default":
         return False
     if chosen.workers > 1 or chosen.worker_ports:
         return True

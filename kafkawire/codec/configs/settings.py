@@ -285,6 +285,9 @@ class BrokerConfig:
     replica_selector_class: str | None
     lease_ms: int
     broker_draining: bool
+    broker_returning: bool
+    cluster_takeover_enable: bool
+    cluster_return_delay_ms: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int

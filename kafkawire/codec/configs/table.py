@@ -166,6 +166,17 @@ _BROKER_ROWS = (
            "Whether this broker hands over the partitions that it leads to brokers that write to "
            "the same data folder (`serve --workers`), and gets no new ones. Set it for one broker, "
            "never for all.", dynamic=True),
+    Config("broker.returning", B, False,
+           "Whether this broker, which another machine has taken over, is to end there, since its "
+           "own machine runs again. Set by that machine; see cluster.takeover.enable.",
+           dynamic=True),
+    Config("cluster.takeover.enable", B, False,
+           "With `serve --workers`: whether this machine starts brokers of other machines that are "
+           "not alive, with topics of durability=s3 only, and gives them back when their machine "
+           "runs again. Set it on all machines of a cluster."),
+    Config("cluster.return.delay.ms", I, 30_000,
+           "How long the machine of a broker that another one has taken over runs until the broker "
+           "is moved back to it.", at_least=0),
     # topics
     Config("auto.create.topics.enable", B, True,
            "Whether asking for the metadata of an unknown topic creates it."),

@@ -3,8 +3,9 @@
 The worker sends `beat` each second while its event loop runs, and `ready` once it serves. Then it
 gets a line with the node ids of the workers that serve, whenever one more does: it gives them new
 partitions at once, without having seen their heartbeats rise, and answers `knows` with the same
-ids. The end of the connection says that the supervisor has ended: the worker then stops as after
-SIGTERM.
+ids. With cluster.takeover.enable it sends `absent` with the brokers that this machine is to start,
+each as node id and broker epoch with a colon between. The end of the connection says that the
+supervisor has ended: the worker then stops as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READY, BEAT, KNOWS = b"ready", b"beat", b"knows"
+READY, BEAT, KNOWS, ABSENT = b"ready", b"beat", b"knows", b"absent"
 BEAT_S = 1.0
 """Interval of beats; the supervisor kills a worker that has sent none for ten of its own."""
 LINE_BYTES_MAX = 4096
@@ -46,6 +47,10 @@ class SupervisorLink:
         """Report that the broker serves."""
         self._broker = broker
         self._send(READY)
+
+    def absent(self, epochs: Mapping[int, int]) -> None:
+        """Report brokers of other machines that this machine is to start, with their epochs."""
+        self._send(b" ".join([ABSENT, *(b"%d:%d" % each for each in sorted(epochs.items()))]))
 
     def _beat(self) -> None:
         self._send(BEAT)

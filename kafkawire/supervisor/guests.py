@@ -1,0 +1,94 @@
+"""Brokers of other machines that this one runs while they are absent there (docs/cluster.md).
+
+A worker reports which brokers are absent and are to be started here
+(kafkawire.broker.liveness.absence). Each is one more worker, with addresses of its own and a folder
+that is filled from SQL and the remote tier. It is not started again when it ends: either it was
+given back to its machine, or it is absent again and is reported as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from kafkawire.childprocess.parent_end import exit_words
+from kafkawire.server.listeners.addresses import AddressError
+from kafkawire.supervisor.plan import WorkerPlan
+from kafkawire.supervisor.worker import SupervisedWorker
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 15.0
+"""After a start that failed, the next one of the same broker: another machine may succeed
+meanwhile."""
+MAX_GUESTS = 8
+"""Brokers of other machines at the same time: each is a process of 62 MiB. With more machines gone
+than that, the others wait for theirs."""
+
+
+class Hosting(Protocol):
+    """The part of the supervisor that guests need."""
+
+    def host(self, plan: WorkerPlan) -> SupervisedWorker:
+        """Bind the addresses of one more worker and return it. Raises AddressError, OSError."""
+
+    def release(self, worker: SupervisedWorker) -> None:
+        """Close the addresses of a worker that has ended."""
+
+
+class Guests:
+    """The brokers of other machines that run here, by node id. `own`: those of this machine."""
+
+    def __init__(
+        self, hosting: Hosting, own: frozenset[int], listeners: int, *, monitored: bool
+    ) -> None:
+        """`listeners`: how many there are; `monitored`: whether workers answer monitors."""
+        self._hosting = hosting
+        self._own = own
+        self._ports = (0,) * listeners
+        self._metrics_port = 0 if monitored else None
+        self._clock: Callable[[], float] = time.monotonic
+        self._failed: dict[int, float] = {}
+        self._runs: dict[int, asyncio.Task[None]] = {}
+        self.workers: dict[int, SupervisedWorker] = {}
+
+    def start(self, absent: Mapping[int, int]) -> None:
+        """Start brokers that are absent, given with their epochs, unless they run here already."""
+        for node, epoch in sorted(absent.items()):
+            waits = self._clock() - self._failed.get(node, -RETRY_S) < RETRY_S
+            if node in self._own or node in self.workers or waits:
+                continue
+            if len(self.workers) >= MAX_GUESTS:
+                return
+            plan = WorkerPlan(node, self._ports, self._metrics_port, drain=False, after=epoch)
+            try:
+                worker = self._hosting.host(plan)
+            except (AddressError, OSError) as failure:
+                logger.error("cannot take over broker %d, which is not alive: %s", node, failure)
+                self._failed[node] = self._clock()
+                continue
+            logger.warning("broker %d is not alive on its machine: it is started here", node)
+            self.workers[node] = worker
+            self._runs[node] = asyncio.create_task(self._run(worker))
+
+    async def _run(self, worker: SupervisedWorker) -> None:
+        node = worker.plan.node_id
+        try:
+            code = await worker.run()
+        finally:
+            del self.workers[node], self._runs[node]
+            self._hosting.release(worker)
+        if worker.started.is_set():
+            logger.warning("broker %d has ended here with %s", node, exit_words(code))
+        else:
+            logger.warning("broker %d could not be taken over (%s)", node, exit_words(code))
+            self._failed[node] = self._clock()
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Request the end of all; return their tasks."""
+        for each in self.workers.values():
+            each.stop()
+        return list(self._runs.values())
