@@ -1,15 +1,16 @@
-"""Hand-over: partitions are prepared for another broker of the data folder, which then leads them.
+"""Hand-over: partitions are prepared for another broker, which then leads them.
 
 Everything of them is cut into segments, which the other broker reads where they are, and their last
-checkpoint is stored; so the next leader loads exactly what is here, and nothing is copied. In this
-order:
+checkpoint is stored; so the next leader loads exactly what is here, and nothing is copied. Segments
+of topics with durability=s3 are uploaded, too: any broker reads them from the remote tier, and the
+log objects here are not needed for them any more. In this order:
 
-1. What the journals have is cut, if it is much. Appends are served.
+1. What the journals have is cut, if it is much, and uploaded. Appends are served.
 2. New transactions in these partitions are refused. Open ones get some seconds to end, since a
    segment must name the aborted transactions among its records, and the outcome of an open one is
    not known. A partition whose transaction stays open is not moved now.
 3. Appends are refused: NOT_LEADER_OR_FOLLOWER, so clients try again. Readers are served.
-4. What was queued is written and committed, then cut, then the checkpoint is stored.
+4. What was queued is written and committed, then cut and uploaded, then the checkpoint is stored.
 
 After a failure all partitions take appends again. After success they stay closed, until the leader
 has changed in SQL and they are resigned (kafkawire.log.leadership), or until `resume`, if it has
@@ -45,6 +46,9 @@ and a segment more is not worth it."""
 PATIENCE_S = 5.0
 """How long open transactions may take to end: most end within a second."""
 TRANSACTION_CHECK_S = 0.02
+UPLOAD_S = 120.0
+"""How long the upload of older records may take, while appends are served."""
+UPLOAD_CHECK_S = 0.05
 CLOSED_S = 30.0
 """How long appends are refused at most until everything is cut: producers give up after two
 minutes."""
@@ -143,15 +147,20 @@ class HandOver:
         return found
 
     async def _prepare(self, found: list[Partition], made: HandedOver, patience_s: float) -> None:
-        if sum(each.size_bytes - sum(each.segments.length) for each in found) > EARLY_BYTES:
+        uploaded = [each for each in found if each.in_objects]
+        uncut = sum(each.size_bytes - sum(each.segments.length) for each in found)
+        if uploaded or uncut > EARLY_BYTES:
             async with self._segments.cutting():
                 await self._cut(found)
+        async with asyncio.timeout(UPLOAD_S):
+            await self._upload(uploaded)
         async with self._segments.cutting():
             await self._end_transactions(found, made, patience_s)
             moving = [each for each in found if each.number not in made.refused]
             async with asyncio.timeout(CLOSED_S):
                 await self._commit_log.durable()
                 await self._cut(moving)
+                await self._upload([each for each in moving if each.in_objects])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()
                 if any(each.dirty for each in moving):  # it changed while that was stored
@@ -195,6 +204,14 @@ class HandOver:
                 text = f"journal {journal.number} cannot be ended"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         await self._segments.cutter.cut_all(uncut)
+
+    async def _upload(self, found: list[Partition]) -> None:
+        """Wait until all that is cut of some partitions is uploaded."""
+        numbers = {each.number for each in found}
+        while not all(each.commit_offset >= each.cut_offset or each.removed for each in found):
+            if self._segments.remote.hurry is not None:
+                self._segments.remote.hurry(numbers)
+            await self._env.sleep(UPLOAD_CHECK_S)
 
     def _refuse_uncut(self, moving: list[Partition], made: HandedOver) -> None:
         for each in moving:

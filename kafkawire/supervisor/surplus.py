@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-GUEST = "guest"
-"""File in the folder of a broker of another machine."""
+GUEST = ".guest"
+"""Suffix of the file next to the folder of a broker of another machine: in the folder it would be
+moved with what another life of the broker has superseded."""
 
 
 def surplus_brokers(data: str, first_node: int, workers: int) -> list[int]:
@@ -21,9 +22,9 @@ def surplus_brokers(data: str, first_node: int, workers: int) -> list[int]:
 
 
 def mark_guest(data: str, node_id: int) -> None:
-    """Note, in its folder, that a broker is of another machine: it is started here only while it is
-    absent there. Raises OSError."""
-    os.makedirs(os.path.join(data, "brokers", str(node_id)), exist_ok=True)
+    """Note that a broker is of another machine: it is started here only while it is absent there.
+    Raises OSError."""
+    os.makedirs(os.path.join(data, "brokers"), exist_ok=True)
     with open(_mark(data, node_id), "w", encoding="ascii"):
         pass
 
@@ -34,4 +35,4 @@ def is_guest(data: str, node_id: int) -> bool:
 
 
 def _mark(data: str, node_id: int) -> str:
-    return os.path.join(data, "brokers", str(node_id), GUEST)
+    return os.path.join(data, "brokers", f"{node_id}{GUEST}")

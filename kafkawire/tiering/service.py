@@ -119,6 +119,7 @@ class Tiering:
             report=self.repairer.report, find_tier=self.tiers.reload,
         )  # fmt: skip
         segments.remote.attach_reader(self.cold)
+        segments.remote.attach_uploads(lambda numbers: self.uploader.hurry(numbers))
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,

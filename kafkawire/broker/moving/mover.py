@@ -18,7 +18,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kafkawire.broker.moving.plan import DRAINING, loads, refusal, spread_over, targets_of
+from kafkawire.broker.moving.plan import (
+    DRAINING,
+    in_objects,
+    loads,
+    refusal,
+    spread_over,
+    targets_of,
+)
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.handover import PATIENCE_S
 from kafkawire.metadata.store import MetadataError
@@ -145,7 +152,7 @@ class PartitionMover:
         led = await self._led()
         if not led:
             return
-        if not targets_of(broker.catalog, broker.node_id, self._alive()):
+        if not any(self._targets(anywhere) for anywhere in (True, False)):
             self._next_drain = now + RETRY_S
             self._report(
                 f"{DRAINING} is set, but no broker that is alive can take the partitions of this "
@@ -155,9 +162,12 @@ class PartitionMover:
 
         async def store(seen: int) -> None:
             catalog = broker.catalog
-            chosen = targets_of(catalog, broker.node_id, self._alive())
             wanted = [n for n in led if catalog.leader_of(n) == broker.node_id]
-            targets = spread_over(wanted, chosen, loads(catalog)) if chosen else {}
+            targets: dict[int, int] = {}
+            for anywhere in (True, False):
+                some = [n for n in wanted if in_objects(catalog, n) == anywhere]
+                if some and (chosen := self._targets(anywhere)):
+                    targets |= spread_over(some, chosen, loads(catalog))
             await broker.metadata.plan_moves(targets, seen)
             catalog.set_moves(targets)
 
@@ -165,6 +175,11 @@ class PartitionMover:
         logger.info(
             "%d partitions of this broker are to be handed over: %s is set", len(led), DRAINING
         )
+
+    def _targets(self, anywhere: bool) -> list[int]:
+        """Return the brokers that can take partitions; `anywhere`: those with durability=s3."""
+        catalog, me = self._broker.catalog, self._broker.node_id
+        return targets_of(catalog, me, self._alive(), anywhere=anywhere)
 
     async def _led(self) -> list[int]:
         """Return partitions that this broker leads and that have no target, at most
@@ -195,7 +210,7 @@ class PartitionMover:
             place = catalog.locate(number)
             if place is None or place.leader != broker.node_id:
                 continue
-            fault = refusal(catalog, place.leader, target)
+            fault = refusal(catalog, place.leader, target, number)
             if fault is not None:
                 wrong[number] = fault
             elif target not in catalog.silent and self._retry_at.get(number, 0) <= now:

@@ -1,7 +1,8 @@
 """Which broker a partition is to be moved to: pure decisions.
 
-Records are in the segment files of a data folder, so a partition can be moved to any broker that
-writes to the same folder, and to no other one.
+Records of most topics are in the segment files of a data folder, so their partitions can be moved
+to brokers that write to the same folder. Those of topics with durability=s3 are uploaded before a
+move, and can be moved to any broker.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from kafkawire.codec.configs.durability_rules import DURABILITY, S3
 from kafkawire.metadata.catalog import Catalog
 
 DRAINING = "broker.draining"
@@ -28,27 +30,38 @@ def share_folder(catalog: Catalog, one: int, other: int) -> bool:
     return known[0].folder is not None and known[0].folder == known[1].folder
 
 
-def refusal(catalog: Catalog, leader: int, target: int) -> str | None:
-    """Return why a partition that `leader` leads cannot be moved to `target`, ever; None: it
-    can."""
+def in_objects(catalog: Catalog, number: int) -> bool:
+    """Return whether a partition is of a topic with durability=s3."""
+    place = catalog.locate(number)
+    info = None if place is None else catalog.by_id.get(place.topic_id)
+    return info is not None and info.configs.get(DURABILITY) == S3
+
+
+def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | None:
+    """Return why the partition `number`, which `leader` leads, cannot be moved to `target`, ever;
+    None: it can."""
     if target not in catalog.brokers:
         return f"Broker {target} is not registered."
     if leader != target and is_draining(catalog, target):
         return f"Broker {target} hands over its own partitions: {DRAINING} is set."
-    if leader != target and not share_folder(catalog, leader, target):
+    apart = leader != target and not share_folder(catalog, leader, target)
+    if apart and not in_objects(catalog, number):
         return (
             f"Broker {target} does not write to the data folder of broker {leader}, which has the "
-            "records of the partition."
+            "records of the partition, since its topic has durability=local."
         )
     return None
 
 
-def targets_of(catalog: Catalog, leader: int, alive: Iterable[int]) -> list[int]:
-    """Return the brokers that can take the partitions of a broker that is drained, in order."""
+def targets_of(catalog: Catalog, leader: int, alive: Iterable[int], *, anywhere: bool) -> list[int]:
+    """Return the brokers that can take partitions of a broker that is drained, in order.
+    `anywhere`: partitions with durability=s3."""
     return [
         node
         for node in sorted(set(alive))
-        if node != leader and share_folder(catalog, leader, node) and not is_draining(catalog, node)
+        if node != leader
+        and (anywhere or share_folder(catalog, leader, node))
+        and not is_draining(catalog, node)
     ]
 
 

@@ -93,7 +93,7 @@ class Reassignment:
             return partition.number, None
         self._check_replicas(wish.replicas, catalog.brokers, 1)
         (target,) = wish.replicas
-        fault = refusal(catalog, partition.leader, target)
+        fault = refusal(catalog, partition.leader, target, partition.number)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
         return partition.number, None if target == partition.leader else target

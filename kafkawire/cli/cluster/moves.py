@@ -39,8 +39,8 @@ def balance(
 ) -> None:
     """Move partitions so that all brokers lead about the same number.
 
-    Partitions move between brokers that write to one data folder (`serve --workers`): no record is
-    copied. Clients follow without an error.
+    Partitions move between brokers that write to one data folder (`serve --workers`), those of
+    topics with durability=s3 to any broker: no record is copied. Clients follow without an error.
 
     Examples:
       kafkawire cluster balance --dry-run
@@ -67,7 +67,8 @@ def drain(
     wait: Wait = True,
     server: Server = LOCAL,
 ) -> None:
-    """Move all partitions of a broker to the other brokers that write to its data folder.
+    """Move all partitions of a broker to other brokers: to those that write to its data folder, with
+    durability=s3 to all.
 
     It gets no new ones until --undo. It still runs: stop it when it leads nothing.
 

@@ -20,7 +20,7 @@ a segment that always fails does not block the others. Times are monotonic secon
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
@@ -134,6 +134,14 @@ class Dispatcher:
         self.candidates[candidate.segment_id] = candidate
         self._wait(candidate, candidate.due)
         self._ripen(now)
+
+    def hurry(self, numbers: Set[int], now: float) -> None:
+        """Upload the segments of some partitions as soon as possible. Those that wait after a
+        failure are left out."""
+        for candidate in self.candidates.values():
+            waits = candidate.state == _WAITING and not candidate.tries and candidate.when > now
+            if waits and not numbers.isdisjoint(candidate.numbers):
+                self._wait(candidate, now)
 
     def forget(self, segment_id: int) -> None:
         """Remove a segment. One in the buffer runs to its end."""
@@ -296,7 +304,9 @@ class Dispatcher:
     def _ripen(self, now: float) -> None:
         """Make segments ready whose time has come."""
         while self._waiting and self._waiting[0][0] <= now:
-            candidate = heappop(self._waiting)[2]
+            when, _, candidate = heappop(self._waiting)
+            if candidate.state != _WAITING or candidate.when != when:
+                continue  # it was hurried since
             if self.candidates.get(candidate.segment_id) is candidate:
                 candidate.state = _READY
                 heap = self._history if candidate.history else self._ready

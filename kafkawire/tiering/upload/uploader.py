@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 from kafkawire.log.io.ports import Env
@@ -133,6 +133,12 @@ class Uploader:
         """Check every segment without an object, because settings have changed."""
         self._all = True
         self._wake.set()
+
+    def hurry(self, numbers: Set[int]) -> None:
+        """Upload what these partitions have in segments as soon as possible. Segments that are
+        registered later need another call."""
+        self.dispatcher.hurry(numbers, self._now())
+        self.wake()
 
     def wake(self) -> None:
         """Run a decision, because the dispatcher's state was changed."""

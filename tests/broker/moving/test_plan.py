@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.broker.moving.plan import (
     DRAINING,
+    in_objects,
     is_draining,
     loads,
     refusal,
@@ -40,12 +41,24 @@ def test_only_brokers_of_one_folder_take_partitions_of_each_other() -> None:
     assert not share_folder(catalog, 1, 3)
     assert not share_folder(catalog, 4, 5)  # of an older version: unknown folders
     assert not share_folder(catalog, 1, 9)
-    assert refusal(catalog, 1, 2) is None
-    assert refusal(catalog, 3, 3) is None
-    assert refusal(catalog, 1, 9) == "Broker 9 is not registered."
-    assert "data folder of broker 1" in (refusal(catalog, 1, 3) or "")
-    assert targets_of(catalog, 1, [1, 2, 3, 4]) == [2]
-    assert targets_of(catalog, 1, [1, 3]) == []
+    assert refusal(catalog, 1, 2, 1) is None
+    assert refusal(catalog, 3, 3, 1) is None
+    assert refusal(catalog, 1, 9, 1) == "Broker 9 is not registered."
+    assert "data folder of broker 1" in (refusal(catalog, 1, 3, 1) or "")
+    assert targets_of(catalog, 1, [1, 2, 3, 4], anywhere=False) == [2]
+    assert targets_of(catalog, 1, [1, 3], anywhere=False) == []
+
+
+def test_uploaded_partitions_move_between_folders() -> None:
+    catalog = cluster(n1="a", n2="b", n3="a")
+    catalog.add_topic(new_topic(NewTopic("local", [1]), b"l" * 16, 1))
+    catalog.add_topic(new_topic(NewTopic("remote", [1], {"durability": "s3"}), b"r" * 16, 2))
+    assert [in_objects(catalog, number) for number in (1, 2, 3)] == [False, True, False]
+    assert "durability=local" in (refusal(catalog, 1, 2, 1) or "")
+    assert refusal(catalog, 1, 2, 2) is None
+    assert targets_of(catalog, 1, [1, 2, 3], anywhere=True) == [2, 3]
+    drain(catalog, "2", "true")
+    assert "hands over" in (refusal(catalog, 1, 2, 2) or "")
 
 
 @pytest.mark.parametrize(("value", "draining"), [("true", True), ("TRUE", True), ("false", False)])
@@ -53,11 +66,11 @@ def test_draining_broker_is_no_target(value: str, draining: bool) -> None:
     catalog = cluster(n1="a", n2="a", n3="a")
     drain(catalog, "2", value)
     assert is_draining(catalog, 2) is draining
-    assert (refusal(catalog, 1, 2) is not None) is draining
-    assert refusal(catalog, 2, 2) is None
-    assert targets_of(catalog, 1, [1, 2, 3]) == ([3] if draining else [2, 3])
+    assert (refusal(catalog, 1, 2, 1) is not None) is draining
+    assert refusal(catalog, 2, 2, 1) is None
+    assert targets_of(catalog, 1, [1, 2, 3], anywhere=False) == ([3] if draining else [2, 3])
     drain(catalog, "2", None)
-    assert targets_of(catalog, 1, [1, 2, 3]) == [2, 3]
+    assert targets_of(catalog, 1, [1, 2, 3], anywhere=False) == [2, 3]
 
 
 def test_targets_lead_about_the_same_number_at_the_end() -> None:

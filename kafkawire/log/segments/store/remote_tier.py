@@ -7,7 +7,7 @@ Without one, a segment without a local file can neither be read nor merged.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Set
 
 from kafkawire.log.segments.store.localizer_port import Localizer
 from kafkawire.log.segments.store.remote_port import Cold
@@ -17,14 +17,20 @@ from kafkawire.log.segments.store.segment_store import Segment, not_local
 class RemoteTier:
     """The remote tier as the log sees it, empty until the broker attaches one. `cold` reads
     segments of the remote tier; `localizer` downloads their files; `relief` removes local files of
-    uploaded segments when the disk fills up. Each is None while nothing is attached."""
+    uploaded segments when the disk fills up; `hurry` uploads segments of some partitions as soon as
+    possible. Each is None while nothing is attached."""
 
-    __slots__ = ("cold", "localizer", "relief")
+    __slots__ = ("cold", "hurry", "localizer", "relief")
 
     def __init__(self) -> None:
         self.cold: Cold | None = None
         self.localizer: Localizer | None = None
         self.relief: Callable[[], Awaitable[None]] | None = None
+        self.hurry: Callable[[Set[int]], None] | None = None
+
+    def attach_uploads(self, hurry: Callable[[Set[int]], None]) -> None:
+        """Have `hurry` upload the segments of some partitions as soon as possible."""
+        self.hurry = hurry
 
     def attach_reader(self, cold: Cold) -> None:
         """Read segments without a local file through `cold` from now on."""
