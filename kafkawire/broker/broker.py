@@ -425,13 +425,15 @@ class Broker:
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:
-            await self.tiering.close()
+            await self.tiering.stop()
         if self.manifest is not None:
             await self.log.upkeep.stop()  # nothing may change after the last delta
             await self.manifest.close()
         await self.log.upkeep.stop()
         await self.identity.close()  # while the folder is locked
         await self.log.close()
+        if self.tiering is not None:
+            await self.tiering.close()  # the log has stored its last log objects there
         await self.storage.close()
         await self.security.close()
         await self.metadata.close()

@@ -442,12 +442,12 @@ class Log:
             return
         self._closed = True
         await self.upkeep.stop()
-        if self.object_logs is not None:
-            await self.object_logs.close()
         self.commit_log.reader.verifier.close()
         try:
             await self.env.worker.close()
             stored = await self.commit_log.objects.close()
+            if self.object_logs is not None:
+                await self.object_logs.close()
             if self.commit_log.failed is None and stored:
                 await self.checkpoints.save()
                 await self.commit_log.close()

@@ -104,6 +104,7 @@ class Tiering:
         self._tasks: list[asyncio.Task[Any]] = []
         self._warnings = Warnings(env, logger)
         self._started = False
+        self._stores_open = False
 
     async def start(self) -> None:
         """Start. Never fails because of the tier; raises SQL's errors."""
@@ -128,7 +129,7 @@ class Tiering:
         self.local.start()
         listen(self)
         self._take_settings()
-        self._started = True
+        self._started = self._stores_open = True
         self._attaching = self.env.spawn(self._run(), "tiering")
         self._tasks.append(self.env.spawn(self._watch(), "watch tiering"))
         self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
@@ -195,9 +196,9 @@ class Tiering:
             env, self.catalog, self.dispatcher, candidates, segments.cutter.timing, self._trouble
         )
 
-    async def close(self) -> None:
-        """Stop uploads and everything else, while the log is still open. Another call has no
-        effect."""
+    async def stop(self) -> None:
+        """Stop uploads and everything else, while the log is still open; log objects can still be
+        stored. Another call has no effect."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -209,6 +210,12 @@ class Tiering:
             await self.repairer.close()
             await self.local.close()
             await self._stop()
+
+    async def close(self) -> None:
+        """Stop, and close the stores. Another call has no effect."""
+        await self.stop()
+        if self._stores_open:
+            self._stores_open = False
             await self.tiers.close()
             await self.spending.close()
 

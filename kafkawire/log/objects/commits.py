@@ -224,16 +224,18 @@ class ObjectCommits:
         self.unreleased_bytes += size_bytes
 
     async def close(self) -> bool:
-        """Store at once what is gathered, and wait up to CLOSE_S for everything; return whether all
-        of it is stored."""
+        """Refuse what is appended from now on, store at once what is gathered, and wait up to
+        CLOSE_S for everything; return whether all of it is stored."""
         self._closing = True
+        self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
+        self._log.measure_room()
         done = asyncio.get_running_loop().create_future()
 
         def settle(failure: BaseException | None) -> None:
             if not done.done():
                 done.set_result(failure is None)
 
-        self.wait([settle])
+        self._log.after_store(settle)
         self._go()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -241,9 +243,11 @@ class ObjectCommits:
         except TimeoutError:
             logger.warning(
                 "the last %s of topics with durability=s3 could not be stored before the end: they "
-                "were not acknowledged",
+                "are not acknowledged, and the next start stores them",
                 count(self._unstored_bytes, "byte"),
             )
+            why = "the broker has shut down before it could store the records in the remote tier"
+            self._end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
             return False
         finally:
             if self._timer is not None:
@@ -351,6 +355,8 @@ class ObjectCommits:
             logger.info("log objects are stored again")
 
     def _update_refusal(self) -> None:
+        if self._closing:
+            return
         since, before = self._failing_since, self.refusal
         why = ""
         if since is not None and self._log.env.clock.monotonic() - since >= REFUSE_AFTER_S:
@@ -374,18 +380,22 @@ class ObjectCommits:
         """Store nothing any more, since another life of the broker has ended the log."""
         if self.failed is not None:
             return
-        self.failed = self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         logger.critical("%s. This process stops", why)
         self._log.stop_writing(why)
+        self._end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+        if self._superseded is not None:
+            self._superseded(why)
+
+    def _end(self, why: KafkaError) -> None:
+        """Store nothing any more, and answer everything that waits with an error."""
+        self.failed = self.refusal = why
         waiting = [*self._storing, *self._full, self._next]
         self._storing.clear()
         self._full.clear()
         self._next, self.gathered = Gathered(), False
         for gathered in waiting:
-            _call(gathered.callbacks, self.failed)
+            _call(gathered.callbacks, why)
         self._log.measure_room()
-        if self._superseded is not None:
-            self._superseded(why)
 
 
 def _call(callbacks: list[Callback], failure: BaseException | None) -> None:

@@ -195,3 +195,36 @@ async def test_adjacent_frames_are_one_span(fixture: Fixture) -> None:
     spans = [len(each.spans) for each in fixture.writer.begun.values()]
     assert spans
     assert all(count == 1 for count in spans)
+
+
+async def test_closing_stores_what_was_appended_and_refuses_more(fixture: Fixture) -> None:
+    answered = fixture.append(fixture.remote)
+    closing = asyncio.ensure_future(fixture.log.objects.close())
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            fixture.remote.append(batch(b"no"), EPOCH_MS)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not fixture.writer.answers[0].done():
+            fixture.writer.answer(0)
+            await fixture.until(closing.done)
+    assert await closing
+    assert answered == [None]
+    local = fixture.append(fixture.local)
+    await fixture.until(lambda: local)
+    assert local == [None]
+
+
+async def test_closing_answers_what_cannot_be_stored_in_time(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 0.001)
+    answered = fixture.append(fixture.remote)
+    assert not await fixture.log.objects.close()
+    (failure,) = answered
+    assert isinstance(failure, KafkaError)
+    assert failure.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert fixture.remote.high_watermark == 0
+    fixture.writer.answer(0)  # too late: nothing is acknowledged any more
+    await fixture.until(lambda: fixture.writer.begun[0].stored)
+    assert (answered, fixture.remote.high_watermark) == ([failure], 0)
