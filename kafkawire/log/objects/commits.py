@@ -10,8 +10,8 @@ the order of their sequence numbers: then high watermarks move, waiting Fetches 
 leave.
 
 A failed PUT is tried again under the same sequence number until it succeeds, so a sequence has no
-gaps. Meanwhile producers wait; when nothing could be stored for REFUSE_AFTER_S, their batches are
-refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log, nothing is
+gaps. Meanwhile producers wait; when the oldest object has not been stored for REFUSE_AFTER_S, their
+batches are refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log, nothing is
 written any more. Owned by kafkawire.log.append.commit_log, which calls it.
 """
 
@@ -46,6 +46,8 @@ for a PUT. Also the most that the next life of the broker finds beyond the last 
 REFUSE_AFTER_S = 10.0
 """For so long producers wait for a storage that fails, then they are refused: their requests would
 time out after 30 s without an answer."""
+MIN_WATCH_S = 1.0
+"""Between two checks of that, while the oldest object is overdue."""
 MAX_WAIT_S = 5.0
 """Between two attempts to store an object."""
 CLOSE_S = 10.0
@@ -73,14 +75,15 @@ class FrameSpan:
 @dataclass(slots=True, eq=False)
 class Gathered:
     """The frames of one log object. `ends`: the end offset of each partition in it; `size_bytes`:
-    of the frames; `log_position`: the end of the journals after its last frame; `stored`: whether
-    its PUT succeeded; `callbacks` wait for it and for all objects before it."""
+    of the frames; `log_position`: the end of the journals after its last frame; `begun`: when its
+    first PUT was; `stored`: whether its PUT succeeded; `callbacks` wait for it and for all objects before it."""
 
     ends: dict[Partition, int] = field(default_factory=dict)
     spans: list[FrameSpan] = field(default_factory=list)
     frames: int = 0
     size_bytes: int = 0
     log_position: int = 0
+    begun: float = 0.0
     stored: bool = False
     callbacks: list[Callback] = field(default_factory=list)
 
@@ -106,9 +109,9 @@ class ObjectCommits:
     """
 
     __slots__ = (
-        "_adopting", "_closing", "_failing_since", "_full", "_last_start", "_linger_s", "_log",
+        "_adopting", "_closing", "_failing", "_full", "_last_start", "_linger_s", "_log",
         "_max_bytes", "_max_unreleased", "_next", "_retain", "_sequence", "_storing", "_superseded",
-        "_timer", "_unstored_bytes", "_when_needed", "_writer", "failed", "failed_puts", "gathered",
+        "_timer", "_unstored_bytes", "_watching", "_when_needed", "_writer", "failed", "failed_puts", "gathered",
         "refusal", "seconds", "stored_bytes", "stored_objects", "unreleased_bytes",
     )  # fmt: skip
 
@@ -128,8 +131,9 @@ class ObjectCommits:
         self._storing: deque[Gathered] = deque()
         self._unstored_bytes = 0
         self._last_start = -1e9
-        self._failing_since: float | None = None
+        self._failing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._closing = False
         self._adopting = False
         self.gathered = False
@@ -250,8 +254,9 @@ class ObjectCommits:
             self._end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
             return False
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._watching):
+                if timer is not None:
+                    timer.cancel()
 
     def _go(self) -> None:
         """Begin an object if it is time, otherwise set the timer."""
@@ -286,10 +291,23 @@ class ObjectCommits:
             gathered, self._next = self._next, Gathered()
             self.gathered = False
         gathered.log_position = self._log.written
-        self._last_start = now
+        gathered.begun = self._last_start = now
         sequence, self._sequence = self._sequence, self._sequence + 1
         self._storing.append(gathered)
         self._log.env.spawn(self._store(sequence, gathered), f"log object {sequence}")
+        self._watch(now)
+
+    def _watch(self, now: float) -> None:
+        """Set the timer for the refusal of produces, which a storage that never answers would not
+        cause otherwise."""
+        if self._watching is None and self._storing:
+            delay_s = max(self._storing[0].begun + REFUSE_AFTER_S - now, MIN_WATCH_S)
+            self._watching = self._log.env.call_later(delay_s, self._watched)
+
+    def _watched(self) -> None:
+        self._watching = None
+        self._update_refusal()
+        self._watch(self._log.env.clock.monotonic())
 
     async def _store(self, sequence: int, gathered: Gathered) -> None:
         assert self._writer is not None, "started before"
@@ -303,7 +321,7 @@ class ObjectCommits:
                 self._fail(str(why))
                 return
             except (StoreError, OSError) as failure:
-                self._failing(begun, sequence, failure)
+                self._attempt_failed(sequence, failure)
                 failures += 1
                 await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
                 continue
@@ -336,11 +354,11 @@ class ObjectCommits:
         self._log.measure_room()
         self._go()
 
-    def _failing(self, begun: float, sequence: int, failure: Exception) -> None:
+    def _attempt_failed(self, sequence: int, failure: Exception) -> None:
         """Note a failed attempt; the caller tries again."""
         self.failed_puts += 1
-        if self._failing_since is None:
-            self._failing_since = begun
+        if not self._failing:
+            self._failing = True
             logger.warning(
                 "log object %d cannot be stored, acknowledgements of topics with durability=s3 wait"
                 " for it and it is tried again: %s",
@@ -350,16 +368,16 @@ class ObjectCommits:
         self._update_refusal()
 
     def _recovered(self) -> None:
-        if self._failing_since is not None:
-            self._failing_since = None
+        if self._failing:
+            self._failing = False
             logger.info("log objects are stored again")
 
     def _update_refusal(self) -> None:
         if self._closing:
             return
-        since, before = self._failing_since, self.refusal
-        why = ""
-        if since is not None and self._log.env.clock.monotonic() - since >= REFUSE_AFTER_S:
+        before, why = self.refusal, ""
+        since_s = self._log.env.clock.monotonic() - REFUSE_AFTER_S
+        if self._storing and self._storing[0].begun <= since_s:
             why = f"the remote tier could not be written for more than {REFUSE_AFTER_S:g} s"
         elif self.unreleased_bytes >= self._max_unreleased:
             why = (

@@ -13,8 +13,9 @@ from kafkawire.log.objects import commits as module
 from kafkawire.log.objects.commits import Gathered, Superseded
 from kafkawire.log.partition.partition import Partition
 from kafkawire.objectstore.errors import StoreError
-from tests.kit.env import EPOCH_MS
+from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.log.logs import World, batch
+from tests.kit.waiting import until
 
 
 class Writer:
@@ -228,3 +229,25 @@ async def test_closing_answers_what_cannot_be_stored_in_time(
     fixture.writer.answer(0)  # too late: nothing is acknowledged any more
     await fixture.until(lambda: fixture.writer.begun[0].stored)
     assert (answered, fixture.remote.high_watermark) == ([failure], 0)
+
+
+async def test_produces_are_refused_while_a_storage_does_not_answer(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFUSE_AFTER_S", 0.02)
+    monkeypatch.setattr(module, "MIN_WATCH_S", 0.001)
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    assert fixture.log.objects.refusal is None
+    clock = fixture.world.env.clock
+    assert isinstance(clock, SettableClock)
+    clock.ms += 20
+    await until(lambda: fixture.log.objects.refusal is not None)
+    with pytest.raises(KafkaError) as refused:
+        fixture.remote.append(batch(b"no"), EPOCH_MS)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert answered == []
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    assert (answered, fixture.log.objects.refusal) == ([None], None)
+    fixture.append(fixture.remote)
