@@ -36,7 +36,7 @@ MAX_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EarlierObject:
-    """An object of an earlier life. `ends`: the end offset of each partition in it, by number;
+    """An object of a previous life. `ends`: the end offset of each partition in it, by number;
     `fence`: it ends its log."""
 
     key: str

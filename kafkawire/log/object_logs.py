@@ -164,7 +164,7 @@ class ObjectLogs:
         release.start()
 
     async def _end(self, log: ObjectLog) -> None:
-        """End the log of an earlier life and note its needed objects."""
+        """End the log of a previous life and note its needed objects."""
         ended, found = await self._earlier.end(log)
         if log.ended is None:
             now_ms = self._env.clock.now_ms()

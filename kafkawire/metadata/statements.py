@@ -180,7 +180,7 @@ _HELD_BY_BROKER = (
         " JOIN lead_groups g ON g.id = p.lead_group WHERE g.leader = ?",
     ),
 )
-"""What only one broker serves or deletes: its name, what to do, and the rows."""
+"""Rows of things that only one broker serves or deletes: their name, what to do, the query."""
 
 
 def remove_broker(connection: Connection, node_id: int, version: int) -> None:

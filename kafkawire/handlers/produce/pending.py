@@ -232,7 +232,7 @@ class PendingProduces:
         self._answer(waiting, failure)
 
     def stored(self, failure: BaseException | None) -> None:
-        """What the write batch has for log objects was stored, or that failed."""
+        """The frames of the write batch are in log objects, or storing them failed."""
         storing, self.storing = self.storing, []
         if failure is None:
             # Their other batches are written: usually they are committed, too.

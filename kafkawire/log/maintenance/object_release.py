@@ -82,7 +82,7 @@ class ObjectRelease:
         self.retained: deque[Retained] = deque()
 
     def add(self, each: Retained) -> None:
-        """Add an object of an earlier life, before those of this one."""
+        """Add an object of a previous life, before those of this one."""
         self.retained.append(each)
 
     def retain_of(self, broker_epoch: int) -> Retain:

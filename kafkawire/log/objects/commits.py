@@ -101,11 +101,11 @@ Retain = Callable[[int, Gathered], None]
 
 
 class ObjectCommits:
-    """What waits for log objects. `gathered`: whether there are frames that no object has been
-    begun for; `refusal`: the error for batches of partitions with durability=s3, if they are
-    refused; `failed`: why nothing is stored any more; `unreleased_bytes`: of stored objects that
-    are still needed. `stored_objects`, `stored_bytes`, `failed_puts`: since the start; `seconds`:
-    the durations of successful attempts.
+    """The frames and callers that wait for log objects. `gathered`: whether there are frames that
+    no object has been begun for; `refusal`: the error for batches of partitions with durability=s3,
+    if they are refused; `failed`: why nothing is stored any more; `unreleased_bytes`: of stored
+    objects that are still needed. `stored_objects`, `stored_bytes`, `failed_puts`: since the start;
+    `seconds`: the durations of successful attempts.
     """
 
     __slots__ = (

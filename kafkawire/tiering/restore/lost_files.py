@@ -278,8 +278,8 @@ class _Correction:
 
 
 class _Pieces:
-    """What one partition may be read from. The keys of pieces are indexes: first its mappings,
-    then the parts of finished objects."""
+    """The files and objects that one partition may be read from. The keys of pieces are indexes:
+    first its mappings, then the parts of finished objects."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ async def merged(storage: SegmentCatalog, *sources: SegmentRow) -> tuple[Segment
 
 
 async def entry(storage: SegmentCatalog, at: int, *rows: SegmentRange) -> EnteredObject:
-    """What is entered into object `at`, as a manifest describes it."""
+    """The row that is entered into object `at`, as a manifest describes it."""
     (made,) = await storage.objects_by_uuid([uuid(at)])
     row = segment(100 + at)
     row.size_bytes, row.generation, row.max_timestamp = 4096, 3, 55

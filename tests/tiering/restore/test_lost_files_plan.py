@@ -1,4 +1,4 @@
-"""What a partition is read from after local files were lost, compared with all possibilities."""
+"""The sources of a partition after local files were lost, compared with all possibilities."""
 
 from __future__ import annotations
 

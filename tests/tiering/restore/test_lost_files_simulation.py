@@ -1,7 +1,7 @@
 """A tiered broker loses its data folder at a random moment; SQL and the bucket remain.
 
 Topics of all kinds are written, merged, compacted, uploaded and deleted, while the bucket is
-unreachable now and then, so that the outputs of merges and compactions exist only locally. Then all
+unreachable at times, so that the outputs of merges and compactions exist only locally. Then all
 files are gone. The corrected rows must be contiguous, cover what is below the commit offsets by
 objects that have these records (or local copies of parts of them), and name no missing file, also
 if the correction ends at any of its steps and is repeated. The next life serves them.
@@ -217,7 +217,7 @@ def check(world: TierWorld, before: dict[int, PartitionRow]) -> int:
 
 
 def outcome(world: TierWorld) -> Any:
-    """What the rows say, without the ids that depend on the number of attempts."""
+    """The contents of the rows, without the ids that depend on the number of attempts."""
     segments = live(world)
 
     def named(each: SegmentRange) -> tuple[object, ...]:
