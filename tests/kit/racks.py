@@ -73,7 +73,7 @@ class Racks:
         await until(lambda: self.partition.commit_offset == end)
 
     def pause(self, paused: bool = True) -> None:
-        """Let broker 1 upload nothing, or go on."""
+        """Let broker 1 upload nothing, or continue."""
         self.one.config.tier_paused = paused
         assert self.one.tiering is not None
         self.one.tiering.broker_changed()

@@ -18,7 +18,7 @@ _STAYS = -1
 
 
 class Redirects:
-    """What one connection was answered, by partition number."""
+    """The answers that one connection got, by partition number."""
 
     __slots__ = ("_known",)
 

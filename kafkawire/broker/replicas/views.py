@@ -42,8 +42,8 @@ ROWS_AT_ONCE = 200
 
 
 class View(NamedTuple):
-    """What can be read of one partition: `ranges` in offset order, `rows` mapping rows in all, read
-    at `loaded_s`."""
+    """The readable ranges of one partition: `ranges` in offset order, `rows` mapping rows in all,
+    read at `loaded_s`."""
 
     loaded_s: float
     ranges: list[Partition]

@@ -1,4 +1,4 @@
-"""What each broker of a cluster does, or waits for, as sentences. Pure.
+"""Sentences on what each broker of a cluster does, or waits for. Pure.
 
 `causes` judges one observation; kafkawire.cli.cluster.why makes it.
 """

@@ -1,4 +1,4 @@
-"""What is said about brokers: each rule on clusters built by hand."""
+"""Sentences about brokers: each rule on clusters built by hand."""
 
 from __future__ import annotations
 
