@@ -20,7 +20,7 @@ from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
-from kafkawire.broker.liveness.waiting import end_returning, wait_until_ended
+from kafkawire.broker.liveness.waiting import wait_until_ended
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
 from kafkawire.broker.moving.reassignment import Reassignment
@@ -30,6 +30,9 @@ from kafkawire.broker.new_topics import (
     TRANSACTION_STATE_TOPIC,
     check_replicas,
 )
+from kafkawire.broker.objects.fresh import begin_afresh, check_fresh
+from kafkawire.broker.objects.opening import leads_in_objects, open_object_logs
+from kafkawire.broker.objects.registration import register
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
@@ -43,7 +46,6 @@ from kafkawire.codec.counts import Counts
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.manager import Log, leave_folder, lock_folder
-from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.recovery.identity import (
     Folder,
     IdentityError,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
     from kafkawire.tiering.service import Tiering
+    from kafkawire.tiering.store.metering import Meter
     from kafkawire.tiering.store.port import ObjectStore
     from kafkawire.transactions.service import TransactionService
 
@@ -279,23 +282,16 @@ class Broker:
                 after = await wait_until_ended(env, metadata, config)
                 catalog = await metadata.reload()
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
-            await check_storage(config.offset_storage, metadata, home, node_id)
-            term = LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch)
-            storage = open_storage(
-                config.offset_storage, metadata, home, node_id, env.clock.now_ms,
-                catalog.leader_of, term=term,
-            )  # fmt: skip
+            storage = await _open_storage(env, config, metadata, home, catalog)
             store = await _open_tier(config, storage, catalog, folder)
             if fresh:
-                await _check_fresh(found, storage, catalog)
-            rack, place = config.broker_rack, env.fs.identity(folder)
-            await metadata.register_broker(
-                node_id, listeners, rack, place, after if after >= 0 else None
+                await check_fresh(found, storage, catalog)
+            await register(env, config, metadata, catalog, listeners, folder, store, after)
+            object_logs, meter = await open_object_logs(
+                env, config, store, metadata, storage, catalog
             )
-            await end_returning(metadata, catalog, node_id)
-            object_logs = _object_logs(env, store, metadata, storage, catalog, node_id)
             if fresh:
-                found = await _begin_afresh(env, found, home, storage, catalog, config, store)
+                found = await begin_afresh(env, found, home, storage, catalog, config, store)
                 stored = replace(stored, metadata_id=b"")
         except BaseException:
             await metadata.close()
@@ -323,7 +319,7 @@ class Broker:
             if verify:
                 await check_segments(env, home, log.segments, metadata)
             await broker._pair(found, stored, fresh)
-            await broker._start_services(store)
+            await broker._start_services(store, meter)
         except BaseException:
             await broker.close()
             if store is not None:
@@ -338,8 +334,9 @@ class Broker:
         if fresh:
             await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)
 
-    async def _start_services(self, store: ObjectStore | None) -> None:
-        """Start what runs next to the log. `store`: of the remote tier, if there is one."""
+    async def _start_services(self, store: ObjectStore | None, meter: Meter | None) -> None:
+        """Start what runs next to the log. `store`: of the remote tier, if there is one; `meter`:
+        counts its requests."""
         self.topics.follower.start()
         self.liveness.start()
         await self.quotas.start()
@@ -347,7 +344,7 @@ class Broker:
         if self.config.local_manifest_enable:
             self._start_manifest()
         if store is not None:
-            await self._start_tiering(store)
+            await self._start_tiering(store, meter)
 
     @cached_property
     def verifier(self) -> TransactionVerifier:
@@ -388,13 +385,14 @@ class Broker:
         self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
         self.manifest.start()
 
-    async def _start_tiering(self, store: ObjectStore) -> None:
-        """Start the remote tier; a broker without one does not import it."""
+    async def _start_tiering(self, store: ObjectStore, meter: Meter | None = None) -> None:
+        """Start the remote tier; a broker without one does not import it. `meter` has the requests
+        of its log objects."""
         from kafkawire.tiering.service import Tiering
 
         self.tiering = Tiering(
             self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
-            self.cluster_id,
+            self.cluster_id, meter,
         )  # fmt: skip
         await self.tiering.start()
 
@@ -478,63 +476,17 @@ async def _open_metadata(
     return catalog, stored, False
 
 
-def leads_in_objects(catalog: Catalog, node_id: int) -> bool:
-    """Return whether a broker leads partitions with durability=s3."""
-    return any(
-        info.configs.get(DURABILITY) == S3 and any(row.leader == node_id for row in info.partitions)
-        for info in catalog.by_name.values()
-    )
-
-
-def _object_logs(
-    env: Env,
-    store: ObjectStore | None,
-    metadata: SqlStore,
-    storage: SegmentCatalog,
-    catalog: Catalog,
-    node_id: int,
-) -> ObjectLogs | None:
-    """Return the logs of objects of a broker; None without a remote tier."""
-    if store is None:
-        return None
-    from kafkawire.tiering.store.store_folder import StoreFolder
-    from kafkawire.tiering.store.tiers import folder_of
-
-    own = StoreFolder(store, folder_of(node_id))
-    return ObjectLogs(env, own, metadata, storage, node_id, catalog.brokers[node_id].epoch)
-
-
-async def _check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) -> None:
-    """Raise IdentityError if a fresh folder would lose records of topics."""
-    from kafkawire.tiering.restore.only_in_folder import only_in_folder
-
-    names = await only_in_folder(storage, catalog, found.node_id)
-    if names:
-        raise IdentityError(
-            f"{found.data} has nothing of broker {found.node_id}, whose records of "
-            f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
-            "start with that folder, or restore it"
-        )
-
-
-async def _begin_afresh(
-    env: Env,
-    found: Folder,
-    home: str,
-    storage: SegmentCatalog,
-    catalog: Catalog,
-    config: BrokerConfig,
-    store: ObjectStore | None,
-) -> Folder:
-    """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
-    what only its files had."""
-    from kafkawire.tiering.restore.correction import correct_rows
-
-    await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
-    assert store is not None, "a broker with log objects has a tier"
-    logger.warning("filling %s from the remote tier: it has no records of this broker", home)
-    await correct_rows(env, config, storage, catalog, store, home)
-    return Folder(found.data, found.node_id, None, has_log=False)
+async def _open_storage(
+    env: Env, config: BrokerConfig, metadata: SqlStore, home: str, catalog: Catalog
+) -> SegmentCatalog:
+    """Open the offset storage of a registered broker. Raises what `check_storage` raises."""
+    node_id = config.node_id
+    await check_storage(config.offset_storage, metadata, home, node_id)
+    term = LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch)
+    return open_storage(
+        config.offset_storage, metadata, home, node_id, env.clock.now_ms, catalog.leader_of,
+        term=term,
+    )  # fmt: skip
 
 
 async def _open_tier(

@@ -35,6 +35,7 @@ from kafkawire.broker.new_topics import (
     leaders_of,
     spread,
 )
+from kafkawire.broker.objects.new_topics import check_storage, refuse_unusable
 from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -103,6 +104,7 @@ class TopicService:
         """Create topics, all valid ones in one transaction; return a result for each, in order.
         `sender`: who asked, for the log; `charge` counts the partitions of each valid topic."""
         charges = _once(charge)
+        await check_storage(self._broker, topics)
         try:
             return await self.lock.change(
                 lambda seen: self._create(topics, validate_only, sender, next(charges), seen)
@@ -329,6 +331,7 @@ class TopicService:
         overrides = new_topic_overrides(
             [(entry.name, entry.value) for entry in topic.configs], config.texts
         )
+        refuse_unusable(broker, overrides)
         return NewTopic(
             name=topic.name,
             leaders=leaders,

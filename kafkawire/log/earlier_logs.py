@@ -16,7 +16,7 @@ from kafkawire.log.objects.format import (
     read_names,
     write_fence,
 )
-from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.log.objects.port import LogObjectStore, LogObjectStores
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
@@ -36,9 +36,10 @@ MAX_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EarlierObject:
-    """An object of a previous life. `ends`: the end offset of each partition in it, by number;
-    `fence`: it ends its log."""
+    """An object of a previous life, in `store`. `ends`: the end offset of each partition in it, by
+    number; `fence`: it ends its log."""
 
+    store: LogObjectStore
     key: str
     log: int
     sequence: int
@@ -51,31 +52,35 @@ class EarlierLogs:
     """Reads and ends the logs of earlier lives of one broker."""
 
     def __init__(
-        self, env: Env, store: LogObjectStore, node_id: int, broker_epoch: int, nonce: bytes
+        self, env: Env, stores: LogObjectStores, node_id: int, broker_epoch: int, nonce: bytes
     ) -> None:
         """`nonce`: of this life, `broker_epoch` too."""
         self._nonce = nonce
         self._env = env
-        self._store = store
+        self._stores = stores
         self._node_id = node_id
         self._broker_epoch = broker_epoch
 
     async def end(self, log: ObjectLog) -> tuple[int, list[EarlierObject]]:
         """Return the sequence number of the fence of a log, which is put if there is none, and the
-        needed objects below it. Missing and damaged ones are logged and left out."""
+        needed objects below it. Missing and damaged ones are logged and left out. Raises ValueError
+        if the URL of the log is invalid."""
         found: list[EarlierObject] = []
+        store = self._stores.at(log.url)
         sequence = log.released
         while log.ended is None or sequence < log.ended:
             wanted = range(sequence, sequence + AT_ONCE)
             if log.ended is not None:
                 wanted = range(sequence, min(sequence + AT_ONCE, log.ended))
-            heads = await asyncio.gather(*[self._head(log.broker_epoch, at) for at in wanted])
+            heads = await asyncio.gather(
+                *[self._head(store, log.broker_epoch, at) for at in wanted]
+            )
             for each in heads:
                 if each is None and log.ended is not None:
                     _report(log_object_key(log.broker_epoch, sequence), "is missing")
                     sequence += 1
                     continue
-                if each is None and await self._fence(log.broker_epoch, sequence):
+                if each is None and await self._fence(store, log.broker_epoch, sequence):
                     return sequence, found
                 if each is None:
                     break  # the writer was faster: read again from here on
@@ -89,7 +94,7 @@ class EarlierLogs:
         """Return the frames of an object, up to the first damaged one, which is logged."""
         frames: list[StoredFrame] = []
         try:
-            data, _ = await self._patiently(lambda: self._store.get(earlier.key))
+            data, _ = await self._patiently(lambda: earlier.store.get(earlier.key))
             head = read_header(data, earlier.key)
             for frame in read_frames(memoryview(data), head):
                 frames.append(frame)
@@ -100,11 +105,11 @@ class EarlierLogs:
             _report(earlier.key, f"is damaged after {len(frames)} frames ({damage})")
         return frames
 
-    async def _head(self, epoch: int, sequence: int) -> EarlierObject | None:
+    async def _head(self, store: LogObjectStore, epoch: int, sequence: int) -> EarlierObject | None:
         """Return what the head of an object says; None if it is absent."""
         key = log_object_key(epoch, sequence)
         try:
-            data, _ = await self._patiently(lambda: self._store.get(key, 0, FIRST_BYTES))
+            data, _ = await self._patiently(lambda: store.get(key, 0, FIRST_BYTES))
         except NoSuchObject:
             return None
         ends: dict[int, int] = {}
@@ -113,14 +118,14 @@ class EarlierLogs:
             head = read_header(data, key)
             size_bytes, fence, length = head.frames_length, head.is_fence, head.frames_start
             if len(data) < length:
-                data, _ = await self._patiently(lambda: self._store.get(key, 0, length))
+                data, _ = await self._patiently(lambda: store.get(key, 0, length))
             if not fence:
                 ends = {at: naming.next_offset for at, naming in read_names(data, head).items()}
         except LogError as damage:
             _report(key, f"is damaged ({damage})")
-        return EarlierObject(key, epoch, sequence, size_bytes, ends, fence)
+        return EarlierObject(store, key, epoch, sequence, size_bytes, ends, fence)
 
-    async def _fence(self, epoch: int, sequence: int) -> bool:
+    async def _fence(self, store: LogObjectStore, epoch: int, sequence: int) -> bool:
         """Put a fence; return False if something is there already."""
         fence = write_fence(
             self._node_id, epoch, sequence, self._nonce, self._broker_epoch,
@@ -128,7 +133,7 @@ class EarlierLogs:
         )  # fmt: skip
         key = log_object_key(epoch, sequence)
         try:
-            await self._patiently(lambda: self._store.put(key, fence, if_absent=True))
+            await self._patiently(lambda: store.put(key, fence, if_absent=True))
         except ConditionFailed:
             return False  # an object of the writer, or a fence: also one of an attempt of this call
         logger.info(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkawire.log.adoption import Adoption
@@ -25,11 +26,12 @@ from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
 from kafkawire.log.objects.format import NONCE_BYTES
-from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.plural import count
@@ -53,34 +55,43 @@ SLICE = 256
 
 class ObjectLogs:
     """The logs of objects of the broker `node_id`, of which this process is the life
-    `broker_epoch`."""
+    `broker_epoch`. `unusable`: why the tier cannot have log objects, as far as it is known."""
 
     def __init__(
         self,
         env: Env,
-        store: LogObjectStore,
+        stores: LogObjectStores,
         metadata: Transactions,
         storage: SegmentCatalog,
         node_id: int,
         broker_epoch: int,
     ) -> None:
         self._env = env
-        self._store = store
+        self._stores = stores
         self._metadata = metadata
         self._storage = storage
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._when_superseded: list[Callable[[str], None]] = []
         self._nonce = env.random.randbytes(NONCE_BYTES)
-        self._earlier = EarlierLogs(env, store, node_id, broker_epoch, self._nonce)
+        self._earlier = EarlierLogs(env, stores, node_id, broker_epoch, self._nonce)
         self._needed: list[EarlierObject] = []
         self._opening: asyncio.Task[None] | None = None
         self.release: ObjectRelease | None = None
+        self.unusable = ""
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when another life of the broker has ended the log of this one:
         the process has to end."""
         self._when_superseded.append(fn)
+
+    async def check(self) -> None:
+        """Check whether the tier can have log objects, and set `unusable`. A tier that cannot be
+        reached counts as one that can: the log is opened only after a check."""
+        try:
+            self.unusable = await self._stores.check()
+        except StoreError as failure:
+            logger.warning("the remote tier cannot be checked for log objects yet: %s", failure)
 
     async def recover(self, commit_log: CommitLog, loader: Loader) -> set[int]:
         """End the logs of earlier lives, append what is missing here, and prepare what only the
@@ -90,7 +101,7 @@ class ObjectLogs:
         the storage as long as it takes."""
         logs = await self._transact(lambda session: object_logs.load(session, self._node_id))
         for log in logs:
-            if log.ended is None or log.released < log.ended:
+            if not log.done:
                 await self._end(log)
         adoption = Adoption(commit_log, loader)
         if self._needed:
@@ -103,20 +114,20 @@ class ObjectLogs:
 
     async def begin(self, commit_log: CommitLog, loader: Loader, checkpoints: Checkpoints) -> None:
         """Have what is appended from now on stored. Returns when everything that was recovered is
-        in objects. Raises what SQL raises."""
+        in objects."""
         release = ObjectRelease(
-            self._env, commit_log, loader, checkpoints, self._storage, self._store, self._released
+            self._env, commit_log, loader, checkpoints, self._storage, self._released
         )
         self.release = release
         for each in self._needed:
             release.add(
-                Retained(each.log, each.sequence, each.key, each.size_bytes, commit_log.written,
-                         list(each.ends.items()))
+                Retained(each.store, each.log, each.sequence, each.key, each.size_bytes,
+                         commit_log.written, list(each.ends.items()))
             )  # fmt: skip
             commit_log.objects.retained(each.size_bytes)
         self._needed = []
         if commit_log.objects.gathered or release.retained:
-            await self._open(commit_log, release)
+            await self._open_patiently(commit_log, release)
             await called(commit_log.after_store)
         else:
             commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
@@ -137,30 +148,36 @@ class ObjectLogs:
         failures = 0
         while True:
             try:
-                await self._open(commit_log, release)
-                return
-            except OSError as failure:
-                failures += 1
+                self.unusable = await self._stores.check()
+                if not self.unusable:
+                    await self._open(commit_log, release)
+                    return
+                commit_log.objects.refuse(self.unusable)
+            except (OSError, StoreError) as failure:
                 logger.warning(
-                    "the log of objects cannot be opened in SQL, topics with durability=s3 wait for"
-                    " it: %s",
+                    "the log of objects cannot be opened, topics with durability=s3 wait for it: "
+                    "%s",
                     failure,
                 )
+            failures += 1
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
     async def _open(self, commit_log: CommitLog, release: ObjectRelease) -> None:
-        now_ms = self._env.clock.now_ms()
+        store, now_ms = self._stores.at(self._stores.url), self._env.clock.now_ms()
         opened = await self._transact(
-            lambda session: object_logs.open_log(session, self._node_id, self._broker_epoch, now_ms)
+            lambda session: object_logs.open_log(
+                session, self._node_id, self._broker_epoch, self._stores.url, now_ms
+            )
         )
         if not opened:
             self._superseded(self._why_superseded())
             return
         writer = LogObjectWriter(
-            self._env, self._store, commit_log.journals, self._node_id, self._broker_epoch,
+            self._env, store, commit_log.journals, self._node_id, self._broker_epoch,
             self._nonce,
         )  # fmt: skip
-        commit_log.objects.start(writer, release.retain_of(self._broker_epoch), self._superseded)
+        retain = release.retain_of(self._broker_epoch, store)
+        commit_log.objects.start(writer, retain, self._superseded)
         release.start()
 
     async def _end(self, log: ObjectLog) -> None:
@@ -177,6 +194,12 @@ class ObjectLogs:
             if stored is None:
                 raise LogError(self._why_superseded())
             found = [each for each in found if each.sequence < stored]
+            log = replace(log, ended=stored)
+        assert log.ended is not None
+        if found:  # what is missing after the last one is released with it
+            found[-1] = replace(found[-1], sequence=max(found[-1].sequence, log.ended - 1))
+        elif log.released < log.ended:
+            await self._released(log.broker_epoch, log.ended)
         self._needed += found
 
     async def _adopt(self, commit_log: CommitLog, adoption: Adoption) -> None:

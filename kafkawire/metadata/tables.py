@@ -163,16 +163,15 @@ data_folders = Table(  # which data folder each broker writes to; see kafkawire.
     Column("generation", BigInteger, nullable=False),  # never below the folder's
 )
 
-object_logs = (
-    Table(  # the logs of each broker in its tier; see kafkawire.offsets.catalog.object_logs
-        "object_logs",
-        metadata,
-        Column("node_id", Integer, primary_key=True, autoincrement=False),
-        Column("broker_epoch", BigInteger, primary_key=True, autoincrement=False),  # of the writer
-        Column("released", BigInteger, nullable=False),  # objects below it may be deleted
-        Column("ended", BigInteger),  # the sequence number of its fence; NULL: open
-        Column("changed_ms", BigInteger, nullable=False),
-    )
+object_logs = Table(  # the logs of brokers; see kafkawire.offsets.catalog.object_logs
+    "object_logs",
+    metadata,
+    Column("node_id", Integer, primary_key=True, autoincrement=False),
+    Column("broker_epoch", BigInteger, primary_key=True, autoincrement=False),  # of the writer
+    Column("url", Text, nullable=False),  # of the broker's folder in its tier
+    Column("released", BigInteger, nullable=False),  # objects below it may be deleted
+    Column("ended", BigInteger),  # the sequence number of its fence; NULL: open
+    Column("changed_ms", BigInteger, nullable=False),
 )
 
 partition_offset_checkpoints = Table(  # the checkpoint of each partition

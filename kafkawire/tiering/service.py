@@ -78,16 +78,21 @@ class Tiering:
         store: ObjectStore,
         node_id: int,
         cluster_id: str,
+        meter: Meter | None = None,
         opener: Opener | None = None,
     ) -> None:
-        """`store` is that of `tier.url`; `opener` opens those of other tiers."""
+        """`store` is that of `tier.url`; `meter` counts its requests, those of log objects among
+        them; `opener` opens the stores of other tiers."""
         self.env = env
         self.config = config
         self.log = log
         self.storage = storage
         self.catalog = catalog
-        self.meter = Meter(env.clock.now_ms, env.clock.monotonic)
-        self.spending = Spending(env, config, storage, self.meter, node_id, log.folder)
+        self.meter = meter or Meter(env.clock.now_ms, env.clock.monotonic)
+        self.spending = Spending(
+            env, config, storage, self.meter, node_id, log.folder,
+            lambda: log.commit_log.objects.unreleased_bytes,
+        )  # fmt: skip
         self.commands = TierCommands(self)
         opener = opener or (lambda url: open_store(url, config))
         url = parse_tier(config.tier_url).url

@@ -64,7 +64,9 @@ async def some_metadata(store: SqlStore) -> None:
     await storage.start_objects([made], {number: 40})
     await storage.finish_objects([made.uuid], {number: 40})
     await storage.set_local([row.id], False)
-    assert await store.transact(lambda session: object_logs.open_log(session, 1, 1, 7))
+    assert await store.transact(
+        lambda session: object_logs.open_log(session, 1, 1, "file:///tier", 7)
+    )
     await store.close()
 
 
@@ -148,7 +150,7 @@ async def test_postgres_is_exported_and_restored(postgres_url: str, tmp_path: Pa
         assert found[0] == found[1]
         assert len(found[0]) == 1
     logs = [await store.transact(object_logs.load_all) for store in (one, other)]
-    assert logs == [[ObjectLog(1, 1, 0, None)]] * 2
+    assert logs == [[ObjectLog(1, 1, "file:///tier", 0, None, 7)]] * 2
     row = SegmentRow(b"n" * 16, 1, 0)
     (made,) = await stored[1].start_segments([row])
     assert made > 1, "the id counter continues after the rows"

@@ -67,8 +67,8 @@ def drain(
     wait: Wait = True,
     server: Server = LOCAL,
 ) -> None:
-    """Move all partitions of a broker to other brokers: to those that write to its data folder, with
-    durability=s3 to all.
+    """Move all partitions of a broker to other brokers that write to its data folder, those with
+    durability=s3 to any other broker.
 
     It gets no new ones until --undo. It still runs: stop it when it leads nothing.
 

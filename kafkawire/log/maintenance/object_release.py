@@ -47,6 +47,7 @@ class Retained:
     """A stored object that is still needed. `log`: its broker epoch; `log_position`: the end of the
     journals after its records; `ends`: (partition number, end offset) of what is in it."""
 
+    store: LogObjectStore
     log: int
     sequence: int
     key: str
@@ -65,7 +66,6 @@ class ObjectRelease:
         loader: Loader,
         checkpoints: Checkpoints,
         storage: SegmentCatalog,
-        store: LogObjectStore,
         released: Callable[[int, int], Awaitable[bool]],
     ) -> None:
         """`released` stores in SQL that the objects of a log below a sequence number are not
@@ -75,7 +75,6 @@ class ObjectRelease:
         self._loader = loader
         self._checkpoints = checkpoints
         self._storage = storage
-        self._store = store
         self._released = released
         self._task: asyncio.Task[None] | None = None
         self._failing = False
@@ -85,17 +84,18 @@ class ObjectRelease:
         """Add an object of a previous life, before those of this one."""
         self.retained.append(each)
 
-    def retain_of(self, broker_epoch: int) -> Retain:
-        """Return what adds the objects of the log of this life."""
+    def retain_of(self, broker_epoch: int, store: LogObjectStore) -> Retain:
+        """Return what adds the objects of the log of this life, which are in `store`."""
 
         def retain(sequence: int, gathered: Gathered) -> None:
             ends = [(partition.number, end) for partition, end in gathered.ends.items()]
             key = log_object_key(broker_epoch, sequence)
             self.retained.append(
                 Retained(
-                    broker_epoch, sequence, key, gathered.size_bytes, gathered.log_position, ends
+                    store, broker_epoch, sequence, key, gathered.size_bytes,
+                    gathered.log_position, ends,
                 )
-            )
+            )  # fmt: skip
 
         return retain
 
@@ -126,10 +126,10 @@ class ObjectRelease:
             done.append(each)
         if not done or not await self._released(done[-1].log, done[-1].sequence + 1):
             return 0
-        await self._store.delete([each.key for each in done])
+        await done[0].store.delete([each.key for each in done])
         for _ in done:
             self.retained.popleft()
-        self._commit_log.objects.released(sum(each.size_bytes for each in done))
+        self._commit_log.objects.released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 
     def _holds_much(self) -> bool:

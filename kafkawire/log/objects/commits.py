@@ -11,8 +11,8 @@ leave.
 
 A failed PUT is tried again under the same sequence number until it succeeds, so a sequence has no
 gaps. Meanwhile producers wait; when the oldest object has not been stored for REFUSE_AFTER_S, their
-batches are refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log, nothing is
-written any more. Owned by kafkawire.log.append.commit_log, which calls it.
+batches are refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log,
+nothing is written any more. Owned by kafkawire.log.append.commit_log, which calls it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class FrameSpan:
 class Gathered:
     """The frames of one log object. `ends`: the end offset of each partition in it; `size_bytes`:
     of the frames; `log_position`: the end of the journals after its last frame; `begun`: when its
-    first PUT was; `stored`: whether its PUT succeeded; `callbacks` wait for it and for all objects before it."""
+    first PUT was; `stored`: whether its PUT succeeded; `callbacks` wait for it and for all objects
+    before it."""
 
     ends: dict[Partition, int] = field(default_factory=dict)
     spans: list[FrameSpan] = field(default_factory=list)
@@ -104,15 +105,17 @@ class ObjectCommits:
     """The frames and callers that wait for log objects. `gathered`: whether there are frames that
     no object has been begun for; `refusal`: the error for batches of partitions with durability=s3,
     if they are refused; `failed`: why nothing is stored any more; `unreleased_bytes`: of stored
-    objects that are still needed. `stored_objects`, `stored_bytes`, `failed_puts`: since the start;
-    `seconds`: the durations of successful attempts.
+    objects that are still needed. `stored_objects`, `stored_bytes`, `failed_puts`,
+    `released_objects`: since the start; `seconds`: the durations of successful attempts;
+    `unusable`: why the storage cannot have log objects, empty if it can.
     """
 
     __slots__ = (
         "_adopting", "_closing", "_failing", "_full", "_last_start", "_linger_s", "_log",
         "_max_bytes", "_max_unreleased", "_next", "_retain", "_sequence", "_storing", "_superseded",
-        "_timer", "_unstored_bytes", "_watching", "_when_needed", "_writer", "failed", "failed_puts", "gathered",
-        "refusal", "seconds", "stored_bytes", "stored_objects", "unreleased_bytes",
+        "_timer", "_unstored_bytes", "_watching", "_when_needed", "_writer", "failed",
+        "failed_puts", "gathered", "refusal", "released_objects", "seconds", "stored_bytes",
+        "stored_objects", "unreleased_bytes", "unusable",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog) -> None:
@@ -143,6 +146,8 @@ class ObjectCommits:
         self.stored_objects = 0
         self.stored_bytes = 0
         self.failed_puts = 0
+        self.released_objects = 0
+        self.unusable = ""
         self.seconds = Histogram()
 
     @property
@@ -156,7 +161,14 @@ class ObjectCommits:
         """Begin to store what was gathered. `retain` is called with each stored object;
         `superseded` with the reason, if another life of the broker has ended the log."""
         self._writer, self._retain, self._superseded = writer, retain, superseded
+        self.unusable = ""
+        self._update_refusal()
         self._go()
+
+    def refuse(self, why: str) -> None:
+        """Refuse batches until the log is opened: its storage cannot have log objects."""
+        self.unusable = why
+        self._update_refusal()
 
     def when_needed(self, fn: Callable[[], None]) -> None:
         """Call `fn`, which has `start` called, once something is gathered."""
@@ -214,8 +226,9 @@ class ObjectCommits:
         else:
             _call(callbacks, None)
 
-    def released(self, size_bytes: int) -> None:
-        """Note that stored objects with so many bytes are not needed any more."""
+    def released(self, number: int, size_bytes: int) -> None:
+        """Note that so many stored objects with so many bytes are deleted."""
+        self.released_objects += number
         self.unreleased_bytes -= size_bytes
         self._update_refusal()
 
@@ -375,11 +388,11 @@ class ObjectCommits:
     def _update_refusal(self) -> None:
         if self._closing:
             return
-        before, why = self.refusal, ""
+        before, why = self.refusal, self.unusable
         since_s = self._log.env.clock.monotonic() - REFUSE_AFTER_S
-        if self._storing and self._storing[0].begun <= since_s:
+        if not why and self._storing and self._storing[0].begun <= since_s:
             why = f"the remote tier could not be written for more than {REFUSE_AFTER_S:g} s"
-        elif self.unreleased_bytes >= self._max_unreleased:
+        elif not why and self.unreleased_bytes >= self._max_unreleased:
             why = (
                 f"{self.unreleased_bytes} bytes of log objects wait until their records are "
                 "uploaded in segments (log.unreleased.max.bytes)"

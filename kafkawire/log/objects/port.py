@@ -31,3 +31,21 @@ class LogObjectStore(Protocol):
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
         """Return up to `limit` objects with this prefix, by key, above `after`."""
+
+
+class LogObjectStores(Protocol):
+    """The places of the logs of one broker. `url`: the place of the log of this life, in its
+    tier; earlier logs may be in tiers that it was started with before."""
+
+    url: str
+
+    def at(self, url: str) -> LogObjectStore:
+        """Return the store of a place; it is opened without a request. Raises ValueError if the
+        URL is invalid."""
+
+    async def check(self) -> str:
+        """Check whether the storage at `url` obeys conditional PUTs; return a sentence if it does
+        not, otherwise an empty string. Raises StoreError if that could not be checked."""
+
+    async def close(self) -> None:
+        """Close the stores of other tiers; the tier of this broker stays open."""

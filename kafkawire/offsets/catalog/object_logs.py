@@ -22,36 +22,60 @@ Callers keep this order:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 
 from kafkawire.metadata.session import Row, Session
 
-_LOGS = "SELECT node_id, broker_epoch, released, ended FROM object_logs"
+_LOGS = "SELECT node_id, broker_epoch, url, released, ended, changed_ms FROM object_logs"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLog:
-    """The stored state of one log. `released`: objects below this sequence number may be deleted;
-    `ended`: the sequence number of the fence, None: the log is open."""
+    """The stored state of one log. `url`: of the place in a tier that its keys are relative to;
+    `released`: objects below this sequence number may be deleted; `ended`: the sequence number of
+    the fence, None: the log is open; `changed_ms`: when the row was changed last."""
 
     node_id: int
     broker_epoch: int
+    url: str
     released: int
     ended: int | None
+    changed_ms: int
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, and nothing in it is needed any more."""
+        return self.ended is not None and self.released >= self.ended
 
 
-def open_log(session: Session, node_id: int, broker_epoch: int, now_ms: int) -> bool:
+def open_log(session: Session, node_id: int, broker_epoch: int, url: str, now_ms: int) -> bool:
     """Insert the log of the calling process, if absent; return whether it is open. False if the
     process was superseded."""
     if not _is_newest(session, node_id, broker_epoch):
         return False
     session.run(
-        "INSERT INTO object_logs (node_id, broker_epoch, released, changed_ms)"
-        " VALUES (?, ?, 0, ?) ON CONFLICT (node_id, broker_epoch) DO NOTHING",
-        (node_id, broker_epoch, now_ms),
+        "INSERT INTO object_logs (node_id, broker_epoch, url, released, changed_ms)"
+        " VALUES (?, ?, ?, 0, ?) ON CONFLICT (node_id, broker_epoch) DO NOTHING",
+        (node_id, broker_epoch, url, now_ms),
     )
     log = _find(session, node_id, broker_epoch)
     return log is not None and log.ended is None
+
+
+def enter(session: Session, logs: Iterable[ObjectLog]) -> None:
+    """Insert logs that were found in a tier, and have the next life of their broker get a broker
+    epoch above all of theirs. The brokers have rows."""
+    for log in logs:
+        session.run(
+            "INSERT INTO object_logs (node_id, broker_epoch, url, released, ended, changed_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            astuple(log),
+        )
+        session.run(
+            "UPDATE brokers SET epoch = ? WHERE node_id = ? AND epoch < ?",
+            (log.broker_epoch, log.node_id, log.broker_epoch),
+        )
 
 
 def load(session: Session, node_id: int) -> list[ObjectLog]:

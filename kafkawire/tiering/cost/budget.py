@@ -2,9 +2,9 @@
 
 The month is the calendar month (UTC). Every TICK_S the counts are written to a small file in the
 broker's folder (one line of JSON and its checksum, renamed into place); a crash loses at most that
-period of counting. Storage is counted as bytes times time, where the bytes of all objects with a
-row are summed up once an hour. A WARN is logged once when the costs reach 80 % of the budget, and
-once at 100 %. There is one instance per tier.
+period of counting. Storage is counted as bytes times time: the bytes of all objects with a row are
+summed up once an hour, those of log objects are read at each tick. A WARN is logged once when the
+costs reach 80 % of the budget, and once at 100 %. There is one instance per tier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 import os.path
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from heapq import nlargest
 from typing import Any
@@ -46,8 +46,8 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class Spending:
-    """The monthly costs of the remote tier. `stored_bytes`: of all objects at the last sum;
-    `byte_ms`: bytes times milliseconds of this month."""
+    """The monthly costs of the remote tier. `stored_bytes`: of all objects with a row at the last
+    sum; `byte_ms`: bytes times milliseconds of this month."""
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class Spending:
         meter: Meter,
         node_id: int,
         folder: str,
+        log_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Raises ValueError if `tier.prices` is malformed."""
+        """`log_bytes` returns the bytes of log objects that are not released. Raises ValueError if
+        `tier.prices` is malformed."""
         self.prices: Prices = parse_prices(config.tier_prices)
         self.month = ""
         self.byte_ms = 0
@@ -69,6 +71,7 @@ class Spending:
         self._meter = meter
         self._node_id = node_id
         self._folder = folder
+        self._log_bytes = log_bytes
         self._warned = 0
         self._saved = b""
         self._ticked_s = 0.0
@@ -144,6 +147,7 @@ class Spending:
         self._pass_time()
         self.stored_bytes = await self._sum()
         meter, prices, budget = self._meter, self.prices, self._config.tier_budget_month
+        stored_bytes = self.stored_bytes + self._log_bytes()
         topics = [
             {"topic": topic, **_numbers(usage), "cost": self.cost_of(usage)}
             for topic, usage in meter.month.items()
@@ -156,9 +160,10 @@ class Spending:
             "currency": prices.currency,
             "topics": topics,
             "storage": {
-                "bytes": self.stored_bytes,
+                "bytes": stored_bytes,
+                "log_object_bytes": self._log_bytes(),
                 "cost": prices.of_storage(self.byte_ms),
-                "cost_of_a_month": prices.of_storage(self.stored_bytes * MONTH_MS),
+                "cost_of_a_month": prices.of_storage(stored_bytes * MONTH_MS),
             },
             "cost": spent,
             "budget": budget or None,
@@ -173,11 +178,12 @@ class Spending:
 
     def _pass_time(self) -> None:
         now_s = self._env.clock.monotonic()
-        self.byte_ms += int(self.stored_bytes * (now_s - self._ticked_s) * 1000)
+        stored = self.stored_bytes + self._log_bytes()
+        self.byte_ms += int(stored * (now_s - self._ticked_s) * 1000)
         self._ticked_s = now_s
 
     async def _sum(self) -> int:
-        """Sum the bytes of all objects that may be in the bucket."""
+        """Sum the bytes of all objects that may be in the bucket, without log objects."""
         total, after = 0, b""
         states = (COPY_STARTED, COPY_FINISHED, DELETE_STARTED)
         while rows := await self._storage.objects(self._node_id, states, PAGE, after):

@@ -10,6 +10,9 @@ from kafkawire.manifest.keys import CONDITIONAL_PUT
 from kafkawire.objectstore.errors import ConditionFailed, Refused
 from kafkawire.tiering.store.port import ObjectStore
 
+IGNORED = "ConditionIgnored"
+"""Code of the error for storage without conditional PUTs."""
+
 
 async def check_conditional_put(store: ObjectStore) -> None:
     """Raise Refused if a PUT that is allowed only if there is no object replaces one.
@@ -23,7 +26,7 @@ async def check_conditional_put(store: ObjectStore) -> None:
         except ConditionFailed:
             return
     raise Refused(
-        "ConditionIgnored",
+        IGNORED,
         f"the remote tier replaced the object {CONDITIONAL_PUT!r} although the PUT was allowed "
         "only if there is none (If-None-Match): topics with durability=s3 would lose records "
         "there, use a storage with conditional PUT",

@@ -306,6 +306,7 @@ class TierProcess:
         self.over = True
         await self.tiering.close()
         await self.log.close()
+        await self.tiering.close()
         self.world.fs.kill()
 
     async def create(

@@ -166,7 +166,18 @@ async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixtur
         fixture.remote.append(batch(b"no"), EPOCH_MS)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     fixture.local.append(batch(b"yes"), EPOCH_MS)
-    objects.released(fixture.world.config.log_unreleased_max_bytes)
+    objects.released(3, fixture.world.config.log_unreleased_max_bytes)
+    assert objects.released_objects == 3
+    fixture.remote.append(batch(b"yes"), EPOCH_MS)
+
+
+async def test_batches_are_refused_until_the_storage_is_usable(fixture: Fixture) -> None:
+    fixture.log.objects.refuse("the storage ignores conditions")
+    with pytest.raises(KafkaError, match="ignores") as refused:
+        fixture.remote.append(batch(b"no"), EPOCH_MS)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    fixture.local.append(batch(b"yes"), EPOCH_MS)
+    fixture.log.objects.start(fixture.writer, lambda *_: None, fixture.reasons.append)
     fixture.remote.append(batch(b"yes"), EPOCH_MS)
 
 

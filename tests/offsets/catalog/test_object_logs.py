@@ -24,6 +24,7 @@ from tests.kit.postgres import new_database
 NODE = 1
 OTHER = 2
 NOW_MS = 1_700_000_000_000
+URL = "s3://bucket/prefix/nodes/1"
 Process = Callable[[], SqlStore]
 
 
@@ -56,7 +57,7 @@ class Life:
 
     async def open(self) -> bool:
         return await self.store.transact(
-            lambda session: object_logs.open_log(session, self.node_id, self.epoch, NOW_MS)
+            lambda session: object_logs.open_log(session, self.node_id, self.epoch, URL, NOW_MS)
         )
 
     async def end(self, log: int, sequence: int) -> int | None:
@@ -117,9 +118,9 @@ async def test_logs_of_all_brokers_are_loaded_in_order(process: Process) -> None
     assert await later.open()
     assert await later.end(lives[2].epoch, 7) == 7
     assert await later.store.transact(object_logs.load_all) == [
-        ObjectLog(NODE, lives[2].epoch, 0, 7),
-        ObjectLog(NODE, later.epoch, 0, None),
-        ObjectLog(OTHER, lives[0].epoch, 0, None),
+        ObjectLog(NODE, lives[2].epoch, URL, 0, 7, NOW_MS + 1),
+        ObjectLog(NODE, later.epoch, URL, 0, None, NOW_MS),
+        ObjectLog(OTHER, lives[0].epoch, URL, 0, None, NOW_MS),
     ]
     assert await lives[0].logs() == [(lives[0].epoch, 0, None)]
 
@@ -215,6 +216,31 @@ async def test_only_logs_that_are_released_to_their_end_are_forgotten(process: P
     assert await three.logs() == []
 
 
+async def test_entered_logs_are_of_earlier_lives(tmp_path: Path) -> None:
+    stores: list[SqlStore] = []
+
+    def process() -> SqlStore:
+        stores.append(SqlMetadata(f"sqlite:///{tmp_path}/metadata.db"))
+        return stores[-1]
+
+    store = process()
+    catalog = await store.open()
+    await store.register_broker(NODE, {}, None)
+    epoch = catalog.brokers[NODE].epoch
+    found = [ObjectLog(NODE, at, URL, 4, None, NOW_MS) for at in (epoch + 40, epoch + 30)]
+    await store.transact(lambda session: object_logs.enter(session, found))
+    later = await born(process)
+    assert later.epoch == epoch + 41, "its log is another one"
+    assert await later.logs() == [(epoch + 30, 4, None), (epoch + 40, 4, None)]
+    assert await later.end(epoch + 40, 6) == 6
+    assert not any(log.done for log in found)
+    assert await later.release(epoch + 40, 6)
+    logs = await later.store.transact(lambda session: object_logs.load(session, NODE))
+    assert [log.done for log in logs] == [False, True]
+    for each in stores:
+        await each.close()
+
+
 async def test_changes_have_a_time(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/metadata.db"
     stores: list[SqlStore] = []
@@ -253,7 +279,7 @@ async def test_registration_waits_for_a_transaction_of_the_life_before(postgres_
     opened, finish = asyncio.Event(), asyncio.Event()
 
     def open_slowly(session: Session) -> bool:
-        done = object_logs.open_log(session, NODE, one.epoch, NOW_MS)
+        done = object_logs.open_log(session, NODE, one.epoch, URL, NOW_MS)
         opened.set()
         await_only(finish.wait())
         return done
@@ -332,7 +358,7 @@ async def test_transaction_in_memory_that_fails_changes_nothing() -> None:
     life = await born(lambda: store)
 
     def fail(session: Session) -> None:
-        assert object_logs.open_log(session, NODE, life.epoch, NOW_MS)
+        assert object_logs.open_log(session, NODE, life.epoch, URL, NOW_MS)
         raise MetadataError("the disk is full")
 
     with pytest.raises(MetadataError, match="full"):

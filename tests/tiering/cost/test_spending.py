@@ -49,11 +49,15 @@ class World:
         self.clock.ms = NOVEMBER_MS
         self.config = BrokerConfig({name.replace("_", "."): v for name, v in settings.items()})
         self.rows = Rows()
+        self.log_bytes = 0
 
     async def start(self) -> tuple[Spending, Meter]:
         meter = Meter(self.clock.now_ms)
         storage = self.rows
-        spending = Spending(self.env, self.config, storage, meter, 1, FOLDER)  # type: ignore[arg-type]
+        spending = Spending(
+            self.env, self.config, storage, meter, 1, FOLDER,  # type: ignore[arg-type]
+            lambda: self.log_bytes,
+        )  # fmt: skip
         await spending.load()
         return spending, meter
 
@@ -117,6 +121,12 @@ async def test_storage_costs_by_time() -> None:
     report = await spending.report()
     assert report["storage"]["cost"] == pytest.approx(4)
     assert report["storage"]["cost_of_a_month"] == pytest.approx(120)
+    world.log_bytes = 2 * 10**9
+    world.clock.ms += DAY_MS
+    await spending.tick()
+    assert spending.spent() == pytest.approx(4 + 6), "log objects are counted at each tick"
+    storage = (await spending.report())["storage"]
+    assert (storage["bytes"], storage["log_object_bytes"]) == (6 * 10**9, 2 * 10**9)
 
 
 async def test_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ def upgrade() -> None:
         "object_logs",
         sa.Column("node_id", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("broker_epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("url", sa.Text, nullable=False),
         sa.Column("released", sa.BigInteger, nullable=False),
         sa.Column("ended", sa.BigInteger),
         sa.Column("changed_ms", sa.BigInteger, nullable=False),

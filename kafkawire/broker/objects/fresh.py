@@ -1,0 +1,52 @@
+"""Prepare the empty data folder of a broker that had another one, before its log is opened
+(kafkawire.log.fresh_folder)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kafkawire.log import fresh_folder
+from kafkawire.log.recovery.identity import Folder, IdentityError
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.metadata.catalog import Catalog
+    from kafkawire.offsets.catalog.port import SegmentCatalog
+    from kafkawire.tiering.store.port import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+async def check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) -> None:
+    """Raise IdentityError if a fresh folder would lose records of topics."""
+    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+
+    names = await only_in_folder(storage, catalog, found.node_id)
+    if names:
+        raise IdentityError(
+            f"{found.data} has nothing of broker {found.node_id}, whose records of "
+            f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
+            "start with that folder, or restore it"
+        )
+
+
+async def begin_afresh(
+    env: Env,
+    found: Folder,
+    home: str,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    config: BrokerConfig,
+    store: ObjectStore | None,
+) -> Folder:
+    """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
+    what only its files had."""
+    from kafkawire.tiering.restore.correction import correct_rows
+
+    await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
+    assert store is not None, "a broker with log objects has a tier"
+    logger.warning("filling %s from the remote tier: it has no records of this broker", home)
+    await correct_rows(env, config, storage, catalog, store, home)
+    return Folder(found.data, found.node_id, None, has_log=False)

@@ -1,0 +1,37 @@
+"""Register a broker in SQL at its start, which ends an earlier process of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.liveness.waiting import end_returning
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.metadata.catalog import Catalog
+    from kafkawire.metadata.store import SqlStore
+    from kafkawire.tiering.store.port import ObjectStore
+
+
+async def register(
+    env: Env,
+    config: BrokerConfig,
+    metadata: SqlStore,
+    catalog: Catalog,
+    listeners: Mapping[str, tuple[str, int]],
+    folder: str,
+    store: ObjectStore | None,
+    after: int,
+) -> None:
+    """Register a broker whose addresses are `listeners`, when it can reach its tier; `after`: the
+    epoch that it must have, or -1. Raises BrokerSuperseded, MetadataError, StoreError."""
+    if store is not None and config.cluster_takeover_enable:
+        from kafkawire.tiering.store.reachable import wait_until_reachable
+
+        await wait_until_reachable(env, store)
+    rack, place = config.broker_rack, env.fs.identity(folder)
+    expected = after if after >= 0 else None
+    await metadata.register_broker(config.node_id, listeners, rack, place, expected)
+    await end_returning(metadata, catalog, config.node_id)
