@@ -16,7 +16,7 @@ from kafkawire.log.objects.format import (
     read_names,
     write_fence,
 )
-from kafkawire.log.objects.port import LogObjectStore, LogObjectStores
+from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
@@ -36,10 +36,10 @@ MAX_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EarlierObject:
-    """An object of a previous life, in `store`. `ends`: the end offset of each partition in it, by
+    """An object of a previous life, at `url`. `ends`: the end offset of each partition in it, by
     number; `fence`: it ends its log."""
 
-    store: LogObjectStore
+    url: str
     key: str
     log: int
     sequence: int
@@ -66,21 +66,18 @@ class EarlierLogs:
         needed objects below it. Missing and damaged ones are logged and left out. Raises ValueError
         if the URL of the log is invalid."""
         found: list[EarlierObject] = []
-        store = self._stores.at(log.url)
         sequence = log.released
         while log.ended is None or sequence < log.ended:
             wanted = range(sequence, sequence + AT_ONCE)
             if log.ended is not None:
                 wanted = range(sequence, min(sequence + AT_ONCE, log.ended))
-            heads = await asyncio.gather(
-                *[self._head(store, log.broker_epoch, at) for at in wanted]
-            )
+            heads = await asyncio.gather(*[self._head(log, at) for at in wanted])
             for each in heads:
                 if each is None and log.ended is not None:
                     _report(log_object_key(log.broker_epoch, sequence), "is missing")
                     sequence += 1
                     continue
-                if each is None and await self._fence(store, log.broker_epoch, sequence):
+                if each is None and await self._fence(log, sequence):
                     return sequence, found
                 if each is None:
                     break  # the writer was faster: read again from here on
@@ -94,7 +91,7 @@ class EarlierLogs:
         """Return the frames of an object, up to the first damaged one, which is logged."""
         frames: list[StoredFrame] = []
         try:
-            data, _ = await self._patiently(lambda: earlier.store.get(earlier.key))
+            data, _ = await self._patiently(lambda: self._stores.at(earlier.url).get(earlier.key))
             head = read_header(data, earlier.key)
             for frame in read_frames(memoryview(data), head):
                 frames.append(frame)
@@ -105,9 +102,9 @@ class EarlierLogs:
             _report(earlier.key, f"is damaged after {len(frames)} frames ({damage})")
         return frames
 
-    async def _head(self, store: LogObjectStore, epoch: int, sequence: int) -> EarlierObject | None:
+    async def _head(self, log: ObjectLog, sequence: int) -> EarlierObject | None:
         """Return what the head of an object says; None if it is absent."""
-        key = log_object_key(epoch, sequence)
+        store, key = self._stores.at(log.url), log_object_key(log.broker_epoch, sequence)
         try:
             data, _ = await self._patiently(lambda: store.get(key, 0, FIRST_BYTES))
         except NoSuchObject:
@@ -123,10 +120,11 @@ class EarlierLogs:
                 ends = {at: naming.next_offset for at, naming in read_names(data, head).items()}
         except LogError as damage:
             _report(key, f"is damaged ({damage})")
-        return EarlierObject(store, key, epoch, sequence, size_bytes, ends, fence)
+        return EarlierObject(log.url, key, log.broker_epoch, sequence, size_bytes, ends, fence)
 
-    async def _fence(self, store: LogObjectStore, epoch: int, sequence: int) -> bool:
+    async def _fence(self, log: ObjectLog, sequence: int) -> bool:
         """Put a fence; return False if something is there already."""
+        store, epoch = self._stores.at(log.url), log.broker_epoch
         fence = write_fence(
             self._node_id, epoch, sequence, self._nonce, self._broker_epoch,
             self._env.clock.now_ms(),

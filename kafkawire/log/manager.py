@@ -197,6 +197,8 @@ class Log:
             )  # fmt: skip
             await log._recover(verify, fresh)
         except BaseException:
+            if object_logs is not None:
+                await object_logs.close()
             lock.release()
             raise
         return log

@@ -24,10 +24,12 @@ from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
 from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.maintenance.log_orphans import OrphanRemoval
 from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
 from kafkawire.log.objects.format import NONCE_BYTES
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.log.objects.writer import LogObjectWriter
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.objectstore.backoff import wait_s
@@ -78,7 +80,9 @@ class ObjectLogs:
         self._needed: list[EarlierObject] = []
         self._opening: asyncio.Task[None] | None = None
         self.release: ObjectRelease | None = None
+        self.orphans = OrphanRemoval(env, stores, self._load, self._forget)
         self.unusable = ""
+        self._has_earlier = False
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when another life of the broker has ended the log of this one:
@@ -97,9 +101,11 @@ class ObjectLogs:
         """End the logs of earlier lives, append what is missing here, and prepare what only the
         journals here have to be stored; return the partitions that batches were appended to.
 
-        Raises what SQL and the disk raise, and LogError if this process was superseded. Waits for
-        the storage as long as it takes."""
-        logs = await self._transact(lambda session: object_logs.load(session, self._node_id))
+        Raises what SQL and the disk raise, LogError if this process was superseded, and
+        IdentityError if a place of log objects cannot be used. Waits for a storage that fails as
+        long as it takes."""
+        logs = await self._load()
+        self._has_earlier = bool(logs)
         for log in logs:
             if not log.done:
                 await self._end(log)
@@ -116,12 +122,13 @@ class ObjectLogs:
         """Have what is appended from now on stored. Returns when everything that was recovered is
         in objects."""
         release = ObjectRelease(
-            self._env, commit_log, loader, checkpoints, self._storage, self._released
-        )
+            self._env, commit_log, loader, checkpoints, self._storage, self._stores,
+            self._released,
+        )  # fmt: skip
         self.release = release
         for each in self._needed:
             release.add(
-                Retained(each.store, each.log, each.sequence, each.key, each.size_bytes,
+                Retained(each.url, each.log, each.sequence, each.key, each.size_bytes,
                          commit_log.written, list(each.ends.items()))
             )  # fmt: skip
             commit_log.objects.retained(each.size_bytes)
@@ -131,14 +138,18 @@ class ObjectLogs:
             await called(commit_log.after_store)
         else:
             commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
+        if self._has_earlier:
+            self.orphans.start()
 
     async def close(self) -> None:
-        """Stop the tasks."""
+        """Stop the tasks, and close the stores of other tiers."""
+        await self.orphans.close()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         if self.release is not None:
             await self.release.close()
+        await self._stores.close()
 
     def _open_later(self, commit_log: CommitLog, release: ObjectRelease) -> None:
         """Open the log when the first partition needs it."""
@@ -176,13 +187,19 @@ class ObjectLogs:
             self._env, store, commit_log.journals, self._node_id, self._broker_epoch,
             self._nonce,
         )  # fmt: skip
-        retain = release.retain_of(self._broker_epoch, store)
+        retain = release.retain_of(self._broker_epoch)
         commit_log.objects.start(writer, retain, self._superseded)
         release.start()
 
     async def _end(self, log: ObjectLog) -> None:
         """End the log of a previous life and note its needed objects."""
-        ended, found = await self._earlier.end(log)
+        try:
+            ended, found = await self._earlier.end(log)
+        except (StoreError, ValueError) as failure:
+            raise IdentityError(
+                f"{log.url} has log objects that broker {self._node_id} needs, and cannot be read: "
+                f"{failure}"
+            ) from failure
         if log.ended is None:
             now_ms = self._env.clock.now_ms()
             epoch = self._broker_epoch
@@ -253,6 +270,14 @@ class ObjectLogs:
             lambda session: object_logs.release(
                 session, self._node_id, log, sequence, self._broker_epoch, now_ms
             )
+        )
+
+    async def _load(self) -> list[ObjectLog]:
+        return await self._transact(lambda session: object_logs.load(session, self._node_id))
+
+    async def _forget(self, log: int) -> bool:
+        return await self._transact(
+            lambda session: object_logs.forget(session, self._node_id, log, self._broker_epoch)
         )
 
     async def _transact(self, work: Callable[[Session], T]) -> T:

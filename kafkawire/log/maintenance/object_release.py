@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.log.objects.commits import Gathered, Retain
-from kafkawire.log.objects.port import LogObjectStore
+from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.objectstore.errors import StoreError
 
@@ -44,10 +44,11 @@ EARLY_PART = 4
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """A stored object that is still needed. `log`: its broker epoch; `log_position`: the end of the
-    journals after its records; `ends`: (partition number, end offset) of what is in it."""
+    """A stored object that is still needed. `url`: of its place; `log`: its broker epoch;
+    `log_position`: the end of the journals after its records; `ends`: (partition number, end
+    offset) of what is in it."""
 
-    store: LogObjectStore
+    url: str
     log: int
     sequence: int
     key: str
@@ -66,6 +67,7 @@ class ObjectRelease:
         loader: Loader,
         checkpoints: Checkpoints,
         storage: SegmentCatalog,
+        stores: LogObjectStores,
         released: Callable[[int, int], Awaitable[bool]],
     ) -> None:
         """`released` stores in SQL that the objects of a log below a sequence number are not
@@ -75,6 +77,7 @@ class ObjectRelease:
         self._loader = loader
         self._checkpoints = checkpoints
         self._storage = storage
+        self._stores = stores
         self._released = released
         self._task: asyncio.Task[None] | None = None
         self._failing = False
@@ -84,15 +87,15 @@ class ObjectRelease:
         """Add an object of a previous life, before those of this one."""
         self.retained.append(each)
 
-    def retain_of(self, broker_epoch: int, store: LogObjectStore) -> Retain:
-        """Return what adds the objects of the log of this life, which are in `store`."""
+    def retain_of(self, broker_epoch: int) -> Retain:
+        """Return what adds the objects of the log of this life."""
 
         def retain(sequence: int, gathered: Gathered) -> None:
             ends = [(partition.number, end) for partition, end in gathered.ends.items()]
             key = log_object_key(broker_epoch, sequence)
             self.retained.append(
                 Retained(
-                    store, broker_epoch, sequence, key, gathered.size_bytes,
+                    self._stores.url, broker_epoch, sequence, key, gathered.size_bytes,
                     gathered.log_position, ends,
                 )
             )  # fmt: skip
@@ -126,7 +129,7 @@ class ObjectRelease:
             done.append(each)
         if not done or not await self._released(done[-1].log, done[-1].sequence + 1):
             return 0
-        await done[0].store.delete([each.key for each in done])
+        await self._stores.at(done[0].url).delete([each.key for each in done])
         for _ in done:
             self.retained.popleft()
         self._commit_log.objects.released(len(done), sum(each.size_bytes for each in done))

@@ -8,6 +8,7 @@ counted with those of the tier, as LOG_OBJECTS.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafkawire.objectstore.errors import Refused
 from kafkawire.objectstore.overlap import same_place
@@ -71,12 +72,15 @@ class LogStores:
 
     def at(self, url: str) -> ChargedStore:
         """A folder of the broker's own tier shares its process; each other place has one."""
-        folder = folder_of_node(parse_tier(url))
+        place = parse_tier(url)
+        folder = folder_of_node(place)
         if folder is not None and same_place(url, parse_tier(self._tier_url).inside(folder).url):
             return ChargedStore(StoreFolder(self._whole, folder))
         found = self._others.get(url)
         if found is None:
-            found = self._others[url] = MeteredStore(self._opener(url), self.meter)
+            # An empty place that is created here would look like a log without objects.
+            existing = replace(place, create=False).url
+            found = self._others[url] = MeteredStore(self._opener(existing), self.meter)
         return ChargedStore(found)
 
     async def check(self) -> str:

@@ -1,0 +1,112 @@
+"""Logs of objects over several lives of a broker: another tier, left objects, a fresh folder.
+
+Covers: kafkawire.log.earlier_logs, kafkawire.log.adoption.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.manifest.keys import log_object_key
+from kafkawire.server.run import Server
+from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce, values
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+NAME = "records"
+
+
+@asynccontextmanager
+async def broker(
+    folder: Path, tier: str = "tier", data: str = "data", **settings: str
+) -> AsyncIterator[Server]:
+    """A broker whose metadata are not in its data folder."""
+    metadata = f"sqlite+aiosqlite:///{folder}/metadata.db"
+    url = f"file://{folder}/{tier}"
+    async with running(folder / data, metadata=metadata, tier_url=url, **settings) as server:
+        yield server
+
+
+async def append(server: Server, value: bytes) -> None:
+    """Append a record to the topic, which is created if it is absent; it is acknowledged."""
+    client = await Client.connect(port_of(server))
+    if NAME not in server.broker.catalog.by_name:
+        await make(client, NAME, durability="s3", tiering_max_lag_ms="3600000")
+    answer = await client.call(produce(NAME, batch(value)), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    await client.close()
+
+
+async def read(server: Server) -> list[bytes]:
+    """Read the topic from its beginning."""
+    client = await Client.connect(port_of(server))
+    answer = await client.call(fetch(NAME, 0), 11)
+    await client.close()
+    return values(answer.responses[0].partitions[0])
+
+
+def log_objects(folder: Path, tier: str = "tier") -> list[tuple[int, int]]:
+    """Broker epoch and sequence number of the log objects of a tier."""
+    found = (folder / tier / "nodes" / "1" / "log").glob("*/*")
+    return sorted((int(each.parent.name), int(each.name)) for each in found)
+
+
+@pytest.mark.slow
+async def test_earlier_logs_are_read_in_the_tier_that_they_are_in(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server:
+        await append(server, b"one")
+    async with broker(tmp_path, tier="other") as server:
+        assert server.broker.log.commit_log.objects.unreleased_bytes > 0
+        await append(server, b"two")
+    shutil.rmtree(tmp_path / "data")
+    async with broker(tmp_path, tier="other") as server:
+        assert await read(server) == [b"one", b"two"]
+    assert log_objects(tmp_path) == [(1, 0), (1, 1)], "an object and a fence"
+    assert log_objects(tmp_path, "other") == [(2, 0), (2, 1)]
+
+
+@pytest.mark.slow
+async def test_missing_tier_of_an_earlier_log_is_no_empty_log(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server:
+        await append(server, b"one")
+    (tmp_path / "tier").rename(tmp_path / "away")
+    with pytest.raises(IdentityError, match="/tier/nodes/1 has log objects that broker 1 needs"):
+        async with broker(tmp_path, tier="other"):
+            pass
+    (tmp_path / "away").rename(tmp_path / "tier")
+    async with broker(tmp_path, tier="other") as server:
+        assert await read(server) == [b"one"]
+
+
+@pytest.mark.slow
+async def test_start_deletes_what_earlier_lives_have_left(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server:
+        await append(server, b"one")
+    async with broker(tmp_path) as server:
+        await append(server, b"two")
+    own = tmp_path / "tier" / "nodes" / "1"
+    above = own / log_object_key(1, 3)
+    above.write_bytes(b"an object that was being stored when the fence was put")
+    async with broker(tmp_path) as server:
+        logs = server.broker.log.object_logs
+        assert logs is not None
+        await until(lambda: logs.orphans.done)
+        assert not above.exists()
+        assert {(1, 0), (1, 1), (2, 0), (2, 1)} <= set(log_objects(tmp_path))
+        assert await read(server) == [b"one", b"two"]
+
+
+async def test_broker_without_log_objects_makes_no_requests(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server:
+        logs = server.broker.log.object_logs
+        assert logs is not None
+        assert not logs.orphans.done
+        assert server.broker.tiering is not None
+        assert "(log objects)" not in server.broker.tiering.meter.topics
