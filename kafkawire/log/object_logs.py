@@ -133,13 +133,19 @@ class ObjectLogs:
             )  # fmt: skip
             commit_log.objects.retained(each.size_bytes)
         self._needed = []
-        if commit_log.objects.gathered or release.retained:
+        if release.retained:
+            release.start()
+        if commit_log.objects.gathered:
             await self._open_patiently(commit_log, release)
             await called(commit_log.after_store)
         else:
             commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
         if self._has_earlier:
             self.orphans.start()
+
+    def unreleased(self) -> dict[str, int]:
+        """Return how many objects are needed at each place, by its URL."""
+        return {} if self.release is None else dict(self.release.by_url)
 
     async def close(self) -> None:
         """Stop the tasks, and close the stores of other tiers."""

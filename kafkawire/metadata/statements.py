@@ -174,6 +174,11 @@ _HELD_BY_BROKER = (
         "remote_objects WHERE node_id = ?",
     ),
     (
+        ("log that may have log objects", "logs that may have log objects"),
+        "start the broker again, and stop it when `kafkawire tier status` shows no log objects",
+        "object_logs WHERE node_id = ? AND (ended IS NULL OR released < ended)",
+    ),
+    (
         ("range of deleted topics in segments", "ranges of deleted topics in segments"),
         _DELETES_THEM,
         "offset_mappings m JOIN partitions p ON p.number = m.partition_number"

@@ -18,6 +18,7 @@ from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
+from tests.kit.tier.commands import Typed
 from tests.kit.waiting import until
 
 NAME = "records"
@@ -63,8 +64,14 @@ async def test_earlier_logs_are_read_in_the_tier_that_they_are_in(tmp_path: Path
     async with broker(tmp_path) as server:
         await append(server, b"one")
     async with broker(tmp_path, tier="other") as server:
-        assert server.broker.log.commit_log.objects.unreleased_bytes > 0
         await append(server, b"two")
+        found = await Typed(server).json("status")
+        places = [f"file://{tmp_path}/{tier}/nodes/1" for tier in ("tier", "other")]
+        assert found["tier"]["log_objects"]["unreleased"] == dict.fromkeys(places, 1)
+        assert found["tier"]["log_objects"]["unreleased_bytes"] > 0
+        shown = await Typed(server)("status")
+        assert f"    1 object in {places[0]}\n" in shown
+        assert "not released, stored since the start: 1\n" in shown
     shutil.rmtree(tmp_path / "data")
     async with broker(tmp_path, tier="other") as server:
         assert await read(server) == [b"one", b"two"]

@@ -33,6 +33,11 @@ RANGE = (
     " created_at) VALUES ({partition}, 0, 1, 9, 0, 9, 0, 0, 0, 0, 1, 9, -1, 0)"
 )
 
+LOG = (
+    "INSERT INTO object_logs (node_id, broker_epoch, url, released, ended, changed_ms)"
+    " VALUES ({node}, {epoch}, 'file:///tier/nodes/2', 3, {ended}, 0)"
+)
+
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.real)])
 async def start(
@@ -113,10 +118,13 @@ async def test_leader_of_partitions_is_not_removed(start: Callable[[], Metadata]
         ([SEGMENT.format(node=2)], "has 1 segment: only"),
         ([OBJECT.format(node=2)], "has 1 object in"),
         ([SEGMENT.format(node=1), RANGE], "has 1 range of deleted topics"),
+        ([LOG.format(node=2, epoch=1, ended="NULL")], "has 1 log that may"),
+        ([LOG.format(node=2, epoch=at, ended=4) for at in (1, 2)], "has 2 logs that may"),
+        ([LOG.format(node=2, epoch=1, ended=3), LOG.format(node=1, epoch=1, ended=4)], None),
         ([SEGMENT.format(node=1), OBJECT.format(node=1)], None),
     ],
 )
-async def test_broker_with_segments_is_not_removed(
+async def test_broker_with_segments_or_log_objects_is_not_removed(
     tmp_path: Path, rows: list[str], sentence: str | None
 ) -> None:
     store = SqlMetadata(f"sqlite:///{tmp_path}/metadata.db")

@@ -1,9 +1,9 @@
 """Removes the registration of a broker that does not come back (Kafka's UnregisterBroker).
 
 Kafka removes any broker, and other replicas take over. Here a partition has one copy, so a broker
-is removed only if nothing is lost by it: it is not alive, leads nothing, and has no segments or
-objects that others read (kafkawire.metadata.statements, `remove_broker`). Other brokers find that
-it is gone when they follow the catalog (applier.py).
+is removed only if nothing is lost by it: it is not alive, leads nothing, and has no segments,
+objects or log objects that others read, or that only it deletes (kafkawire.metadata.statements,
+`remove_broker`). Other brokers find that it is gone when they follow the catalog (applier.py).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ def remove(
 ) -> None:
     """Remove a stopped broker that leads nothing from the cluster, with its settings.
 
-    It is refused while the broker is alive, leads partitions, or has segments or objects. Drain
-    and stop it first. A broker that is started again is registered again.
+    It is refused while the broker is alive, leads partitions, or has segments, objects or log
+    objects. Drain and stop it first. A broker that is started again is registered again.
 
     Examples:
       kafkawire cluster remove 3

@@ -228,8 +228,24 @@ def print_tier(tier: Mapping[str, Any]) -> None:
     if tier["last_error"]:
         last += f"; last error {ago(tier['last_error_ms'], now_ms)}: {tier['last_error']}"
     print(last)
+    _print_log_objects(tier["log_objects"])
     if tier["promises_missed"]:
         print(f"  over their tiering.max.lag.ms: {', '.join(tier['promises_missed'])}")
+
+
+def _print_log_objects(found: Mapping[str, Any]) -> None:
+    """Print how many log objects are needed, and where; nothing if there never were any."""
+    places = found["unreleased"]
+    if found["stored"] or places:
+        print(
+            f"  log objects: {count(sum(places.values()), 'object')} of "
+            f"{size(found['unreleased_bytes'])} not released, stored since the start: "
+            f"{found['stored']}"
+        )
+    for url, number in sorted(places.items()):
+        print(f"    {count(number, 'object')} in {url}")
+    if found["refusal"]:
+        print(f"  produces with durability=s3 are refused: {found['refusal']}")
 
 
 def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

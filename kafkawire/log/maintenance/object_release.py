@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -58,7 +58,7 @@ class Retained:
 
 
 class ObjectRelease:
-    """The retained objects of one broker, oldest first."""
+    """The retained objects of one broker, oldest first. `by_url`: their number at each place."""
 
     def __init__(
         self,
@@ -82,10 +82,12 @@ class ObjectRelease:
         self._task: asyncio.Task[None] | None = None
         self._failing = False
         self.retained: deque[Retained] = deque()
+        self.by_url: Counter[str] = Counter()
 
     def add(self, each: Retained) -> None:
-        """Add an object of a previous life, before those of this one."""
+        """Add an object; those of previous lives come before those of this one."""
         self.retained.append(each)
+        self.by_url[each.url] += 1
 
     def retain_of(self, broker_epoch: int) -> Retain:
         """Return what adds the objects of the log of this life."""
@@ -93,7 +95,7 @@ class ObjectRelease:
         def retain(sequence: int, gathered: Gathered) -> None:
             ends = [(partition.number, end) for partition, end in gathered.ends.items()]
             key = log_object_key(broker_epoch, sequence)
-            self.retained.append(
+            self.add(
                 Retained(
                     self._stores.url, broker_epoch, sequence, key, gathered.size_bytes,
                     gathered.log_position, ends,
@@ -130,8 +132,10 @@ class ObjectRelease:
         if not done or not await self._released(done[-1].log, done[-1].sequence + 1):
             return 0
         await self._stores.at(done[0].url).delete([each.key for each in done])
-        for _ in done:
+        for each in done:
             self.retained.popleft()
+            self.by_url[each.url] -= 1
+        self.by_url += Counter()  # without those that have none left
         self._commit_log.objects.released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 

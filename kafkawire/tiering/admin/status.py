@@ -60,7 +60,22 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
         "last_error_ms": None if trouble is None else trouble[0],
         "errors": dict(sorted(meter.errors.items())),
         "promises_missed": sorted(tiering.upload_lag.missed.values()),
+        "log_objects": _log_objects(tiering),
         "now_ms": tiering.env.clock.now_ms(),
+    }
+
+
+def _log_objects(tiering: Tiering) -> dict[str, Any]:
+    """Return the state of log objects. `unreleased`: how many are needed, by the URL of their
+    place; `refusal`: why produces are refused, None if they are not."""
+    objects, logs = tiering.log.commit_log.objects, tiering.log.object_logs
+    return {
+        "stored": objects.stored_objects,
+        "released": objects.released_objects,
+        "unreleased": {} if logs is None else logs.unreleased(),
+        "unreleased_bytes": objects.unreleased_bytes,
+        "unstored_bytes": objects.unstored_bytes,
+        "refusal": None if objects.refusal is None else str(objects.refusal),
     }
 
 
