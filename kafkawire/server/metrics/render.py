@@ -16,6 +16,7 @@ from prometheus_client.exposition import generate_latest
 from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
+from kafkawire.server.metrics.log_objects import log_object_families
 from kafkawire.server.metrics.quotas import quota_families
 from kafkawire.server.metrics.schedules import schedule_families
 from kafkawire.server.metrics.tier import tier_families
@@ -51,6 +52,7 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from backup_families(server)
     yield from quota_families(broker)
     yield from log_families(broker)
+    yield from log_object_families(broker)
     yield from topic_families(broker)
     yield from partition_families(broker)
     yield from group_families(broker)
