@@ -127,6 +127,7 @@ class Broker:
         )
         log.hooks.when_stored(self.identity.changed)
         self.liveness = Liveness(env, metadata, catalog, self.node_id, config.lease_ms)
+        self.liveness.when_superseded(self.superseded)
         self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
         log.hooks.register(self.schedules)
         self.topics = TopicService(self, self._may_lead, lambda: self.mover.check())
@@ -247,6 +248,19 @@ class Broker:
         if "transactions" not in self.__dict__:
             await self.env.offload.submit("files", _import_transactions)
         return self.transactions
+
+    def when_superseded(self, fn: Callable[[str], None]) -> None:
+        """Call `fn` with the reason when this broker was started elsewhere, so that this process
+        cannot acknowledge records of topics with durability=s3 any more."""
+        if self.log.object_logs is not None:
+            self.log.object_logs.when_superseded(fn)
+
+    def superseded(self, why: str) -> None:
+        """Note that another process was started as this broker. A broker with topics of
+        durability=s3 has to end then; one without continues to serve reads."""
+        logs = self.log.object_logs
+        if logs is not None and leads_in_objects(self.catalog, self.node_id):
+            logs.superseded(why)
 
     @property
     def cluster_id(self) -> str:
@@ -400,13 +414,6 @@ class Broker:
         """Have the remote tier's manifest record `end` as the next free producer id."""
         if self.tiering is not None:
             self.tiering.producer_ids_leased(end)
-
-    def when_superseded(self, fn: Callable[[str], None]) -> None:
-        """Call `fn` with the reason once another process was started as this broker: this one has
-        to end. It may be called more than once."""
-        self.liveness.when_superseded(fn)
-        if self.log.object_logs is not None:
-            self.log.object_logs.when_superseded(fn)
 
     async def close(self) -> None:
         """Commit accepted records and close. Another call has no effect."""

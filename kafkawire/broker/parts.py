@@ -48,3 +48,6 @@ class BrokerParts(Protocol):
     @property
     def transactions(self) -> TransactionService:
         """The coordinators of transactions, created on first use."""
+
+    def superseded(self, why: str) -> None:
+        """Note that another process was started as this broker."""

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, TypeVar
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
-from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.io.ports import Env
 from kafkawire.log.maintenance.log_orphans import OrphanRemoval
 from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
+from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.objects.format import NONCE_BYTES
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.log.objects.writer import LogObjectWriter
@@ -75,6 +76,7 @@ class ObjectLogs:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._when_superseded: list[Callable[[str], None]] = []
+        self._superseded_by = ""
         self._nonce = env.random.randbytes(NONCE_BYTES)
         self._earlier = EarlierLogs(env, stores, node_id, broker_epoch, self._nonce)
         self._needed: list[EarlierObject] = []
@@ -86,8 +88,10 @@ class ObjectLogs:
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when another life of the broker has ended the log of this one:
-        the process has to end."""
+        the process has to end. At once if it has."""
         self._when_superseded.append(fn)
+        if self._superseded_by:
+            fn(self._superseded_by)
 
     async def check(self) -> None:
         """Check whether the tier can have log objects, and set `unusable`. A tier that cannot be
@@ -101,9 +105,8 @@ class ObjectLogs:
         """End the logs of earlier lives, append what is missing here, and prepare what only the
         journals here have to be stored; return the partitions that batches were appended to.
 
-        Raises what SQL and the disk raise, LogError if this process was superseded, and
-        IdentityError if a place of log objects cannot be used. Waits for a storage that fails as
-        long as it takes."""
+        Raises what SQL and the disk raise, Superseded, and IdentityError if a place of log objects
+        cannot be used. Waits for a storage that fails as long as it takes."""
         logs = await self._load()
         self._has_earlier = bool(logs)
         for log in logs:
@@ -187,14 +190,14 @@ class ObjectLogs:
             )
         )
         if not opened:
-            self._superseded(self._why_superseded())
+            self.superseded(self._why_superseded())
             return
         writer = LogObjectWriter(
             self._env, store, commit_log.journals, self._node_id, self._broker_epoch,
             self._nonce,
         )  # fmt: skip
         retain = release.retain_of(self._broker_epoch)
-        commit_log.objects.start(writer, retain, self._superseded)
+        commit_log.objects.start(writer, retain, self.superseded)
         release.start()
 
     async def _end(self, log: ObjectLog) -> None:
@@ -215,7 +218,7 @@ class ObjectLogs:
                 )
             )
             if stored is None:
-                raise LogError(self._why_superseded())
+                raise Superseded(self._why_superseded())
             found = [each for each in found if each.sequence < stored]
             log = replace(log, ended=stored)
         assert log.ended is not None
@@ -289,7 +292,11 @@ class ObjectLogs:
     async def _transact(self, work: Callable[[Session], T]) -> T:
         return await self._metadata.transact(work)
 
-    def _superseded(self, why: str) -> None:
+    def superseded(self, why: str) -> None:
+        """Have the process end, because another life of the broker has begun."""
+        if self._superseded_by:
+            return
+        self._superseded_by = why
         for fn in self._when_superseded:
             fn(why)
 

@@ -1,4 +1,5 @@
-"""The check of metadata.db after the broker serves, and once a day from then on.
+"""Checks of metadata.db: where it is, at the start, and its pages, after the broker serves and once
+a day from then on.
 
 Damage of a page that is not read at start is otherwise unnoticed (kafkawire.metadata.pagecheck).
 Brokers run for months, so one check after the start is not enough; a daily check is as frequent as
@@ -11,9 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 
+from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import rebuild_command
+from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.completion import aside
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
@@ -26,6 +31,25 @@ INTERVAL_S = 24 * 3600.0
 MAX_S = 600.0
 """Time limit of one check. A million partitions are 200 MB and take seconds. During a check of a
 far larger file, or on a hanging disk, SQLite could not checkpoint its write-ahead log."""
+
+
+def warn_of_common_loss(path: str, data: str, catalog: Catalog, config: BrokerConfig) -> None:
+    """Warn if the SQLite file would be lost together with the data folder, although there are, or
+    will be, topics whose records survive that only with the metadata."""
+    inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(data), ""))
+    names = [
+        catalog.by_id[topic_id].name
+        for topic_id, configs in catalog.configured()
+        if configs.get(DURABILITY, "").strip() == S3
+    ]
+    if not inside or not (names or config.durability == S3):
+        return
+    what = f"topic {min(names)}" if names else "the default of new topics"
+    logger.warning(
+        "%s has %s=%s, but the metadata %s is in the data folder: if the folder is lost, records "
+        "cannot be found in the remote tier; use PostgreSQL or a file elsewhere (--metadata)",
+        what, DURABILITY, S3, path,
+    )  # fmt: skip
 
 
 class MetadataCheck:

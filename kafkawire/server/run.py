@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
+from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import DamagedMetadata, sqlite_file
@@ -32,9 +33,9 @@ from kafkawire.server.listener import (
 from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.listeners.limits import ListenerLimits
 from kafkawire.server.listeners.security import ListenerError, ListenerSecurity
-from kafkawire.server.metadata_check import MetadataCheck
+from kafkawire.server.metadata_check import MetadataCheck, warn_of_common_loss
 from kafkawire.server.reload import Reloader
-from kafkawire.server.service_manager import READY, STOPPING, notify
+from kafkawire.server.service_manager import READY, STOPPING, SUPERSEDED_CODE, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -52,9 +53,6 @@ few dozen requests."""
 
 MONITORS_BACKLOG = 32
 """Connections of monitors to a worker that wait to be accepted; a monitor has one at a time."""
-
-SUPERSEDED = 3
-"""Exit code of a process that ended because another one was started as the same broker."""
 
 LINGER_S = 5.0
 """How long clients get to read their last responses, as in Kafka."""
@@ -228,6 +226,7 @@ class Server:
         """Start the metadata check if the metadata is an SQLite file."""
         path = sqlite_file(options.metadata_url, options.data)
         if path is not None:
+            warn_of_common_loss(path, options.data, self.broker.catalog, self.broker.config)
             self.metadata_check = MetadataCheck(self.broker.env, path, options.data)
             self.metadata_check.start()
 
@@ -285,7 +284,7 @@ def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
 
 
     Returns the exit code: 0; 1 if it could not start, 2 if an option is invalid, or data folder,
-    metadata and tier do not belong together, SUPERSEDED if another process runs as this broker.
+    metadata and tier do not belong together; 3 if the broker was started elsewhere.
     """
     return _run(_serve(options, reread))
 
@@ -308,13 +307,8 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server = await _start(options)
     if isinstance(server, int):
         return server
-    superseded: list[str] = []
-
-    def end(why: str) -> None:
-        superseded.append(why)
-        stop.set()
-
-    server.broker.when_superseded(end)
+    superseded = _Superseded(stop)
+    server.broker.when_superseded(superseded)
     _spare_collector()
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
@@ -331,29 +325,43 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server.broker.env.offload.close()
     if link is not None:
         link.close()
-    if superseded:
-        print(f"kafkawire: {superseded[0]}", file=sys.stderr)
-        return SUPERSEDED
-    return 0
+    return superseded.code()
 
 
 async def _start(options: ServeOptions) -> Server | int:
-    """Start the server; return the exit code if it cannot start."""
+    """Return the started server, or the exit code after printing why it cannot start."""
     try:
         return await Server.start(options, real_env())
     except (AddressError, IdentityError) as wrong:
-        print(f"kafkawire: {wrong}", file=sys.stderr)
-        return 2
+        code, sentence = 2, str(wrong)
     except DamagedMetadata as wrong:
         command = rebuild_command(options.data)
-        print(
-            f"kafkawire: {wrong.what}: restore it from a copy, or rebuild it with {command}",
-            file=sys.stderr,
-        )
-        return 2
+        code, sentence = 2, f"{wrong.what}: restore it from a copy, or rebuild it with {command}"
+    except Superseded as wrong:
+        code, sentence = SUPERSEDED_CODE, str(wrong)
     except (OSError, ValueError, RuntimeError) as wrong:
-        print(f"kafkawire: {sentence_of(wrong)}", file=sys.stderr)
-        return 1
+        code, sentence = 1, sentence_of(wrong)
+    print(f"kafkawire: {sentence}", file=sys.stderr)
+    return code
+
+
+class _Superseded:
+    """Stops the process when its broker was started elsewhere, and says so in the end."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._why = ""
+
+    def __call__(self, why: str) -> None:
+        self._why = why
+        self._stop.set()
+
+    def code(self) -> int:
+        """Return the exit code; print the reason."""
+        if not self._why:
+            return 0
+        print(f"kafkawire: {self._why}", file=sys.stderr)
+        return SUPERSEDED_CODE
 
 
 def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:

@@ -1,4 +1,5 @@
-"""Report the broker's state to systemd, for units with `Type=notify`.
+"""What a service manager needs to know: the broker's state, for units with `Type=notify`, and the
+exit code after which it must not be started again.
 
 The protocol is that of sd_notify(3): a datagram to the Unix socket named by NOTIFY_SOCKET. Called
 by kafkawire.server.run; deploy/systemd has the unit.
@@ -13,6 +14,9 @@ from collections.abc import Mapping
 logger = logging.getLogger(__name__)
 
 READY, STOPPING = "READY=1", "STOPPING=1"
+SUPERSEDED_CODE = 3
+"""Exit code of a process whose broker was started elsewhere. Another start of it would end the
+other process in the same way."""
 SEND_TIMEOUT_S = 1.0
 """systemd reads its socket at once; a broken one must not hold up the start or the stop."""
 

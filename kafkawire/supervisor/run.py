@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kafkawire.broker.options import ServeOptions, WorkerRole
 from kafkawire.codec.configs.settings import BrokerConfig
@@ -59,7 +60,10 @@ class Supervisor:
             monitored=monitors is not None,
         )  # fmt: skip
         self.workers = [
-            SupervisedWorker(each, arguments, self._role, self._changed) for each in plans
+            SupervisedWorker(
+                each, arguments, self._role, self._changed, returns=config.cluster_takeover_enable
+            )
+            for each in plans
         ]
         self.pages = Pages(self.workers, self._sockets)
         self._stop = asyncio.Event()
@@ -98,7 +102,8 @@ class Supervisor:
         self._sockets.remove(worker.plan.node_id)
 
     async def run(self) -> int:
-        """Run until a signal stops it or a start is refused; return the exit code."""
+        """Run until a signal stops it, a start is refused, or no worker is left because their
+        brokers were started elsewhere; return the exit code."""
         self._handle_signals()
         try:
             await self.pages.open()
@@ -109,8 +114,7 @@ class Supervisor:
                         await self._all_known.wait()
                 print(ready_line(self._options, self._addresses()), flush=True)
                 notify(READY, os.environ)
-                await self._stop.wait()
-                code = 0
+                code = await self._serve()
             notify(STOPPING, os.environ)
             if not code:
                 logger.info("stopping")
@@ -119,6 +123,15 @@ class Supervisor:
         if not code:  # otherwise the last line is the sentence of the worker that was refused
             logger.info("all workers have ended")
         return code
+
+    async def _serve(self) -> int:
+        """Wait for a signal, or the end of all workers; return the exit code."""
+        stopped = asyncio.create_task(self._stop.wait())
+        ended = asyncio.gather(*self._runs)
+        waiting: list[asyncio.Future[Any]] = [stopped, ended]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        return 0 if self._stop.is_set() else max(ended.result())
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

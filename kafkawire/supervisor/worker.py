@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from kafkawire.broker.options import WorkerRole
 from kafkawire.childprocess.parent_end import exit_words
+from kafkawire.server.service_manager import SUPERSEDED_CODE
 from kafkawire.server.worker.link import ABSENT, KNOWS, READY
 from kafkawire.supervisor.plan import WorkerPlan
 from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
@@ -47,9 +48,13 @@ class SupervisedWorker:
         arguments: Sequence[str],
         role_of: RoleOf,
         changed: Callable[[SupervisedWorker], None],
+        *,
+        returns: bool = False,
     ) -> None:
         """`arguments`: the command line of `kafkawire serve` without what is of this worker;
-        `changed` is called when it begins to serve, and with more that it knows."""
+        `changed` is called when it begins to serve, and with more that it knows; `returns`: after
+        another machine has taken its broker over it is started again, and waits for the broker."""
+        self._returns = returns
         self.plan = plan
         self.ready = False
         self.started = asyncio.Event()
@@ -73,8 +78,8 @@ class SupervisedWorker:
         return self._process.pid if self._process is not None and running else None
 
     async def run(self) -> int:
-        """Run the worker until it is stopped or drained (0), or its first start is refused (the
-        exit code). Start it again whenever it ends otherwise."""
+        """Run the worker until it is stopped or drained (0), its first start is refused or its
+        broker was started elsewhere (the exit code). Start it again whenever it ends otherwise."""
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._live()
@@ -88,6 +93,13 @@ class SupervisedWorker:
                 logger.info("broker %d has handed over what it led and has ended", self._node)
                 break
             if code in REFUSED and not self.started.is_set():
+                return code
+            if code == SUPERSEDED_CODE and not self._returns:
+                logger.error(
+                    "broker %d was started elsewhere, its worker has ended and is not started again"
+                    ": to have the broker here, stop the other process and restart this one",
+                    self._node,
+                )
                 return code
             await self._pause(code, self.restarts.next_delay_s(time.monotonic() - began))
         return 0

@@ -19,7 +19,7 @@ import pytest
 from kafkawire.cli.app import app
 from kafkawire.cli.serving.sources import collect
 from kafkawire.cli.shared.options import parse_listeners
-from kafkawire.server.service_manager import READY, STOPPING, notify
+from kafkawire.server.service_manager import READY, STOPPING, SUPERSEDED_CODE, notify
 from kafkawire.testing.process import BrokerProcess
 from tests.deploy.dockerfile import ROOT
 from tests.kit.cli import commands_of
@@ -84,7 +84,7 @@ def test_unit_runs_the_broker_with_its_file() -> None:
     assert options == ["--config", "/etc/kafkawire/kafkawire.toml"]
     assert service["Type"] == "notify"
     assert service["Restart"] == "on-failure"
-    assert service["RestartPreventExitStatus"] == "2"
+    assert service["RestartPreventExitStatus"].split() == ["2", str(SUPERSEDED_CODE)]
     assert int(service["LimitNOFILE"]) >= 65536
     assert int(service["TimeoutStopSec"]) >= 30
 

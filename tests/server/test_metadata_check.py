@@ -159,3 +159,28 @@ def test_check_reports_damage_once(tmp_path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(DamagedMetadata):
         PageCheck(str(path)).run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("default", [True, False])
+async def test_broker_warns_if_metadata_and_records_are_lost_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, default: bool
+) -> None:
+    settings = {"tier_url": str(tmp_path / "tier"), **({"durability": "s3"} if default else {})}
+    async with running(tmp_path / "data", **settings) as server:
+        if not default:
+            assert "is in the data folder" not in caplog.text
+            client = await Client.connect(port_of(server))
+            await make(client, "t", durability="s3")
+            await client.close()
+    if not default:
+        async with running(tmp_path / "data", **settings):
+            pass
+    what = "the default of new topics" if default else "topic t"
+    assert f"{what} has durability=s3, but the metadata" in caplog.text
+    caplog.clear()
+    outside = f"sqlite+aiosqlite:///{tmp_path}/metadata.db"
+    other = {"tier_url": str(tmp_path / "other-tier"), "durability": "s3"}
+    async with running(tmp_path / "other", metadata=outside, **other):
+        pass
+    assert "is in the data folder" not in caplog.text

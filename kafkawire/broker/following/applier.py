@@ -94,12 +94,16 @@ class CatalogApplier:
         """Stop writing if another process was started as this broker, with a copy of its folder."""
         if known is None or stored.epoch <= known.epoch:
             return
-        self._stop_writing(
+        why = (
             f"another process was started as broker {stored.node_id}, with addresses "
-            f"{stored.listeners}: this one writes nothing any more",
+            f"{stored.listeners}: this one writes nothing any more"
+        )
+        self._stop_writing(
+            why,
             "Stop this process; records that it acknowledged since the other was started are only "
             f"in its data folder {self._broker.folder}",
         )
+        self._broker.superseded(why)
 
     def _stop_writing(self, why: str, advice: str) -> None:
         commit_log = self._broker.log.commit_log
