@@ -307,14 +307,14 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server = await _start(options)
     if isinstance(server, int):
         return server
-    superseded = _Superseded(stop)
-    server.broker.when_superseded(superseded)
+    end = _End(stop)
+    server.broker.when_superseded(end.superseded)
     _spare_collector()
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
     else:
         link.ready(server.broker)
-        await _begin_role(server.broker, options.worker, link, stop)
+        await _begin_role(server.broker, options.worker, link, stop, end.give_up)
     notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
     await stop.wait()
@@ -325,7 +325,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server.broker.env.offload.close()
     if link is not None:
         link.close()
-    return superseded.code()
+    return end.code()
 
 
 async def _start(options: ServeOptions) -> Server | int:
@@ -345,23 +345,31 @@ async def _start(options: ServeOptions) -> Server | int:
     return code
 
 
-class _Superseded:
-    """Stops the process when its broker was started elsewhere, and says so in the end."""
+class _End:
+    """Stops the process for a reason, which is printed in the end."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._why = ""
+        self._code = 0
 
-    def __call__(self, why: str) -> None:
-        self._why = why
+    def superseded(self, why: str) -> None:
+        """Stop, since the broker was started elsewhere."""
+        self._why, self._code = why, SUPERSEDED_CODE
+        self._stop.set()
+
+    def give_up(self, why: str) -> None:
+        """Stop, since the broker cannot serve from here."""
+        logger.error("%s", why)
+        if not self._code:
+            self._why, self._code = why, 1
         self._stop.set()
 
     def code(self) -> int:
         """Return the exit code; print the reason."""
-        if not self._why:
-            return 0
-        print(f"kafkawire: {self._why}", file=sys.stderr)
-        return SUPERSEDED_CODE
+        if self._why:
+            print(f"kafkawire: {self._why}", file=sys.stderr)
+        return self._code
 
 
 def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
@@ -372,12 +380,19 @@ def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
 
 
 async def _begin_role(
-    broker: Broker, worker: WorkerRole, link: SupervisorLink, stop: asyncio.Event
+    broker: Broker,
+    worker: WorkerRole,
+    link: SupervisorLink,
+    stop: asyncio.Event,
+    give_up: Callable[[str], None],
 ) -> None:
     """Begin what a worker does besides serving. One of another machine does not do it for all."""
     from kafkawire.server.worker.drain import store_role
+    from kafkawire.server.worker.giving_up import watch_storage
     from kafkawire.server.worker.returning import watch_return
 
+    if broker.config.cluster_takeover_enable:
+        watch_storage(broker, give_up)
     if worker.after >= 0:
         watch_return(broker, stop.set)
         return

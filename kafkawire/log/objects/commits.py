@@ -211,6 +211,12 @@ class ObjectCommits:
             spans.append(FrameSpan(journal, start, stop))
         self.gathered = True
 
+    def waiting_s(self) -> float:
+        """Return for how many seconds the oldest object has not been stored; 0 without any."""
+        if not self._storing:
+            return 0.0
+        return self._log.env.clock.monotonic() - self._storing[0].begun
+
     def wrote(self) -> None:
         """Note that a write batch with frames that were gathered is applied."""
         self._go()

@@ -1,0 +1,35 @@
+"""Ends a broker that cannot store log objects, so that another machine takes it over.
+
+Its heartbeats go on while only the remote tier cannot be reached from here, so other machines would
+not notice. The next process of the broker registers when it reaches the tier
+(kafkawire.broker.objects.registration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+
+GIVE_UP_S = 30.0
+"""For so long a storage may not answer: most outages are shorter, or concern all machines."""
+INTERVAL_S = 1.0
+"""Between two checks, which read two numbers."""
+
+
+def watch_storage(broker: Broker, give_up: Callable[[str], object]) -> None:
+    """Call `give_up` with the reason when log objects could not be stored for GIVE_UP_S, and
+    another broker is alive."""
+    broker.env.spawn(_watch(broker, give_up), "watch the storage of log objects")
+
+
+async def _watch(broker: Broker, give_up: Callable[[str], object]) -> None:
+    objects = broker.log.commit_log.objects
+    while objects.waiting_s() < GIVE_UP_S or len(broker.liveness.may_lead()) < 2:
+        await broker.env.sleep(INTERVAL_S)
+    give_up(
+        f"broker {broker.node_id} could not store log objects for {GIVE_UP_S:g} s: it ends, so that "
+        "another machine takes it over"
+    )
