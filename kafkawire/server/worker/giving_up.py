@@ -30,6 +30,6 @@ async def _watch(broker: Broker, give_up: Callable[[str], object]) -> None:
     while objects.waiting_s() < GIVE_UP_S or len(broker.liveness.may_lead()) < 2:
         await broker.env.sleep(INTERVAL_S)
     give_up(
-        f"broker {broker.node_id} could not store log objects for {GIVE_UP_S:g} s: it ends, so that "
-        "another machine takes it over"
+        f"broker {broker.node_id} could not store log objects for {GIVE_UP_S:g} s: it ends, so "
+        "that another machine takes it over"
     )
