@@ -291,7 +291,7 @@ class Broker:
         lock = lock_folder(env, home)
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
-            catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home)
+            catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home, config)
             if fresh and after < 0 and config.cluster_takeover_enable:
                 after = await wait_until_ended(env, metadata, config)
                 catalog = await metadata.reload()
@@ -467,7 +467,7 @@ def _import_transactions() -> None:
 
 
 async def _open_metadata(
-    metadata: SqlStore, found: Folder, fs: FileSystem, home: str
+    metadata: SqlStore, found: Folder, fs: FileSystem, home: str, config: BrokerConfig
 ) -> tuple[Catalog, StoredPairing, bool]:
     """Open the catalog and the identity of the data folder in SQL; return both, and whether the
     folder is to be filled from the remote tier. Raises IdentityError if the metadata does not
@@ -477,7 +477,11 @@ async def _open_metadata(
     catalog = await metadata.open()
     stored = await metadata.transact(lambda session: pairing.load(session, found.node_id))
     begun = fresh_folder.is_begun(fs, home)
-    if begun or (is_superseded(found, stored) and leads_in_objects(catalog, found.node_id)):
+    # With takeover also a broker that leads nothing moves between machines; `_check_fresh` refuses
+    # one that has records only in another folder.
+    moves = config.cluster_takeover_enable and bool(config.tier_url)
+    adopts = moves or leads_in_objects(catalog, found.node_id)
+    if begun or (is_superseded(found, stored) and adopts):
         return catalog, stored, True
     check_pairing(found, stored, metadata.name)
     return catalog, stored, False

@@ -304,7 +304,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
     link = None if options.worker is None else _link(options.worker, stop)
-    server = await _start(options)
+    server = await _start_unless(stop, options)
     if isinstance(server, int):
         return server
     end = _End(stop)
@@ -326,6 +326,20 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     if link is not None:
         link.close()
     return end.code()
+
+
+async def _start_unless(stop: asyncio.Event, options: ServeOptions) -> Server | int:
+    """Start the server; return the exit code if it cannot start, or is stopped before it serves: it
+    may wait for the remote tier, or for a process of this broker on another machine."""
+    starting = asyncio.create_task(_start(options))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        logger.info("stopping before the start is complete")
+        starting.cancel()
+        await asyncio.wait([starting])
+    stopped.cancel()
+    return 0 if starting.cancelled() else starting.result()
 
 
 async def _start(options: ServeOptions) -> Server | int:

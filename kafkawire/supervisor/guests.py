@@ -21,9 +21,10 @@ from kafkawire.supervisor.worker import SupervisedWorker
 
 logger = logging.getLogger(__name__)
 
-RETRY_S = 15.0
+RETRY_S, MAX_RETRY_S = 15.0, 480.0
 """After a start that failed, the next one of the same broker: another machine may succeed
-meanwhile."""
+meanwhile. The delay doubles, because most failures, such as records that are only on the machine
+that is gone, do not pass by themselves."""
 MAX_GUESTS = 8
 """Brokers of other machines at the same time: each is a process of 62 MiB. With more machines gone
 than that, the others wait for theirs."""
@@ -43,32 +44,39 @@ class Guests:
     """The brokers of other machines that run here, by node id. `own`: those of this machine."""
 
     def __init__(
-        self, hosting: Hosting, own: frozenset[int], listeners: int, *, monitored: bool
+        self,
+        hosting: Hosting,
+        own: frozenset[int],
+        listeners: int,
+        *,
+        monitored: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`listeners`: how many there are; `monitored`: whether workers answer monitors."""
+        """`listeners`: how many there are; `monitored`: whether workers answer monitors; `clock`:
+        in seconds."""
         self._hosting = hosting
         self._own = own
         self._ports = (0,) * listeners
         self._metrics_port = 0 if monitored else None
-        self._clock: Callable[[], float] = time.monotonic
-        self._failed: dict[int, float] = {}
+        self._clock = clock
+        self._failures: dict[int, tuple[int, float]] = {}
+        self._stopping = False
         self._runs: dict[int, asyncio.Task[None]] = {}
         self.workers: dict[int, SupervisedWorker] = {}
 
     def start(self, absent: Mapping[int, int]) -> None:
         """Start brokers that are absent, given with their epochs, unless they run here already."""
         for node, epoch in sorted(absent.items()):
-            waits = self._clock() - self._failed.get(node, -RETRY_S) < RETRY_S
-            if node in self._own or node in self.workers or waits:
+            if node in self._own or node in self.workers or self._waits(node):
                 continue
-            if len(self.workers) >= MAX_GUESTS:
+            if len(self.workers) >= MAX_GUESTS or self._stopping:
                 return
             plan = WorkerPlan(node, self._ports, self._metrics_port, drain=False, after=epoch)
             try:
                 worker = self._hosting.host(plan)
             except (AddressError, OSError) as failure:
                 logger.error("cannot take over broker %d, which is not alive: %s", node, failure)
-                self._failed[node] = self._clock()
+                self._fail(node)
                 continue
             logger.warning("broker %d is not alive on its machine: it is started here", node)
             self.workers[node] = worker
@@ -82,13 +90,30 @@ class Guests:
             del self.workers[node], self._runs[node]
             self._hosting.release(worker)
         if worker.started.is_set():
+            self._failures.pop(node, None)
             logger.warning("broker %d has ended here with %s", node, exit_words(code))
-        else:
-            logger.warning("broker %d could not be taken over (%s)", node, exit_words(code))
-            self._failed[node] = self._clock()
+        elif not self._stopping:
+            delay_s = self._fail(node)
+            logger.warning(
+                "broker %d could not be taken over (%s): if it is still not alive, it is tried "
+                "again in %g s", node, exit_words(code), delay_s,
+            )  # fmt: skip
+
+    def _waits(self, node: int) -> bool:
+        """Return whether a broker is not started because its last start has failed."""
+        _, until_s = self._failures.get(node, (0, 0.0))
+        return self._clock() < until_s
+
+    def _fail(self, node: int) -> float:
+        """Note a start that failed; return the delay before the next one."""
+        before, _ = self._failures.get(node, (0, 0.0))
+        delay_s: float = min(RETRY_S * 2**before, MAX_RETRY_S)
+        self._failures[node] = min(before + 1, 10), self._clock() + delay_s
+        return delay_s
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Request the end of all; return their tasks."""
+        """Request the end of all, and start no more; return their tasks."""
+        self._stopping = True
         for each in self.workers.values():
             each.stop()
         return list(self._runs.values())

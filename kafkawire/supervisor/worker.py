@@ -149,10 +149,13 @@ class SupervisedWorker:
         *lines, rest = (self._received + data).split(b"\n")
         self._received = rest[:LINE_BYTES_MAX]
         for line in lines:
-            self._take(*line.split())
+            self._beats.beat()
+            try:
+                self._take(*line.split())
+            except ValueError:
+                logger.error("worker %d has sent a line that cannot be read: %.100r", self._node, line)
 
     def _take(self, word: bytes = b"", *nodes: bytes) -> None:
-        self._beats.beat()
         if word == READY:
             self.ready = True
             self.started.set()

@@ -40,22 +40,24 @@ async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -
     node_id, lease_s = config.node_id, config.lease_ms / 1000
     return_delay_s = config.cluster_return_delay_ms / 1000
     watcher = HeartbeatWatcher(NOBODY, lease_s, MAX_GAP_S)
-    since_s = env.clock.monotonic()
-    waits = asked = False
+    ask_s = env.clock.monotonic() + return_delay_s
+    waits = False
     while True:
         try:
-            found = await metadata.transact(lambda session: heartbeats.read(session, node_id))
+            epoch, number = await metadata.transact(
+                lambda session: heartbeats.read(session, node_id)
+            )
+            now_s = env.clock.monotonic()
+            watcher.observe(now_s, {} if number is None else {node_id: number}, [node_id])
+            if number is None or node_id in watcher.silent:
+                return epoch
+            if waits and now_s >= ask_s:
+                await _ask(metadata, node_id, "true")
+                ask_s = now_s + lease_s  # a start elsewhere since the last time has removed it
         except OSError:
             if not waits:
                 raise
             watcher.failed()
-            await env.sleep(INTERVAL_S)
-            continue
-        epoch, number = found
-        now_s = env.clock.monotonic()
-        watcher.observe(now_s, {} if number is None else {node_id: number}, [node_id])
-        if number is None or node_id in watcher.silent:
-            return epoch
         if not waits and node_id in watcher.beating:
             waits = True
             logger.warning(
@@ -64,8 +66,6 @@ async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -
                 node_id,
                 return_delay_s,
             )
-        if waits and not asked and now_s - since_s >= return_delay_s:
-            asked = await _ask(metadata, node_id, "true")
         await env.sleep(INTERVAL_S)
 
 
@@ -75,6 +75,5 @@ async def end_returning(metadata: SqlStore, catalog: Catalog, node_id: int) -> N
         await _ask(metadata, node_id, None)
 
 
-async def _ask(metadata: SqlStore, node_id: int, value: str | None) -> bool:
+async def _ask(metadata: SqlStore, node_id: int, value: str | None) -> None:
     await metadata.alter_configs([ConfigChange(BROKER_RESOURCE, str(node_id), RETURNING, value)])
-    return True

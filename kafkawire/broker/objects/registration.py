@@ -26,12 +26,12 @@ async def register(
     after: int,
 ) -> None:
     """Register a broker whose addresses are `listeners`, when it can reach its tier; `after`: the
-    epoch that it must have, or -1. Raises BrokerSuperseded, MetadataError, StoreError."""
+    epoch that it must have; 0 or less: any. Raises BrokerSuperseded, MetadataError, StoreError."""
     if store is not None and config.cluster_takeover_enable:
         from kafkawire.tiering.store.reachable import wait_until_reachable
 
         await wait_until_reachable(env, store)
     rack, place = config.broker_rack, env.fs.identity(folder)
-    expected = after if after >= 0 else None
+    expected = after if after > 0 else None
     await metadata.register_broker(config.node_id, listeners, rack, place, expected)
     await end_returning(metadata, catalog, config.node_id)

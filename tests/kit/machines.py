@@ -1,0 +1,172 @@
+"""Machines of one cluster that take over brokers of each other: `kafkawire serve` under its
+supervisor, with a data folder of its own, on one PostgreSQL and one bucket.
+
+with Network() as network, Machines(folder, network, url, minio, tier_url) as machines:
+    machines.kill(2)
+    machines.wait_for_host(2, {1, 3})
+
+Machine N is that of broker N. Its links are (N, SQL) and (N, S3); guests on it use them, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kafkawire.testing.process import BrokerProcess
+from tests.kit.faulty_cluster import S3, SQL, FaultyCluster
+from tests.kit.minio import Minio
+from tests.kit.ports import free_port
+from tests.kit.proxy import Network
+from tests.kit.waiting import wait_until
+
+LEASE_S = 3.0
+SETTINGS = {
+    "cluster.takeover.enable": True,
+    "cluster.return.delay.ms": 2000,
+    "durability": "s3",
+    "lease.ms": round(LEASE_S * 1000),
+}
+
+
+class Machine(BrokerProcess):
+    """A supervisor and its workers. Signals go to all of its processes."""
+
+    def __init__(
+        self,
+        data: Path,
+        endpoint: str,
+        settings: Mapping[str, object],
+        arguments: Sequence[str],
+    ) -> None:
+        """`endpoint`: the address of S3 for this machine."""
+        own = f"--worker-ports={free_port()}"
+        super().__init__(
+            data, port=free_port(), settings=settings, arguments=[*arguments, own],
+            start_timeout_s=90,
+        )  # fmt: skip
+        self._endpoint = endpoint
+
+    def _words(self) -> list[str]:
+        self._worker_ports.clear()  # they are among the arguments
+        return super()._words()
+
+    def start(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", self._endpoint)
+            super().start()
+
+    def processes(self) -> list[int]:
+        """The supervisor, its workers and their processes."""
+        try:
+            supervisor = psutil.Process(self.pid)
+            return [self.pid, *(each.pid for each in supervisor.children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return []
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to all processes, the supervisor first."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        if self.running:
+            self.signal_all(signal.SIGSTOP)  # no worker may see another one end
+            self.signal_all(signal.SIGKILL)
+        super().kill()
+
+    def worker_pids(self) -> dict[int, int]:
+        """The processes of the workers that run, by node id."""
+        found = {}
+        for child in psutil.Process(self.pid).children() if self.running else ():
+            try:
+                words = child.cmdline()
+            except psutil.Error:
+                continue
+            if "--worker" in words:
+                nodes = [word for word in words if word.startswith("node.id=")]
+                found[int(nodes[-1].removeprefix("node.id="))] = child.pid
+        return found
+
+    def serves(self, node: int) -> bool:
+        """Whether a worker of this machine serves as a broker."""
+        pid = self.worker_pids().get(node)
+        started = f"started worker {node} as process {pid}\n"
+        return pid is not None and f"worker {node} serves at" in self.output.partition(started)[2]
+
+
+class Machines(FaultyCluster):
+    """Machines by node id. `settings` are added to SETTINGS."""
+
+    def __init__(
+        self,
+        folder: Path,
+        network: Network,
+        url: str,
+        minio: Minio,
+        tier_url: str,
+        nodes: Sequence[int] = (1, 2, 3),
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.machines: dict[int, Machine] = {}
+        super().__init__(
+            folder, network, url, minio, tier_url, nodes, {**SETTINGS, **(settings or {})}
+        )
+
+    def _process(self, data: Path, url: str, settings: Mapping[str, object]) -> BrokerProcess:
+        node = str(settings["node.id"])
+        metadata = self._through(node, SQL, url)
+        endpoint = self._through(node, S3, self._minio.endpoint)
+        made = Machine(data, endpoint, settings, ["--metadata", metadata])
+        self._addresses[int(node)] = "127.0.0.1", made.port
+        self.machines[int(node)] = made
+        return made
+
+    def pause(self, node: int) -> None:
+        """Stop all processes of a machine with SIGSTOP."""
+        self.machines[node].signal_all(signal.SIGSTOP)
+        self._paused.add(node)
+
+    def resume(self, node: int) -> None:
+        self.machines[node].signal_all(signal.SIGCONT)
+        self._paused.discard(node)
+
+    def hosts(self, node: int) -> set[int]:
+        """The machines that are not paused and have a process that serves as a broker."""
+        return {
+            each
+            for each, machine in self.machines.items()
+            if each not in self._paused and machine.serves(node)
+        }
+
+    def wait_for_host(self, node: int, machines: Collection[int]) -> int:
+        """Wait until a broker is served by one of these machines and no other; return it."""
+
+        def found() -> set[int]:
+            hosts = self.hosts(node)
+            return hosts if len(hosts) == 1 and hosts <= set(machines) else set()
+
+        (host,) = wait_until(found, lambda: f"broker {node} on {machines}: {self.hosts(node)}")
+        return host
+
+    def wait_for_all_at_home(self) -> None:
+        """Wait until every machine serves its own broker, and none serves another one."""
+        for node in self.machines:
+            self.wait_for_host(node, {node})
+
+
+def wait_s(seconds: float) -> None:
+    """Let a fault last: what must not happen can be seen only after a time."""
+    end = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= end, f"{seconds:g} s")
+
+
+__all__ = ["LEASE_S", "S3", "SQL", "Machine", "Machines", "wait_s"]
