@@ -280,9 +280,8 @@ class Broker:
         """Open everything under `folder`; when this returns, requests can be served.
 
         `static`: validated settings as strings, those of single listeners, too; `listeners`: the
-        advertised address of each; `after`: the epoch that the broker must have, if this machine
-        takes it over (kafkawire.broker.liveness.absence), or -1. Raises MetadataError, LogError (a
-        second process, damage) or OSError, after closing `metadata`.
+        advertised address of each; `after`: the epoch of a broker that is taken over, or -1. Raises
+        MetadataError, LogError (a second process, damage) or OSError, after closing `metadata`.
         """
         config = BrokerConfig(Layers({}, {}, static).merged())
         node_id = config.node_id
@@ -301,9 +300,8 @@ class Broker:
             if fresh:
                 await check_fresh(found, storage, catalog)
             await register(env, config, metadata, catalog, listeners, folder, store, after)
-            object_logs, meter = await open_object_logs(
-                env, config, store, metadata, storage, catalog
-            )
+            logs = await open_object_logs(env, config, store, metadata, storage, catalog)
+            object_logs, meter = logs
             if fresh:
                 found = await begin_afresh(env, found, home, storage, catalog, config, store)
                 stored = replace(stored, metadata_id=b"")

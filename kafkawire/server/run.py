@@ -331,8 +331,9 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
 async def _start_unless(stop: asyncio.Event, options: ServeOptions) -> Server | int:
     """Start the server; return the exit code if it cannot start, or is stopped before it serves: it
     may wait for the remote tier, or for a process of this broker on another machine."""
-    starting = asyncio.create_task(_start(options))
-    stopped = asyncio.create_task(stop.wait())
+    env = real_env()
+    starting = env.spawn(_start(options, env), "start")
+    stopped = env.spawn(stop.wait(), "wait for a signal")
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         logger.info("stopping before the start is complete")
@@ -342,10 +343,10 @@ async def _start_unless(stop: asyncio.Event, options: ServeOptions) -> Server | 
     return 0 if starting.cancelled() else starting.result()
 
 
-async def _start(options: ServeOptions) -> Server | int:
+async def _start(options: ServeOptions, env: Env) -> Server | int:
     """Return the started server, or the exit code after printing why it cannot start."""
     try:
-        return await Server.start(options, real_env())
+        return await Server.start(options, env)
     except (AddressError, IdentityError) as wrong:
         code, sentence = 2, str(wrong)
     except DamagedMetadata as wrong:

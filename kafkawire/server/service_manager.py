@@ -1,4 +1,4 @@
-"""What a service manager needs to know: the broker's state, for units with `Type=notify`, and the
+"""Messages to a service manager: the broker's state, for units with `Type=notify`, and the
 exit code after which it must not be started again.
 
 The protocol is that of sd_notify(3): a datagram to the Unix socket named by NOTIFY_SOCKET. Called

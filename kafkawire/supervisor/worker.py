@@ -153,7 +153,7 @@ class SupervisedWorker:
             try:
                 self._take(*line.split())
             except ValueError:
-                logger.error("worker %d has sent a line that cannot be read: %.100r", self._node, line)
+                logger.error("worker %d sent a line that cannot be read: %.100r", self._node, line)
 
     def _take(self, word: bytes = b"", *nodes: bytes) -> None:
         if word == READY:

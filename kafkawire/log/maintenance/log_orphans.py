@@ -42,7 +42,7 @@ def is_orphan(log: ObjectLog, sequence: int) -> bool:
 
 @dataclass(slots=True)
 class _Left:
-    """What a log has left. `last`: the object with the highest sequence number."""
+    """The remains of a log. `last`: the object with the highest sequence number."""
 
     objects: int
     last: Listed

@@ -1,6 +1,6 @@
 """Ends a broker that cannot store log objects, so that another machine takes it over.
 
-Its heartbeats go on while only the remote tier cannot be reached from here, so other machines would
+Its heartbeats continue if only the remote tier cannot be reached from here, so other machines would
 not notice. The next process of the broker registers when it reaches the tier
 (kafkawire.broker.objects.registration).
 """
