@@ -328,9 +328,7 @@ class Broker:
             env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
         )
         try:
-            if verify:
-                await check_segments(env, home, log.segments, metadata)
-            await broker._pair(found, stored, fresh)
+            await broker._pair(found, stored, verify=verify, fresh=fresh)
             await broker._start_services(store, meter)
         except BaseException:
             await broker.close()
@@ -340,8 +338,13 @@ class Broker:
         await broker._start_coordinators()
         return broker
 
-    async def _pair(self, found: Folder, stored: StoredPairing, fresh: bool) -> None:
-        """Pair the data folder with the metadata; a fresh one is complete then."""
+    async def _pair(
+        self, found: Folder, stored: StoredPairing, *, verify: bool, fresh: bool
+    ) -> None:
+        """Pair the data folder with the metadata, of which nothing is known yet with `verify`; a
+        fresh one is complete then."""
+        if verify:
+            await check_segments(self.env, self.folder, self.log.segments, self.metadata)
         await self.identity.start(found, stored)
         if fresh:
             await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)

@@ -27,6 +27,7 @@ from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.handlers.context import RequestContext
 from kafkawire.log.io.slices import Slices
+from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.messages.registry import APIS, request_class, response_class
@@ -204,6 +205,7 @@ class FakeLoader:
 class FakeLog:
     def __init__(self, steps: list[str], catalog: Catalog, config: BrokerConfig) -> None:
         self.steps = steps
+        self.object_logs: ObjectLogs | None = None
         self.commit_log = FakeCommitLog(steps)
         self.loader = FakeLoader(catalog, config)
         self.partitions = self.commit_log.partitions = self.loader.partitions
