@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -21,7 +21,8 @@ from tests.kit.waiting import wait_until
 
 
 class Workers(BrokerProcess):
-    """The supervisor and its workers, on free ports; `bootstrap` is the shared address."""
+    """The supervisor and its workers; `bootstrap` is the shared address. `ports`: the own ports of
+    the workers, which they keep when all are started again; else they have free ones."""
 
     def __init__(
         self,
@@ -30,12 +31,13 @@ class Workers(BrokerProcess):
         *,
         arguments: tuple[str, ...] = (),
         settings: Mapping[str, object] | None = None,
+        ports: Sequence[int] = (),
     ) -> None:
-        ports = ",".join(["0"] * workers)
+        own = ",".join(map(str, ports or [0] * workers))
         super().__init__(
             data,
             settings={**SETTINGS, **(settings or {})},
-            arguments=["--workers", str(workers), "--worker-ports", ports, *arguments],
+            arguments=["--workers", str(workers), "--worker-ports", own, *arguments],
             start_timeout_s=90,
         )
 

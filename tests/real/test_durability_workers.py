@@ -17,6 +17,7 @@ from kafkawire.server.service_manager import SUPERSEDED_CODE
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cluster import SETTINGS, metadata_url
 from tests.kit.history.clients import RecordedLoad
+from tests.kit.ports import free_port
 from tests.kit.waiting import wait_until
 from tests.kit.workers import Workers
 
@@ -34,7 +35,10 @@ def url(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def workers(tmp_path: Path, url: str, tier_url: str) -> Iterator[Workers]:
     settings = {"tier.url": tier_url, "durability": "s3"}
-    with Workers(tmp_path / "data", arguments=("--metadata", url), settings=settings) as made:
+    ports = [free_port(), free_port()]
+    with Workers(
+        tmp_path / "data", arguments=("--metadata", url), settings=settings, ports=ports
+    ) as made:
         yield made
 
 
