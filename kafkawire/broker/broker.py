@@ -288,6 +288,7 @@ class Broker:
         home = f"{folder}/brokers/{node_id}"
         # Before anything is written: a second process must not change the first one's rows.
         lock = lock_folder(env, home)
+        store: ObjectStore | None = None
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home, config)
@@ -307,6 +308,8 @@ class Broker:
                 stored = replace(stored, metadata_id=b"")
         except BaseException:
             await metadata.close()
+            if store is not None:
+                await store.close()
             leave_folder(env, home, lock)
             raise
         verify = found.identity is None and found.has_log

@@ -31,6 +31,7 @@ from kafkawire.log.objects.format import NONCE_BYTES
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.manifest.keys import LOGS, log_prefix
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.objectstore.backoff import wait_s
@@ -84,7 +85,7 @@ class ObjectLogs:
         self.release: ObjectRelease | None = None
         self.orphans = OrphanRemoval(env, stores, self._load, self._forget)
         self.unusable = ""
-        self._has_earlier = False
+        self._has_earlier = self._opened = False
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when another life of the broker has ended the log of this one:
@@ -94,10 +95,10 @@ class ObjectLogs:
             fn(self._superseded_by)
 
     async def check(self) -> None:
-        """Check whether the tier can have log objects, and set `unusable`. A tier that cannot be
-        reached counts as one that can: the log is opened only after a check."""
+        """Check whether the tier can have the log of this life, and set `unusable`. A tier that
+        cannot be reached counts as one that can: the log is opened only after a check."""
         try:
-            self.unusable = await self._stores.check()
+            self.unusable = await self._stores.check() or await self._find_later_logs()
         except StoreError as failure:
             logger.warning("the remote tier cannot be checked for log objects yet: %s", failure)
 
@@ -192,6 +193,7 @@ class ObjectLogs:
         if not opened:
             self.superseded(self._why_superseded())
             return
+        self._opened = True
         writer = LogObjectWriter(
             self._env, store, commit_log.journals, self._node_id, self._broker_epoch,
             self._nonce,
@@ -279,6 +281,21 @@ class ObjectLogs:
             lambda session: object_logs.release(
                 session, self._node_id, log, sequence, self._broker_epoch, now_ms
             )
+        )
+
+    async def _find_later_logs(self) -> str:
+        """Return a sentence if the tier has objects of this life or later ones, which this process
+        has not stored; otherwise an empty string. Raises StoreError."""
+        if self._opened:
+            return ""
+        store, prefix = self._stores.at(self._stores.url), log_prefix(self._broker_epoch)
+        found = await store.list(LOGS, prefix, 1)
+        if not found:
+            return ""
+        return (
+            f"{self._stores.url} has {found[0].key}, a log object of a later life of broker "
+            f"{self._node_id} than its metadata have: the metadata are an older copy (restore them "
+            "with `kafkawire tier restore`), or the broker was started elsewhere"
         )
 
     async def _load(self) -> list[ObjectLog]:

@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ from kafkawire.metadata.session import Session
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
 from kafkawire.offsets.storage.open import (
     RESTORING,
@@ -61,7 +62,7 @@ from kafkawire.plural import count
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
-    from kafkawire.tiering.restore.findings import BucketEvidence
+    from kafkawire.tiering.restore.findings import BucketEvidence, LogSeen
 
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and the files next to it."""
@@ -98,7 +99,7 @@ class RestoredMetadata:
 @dataclass(slots=True)
 class _Home:
     """One broker's folder. `damaged`: its offsets in RocksDB; `tier`: URL of its remote tier that
-    was read, empty: none."""
+    was read, empty: none; `logs`: its logs of log objects there."""
 
     node: int
     path: str
@@ -106,6 +107,7 @@ class _Home:
     seen: Evidence
     damaged: bool
     tier: str = ""
+    logs: list[LogSeen] = field(default_factory=list)
 
     @property
     def keeps_offsets(self) -> bool:
@@ -167,7 +169,7 @@ def _rebuild(
     why = "" if path is None else _replaced(path, homes)
     for home in homes:
         if not home.keeps_offsets:
-            home.tier = _join_tier(env, home.found, home.seen, tier, progress)
+            _join_tier(env, home, tier, progress)
     combined = _combined(homes)
     seen, first = combined.seen, homes[0]
     rebuilt = rebuild(seen, first.node, combined.leaders)
@@ -247,14 +249,15 @@ def _has_all(path: str, found: Folder, seen: Evidence) -> bool:
         return False
 
 
-def _join_tier(env: Env, found: Folder, seen: Evidence, tier: str, progress: Progress) -> str:
-    """Add the content of the remote tier to the evidence; return the tier's URL (empty: none).
+def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
+    """Add the content of the remote tier to the evidence of a folder, if there is a tier.
     StoreError if it cannot be read, ValueError for an invalid URL, LogError for the tier of another
     cluster."""
+    found, seen = home.found, home.seen
     before = found.identity
     tier = tier or (before.tier if before is not None else "")
     if not tier:
-        return ""
+        return
     from kafkawire.objectstore.url import parse_tier
     from kafkawire.tiering.restore.merge_evidence import join
 
@@ -267,7 +270,7 @@ def _join_tier(env: Env, found: Folder, seen: Evidence, tier: str, progress: Pro
             f"{ours}: name the tier of this broker with --tier"
         )
     join(seen, bucket)
-    return url.url
+    home.tier, home.logs = url.url, bucket.logs
 
 
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
@@ -310,6 +313,8 @@ async def _enter(
             if before is not None:
                 metadata_id = bytes.fromhex(before.metadata_id)
                 pairing.pair(session, home.node, metadata_id, before.generation + 1)
+            if home.logs:
+                object_logs.enter(session, _log_rows(home, now_ms))
 
     try:
         await metadata.open()
@@ -320,6 +325,12 @@ async def _enter(
                 await _enter_offsets(env, metadata, home, part)
     finally:
         await metadata.close()
+
+
+def _log_rows(home: _Home, now_ms: int) -> list[object_logs.ObjectLog]:
+    from kafkawire.tiering.restore.log_objects import log_rows
+
+    return log_rows(home.logs, home.node, home.tier, now_ms)
 
 
 async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuilt) -> None:

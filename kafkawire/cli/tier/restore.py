@@ -38,8 +38,9 @@ from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.damage import find_damage
-from kafkawire.tiering.restore.findings import DoubtKind
+from kafkawire.tiering.restore.findings import DoubtKind, LogSeen
 from kafkawire.tiering.restore.insert import enter
+from kafkawire.tiering.restore.log_objects import copy_others
 from kafkawire.tiering.restore.plan import MAX_DOUBTS, Restored, plan
 from kafkawire.tiering.restore.several_brokers import gather_all
 from kafkawire.tiering.store.open import open_store
@@ -110,6 +111,7 @@ def restore(
             if not yes:
                 _ask(restored)
             with bars() as progress:
+                restored.logs = asyncio.run(_copy_logs(env, tier_url, restored, progress))
                 _build(env, Path(data), metadata, restored, url.url, progress)
         finally:
             env.offload.close()
@@ -145,6 +147,15 @@ async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
                 found = await find_damage(env, store, restored.used, folder, progress)
             restored.doubts = [*found, *restored.doubts][:MAX_DOUBTS]
         return restored
+    finally:
+        await store.close()
+
+
+async def _copy_logs(env: Env, url: str, restored: Restored, progress: Progress) -> list[LogSeen]:
+    """Have the log objects of all brokers in the folder of the one that is restored."""
+    store: ObjectStore = open_store(url, BrokerConfig({}))
+    try:
+        return await copy_others(env, store, restored.logs, restored.node_id, progress)
     finally:
         await store.close()
 
@@ -226,8 +237,14 @@ def _document(restored: Restored, data: str) -> dict[str, Any]:
         "segments": len(restored.used),
         "records": restored.records,
         "bytes": restored.size_bytes,
+        "log_objects": _log_objects(restored),
+        "log_object_bytes": sum(log.size_bytes for log in restored.logs),
         "doubts": [{"kind": doubt.kind.value, "text": doubt.text} for doubt in restored.doubts],
     }
+
+
+def _log_objects(restored: Restored) -> int:
+    return sum(log.end - log.released for log in restored.logs)
 
 
 def _show(restored: Restored) -> None:
@@ -237,6 +254,12 @@ def _show(restored: Restored) -> None:
         f"{count(len(restored.used), 'segment')}, {count(restored.records, 'record')}, "
         f"{size(restored.size_bytes)}"
     )
+    if objects := _log_objects(restored):
+        log_bytes = sum(log.size_bytes for log in restored.logs)
+        print(
+            f"{count(objects, 'log object')} of {size(log_bytes)}, whose records the broker "
+            "appends when it starts"
+        )
     columns = (
         "topic", "partitions", "records", TableColumn("bytes", show=size), "offsets", "configs"
     )  # fmt: skip

@@ -153,6 +153,13 @@ def write_fence(
     )
 
 
+def copy_into(data: bytes, key: str, node_id: int, broker_epoch: int, sequence: int) -> bytes:
+    """Return an object, whose key is `key`, as one of another log. Raises LogObjectError."""
+    head = read_header(data, key)
+    head = replace(head, node_id=node_id, broker_epoch=broker_epoch, sequence=sequence)
+    return _write_header(head) + data[HEADER_BYTES:]
+
+
 def _write_header(head: ObjectHead) -> bytes:
     if len(head.nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce of {len(head.nonce)} bytes: it must have {NONCE_BYTES}")

@@ -22,6 +22,7 @@ from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_pr
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
+from kafkawire.tiering.restore.broker_folders import broker_folders
 from kafkawire.tiering.restore.findings import (
     BucketEvidence,
     BucketPartition,
@@ -29,6 +30,7 @@ from kafkawire.tiering.restore.findings import (
     ObjectSeen,
     TopicSeen,
 )
+from kafkawire.tiering.restore.log_objects import gather_logs
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
@@ -45,14 +47,16 @@ class SeveralBrokers(ValueError):
 async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
     """Gather all evidence of the tier of one broker. Raises like `gather_folder`, and
     SeveralBrokers."""
-    key = await RetryingCalls(env, store).first(f"{NODES}/", "")
-    if key is not None:
-        node = key.split("/")[1]
+    folders = await broker_folders(env, store)
+    node = next((each.node_id for each in folders if each.has_manifest), None)
+    if node is not None:
         raise SeveralBrokers(
             f"the tier has objects of several brokers, those of node {node} in {NODES}/{node}: "
             "restore all of them into a new data folder with `kafkawire tier restore`"
         )
-    return await gather_folder(env, store, progress)
+    seen = await gather_folder(env, store, progress)
+    await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
+    return seen
 
 
 async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:

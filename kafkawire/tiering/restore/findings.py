@@ -24,6 +24,7 @@ class DoubtKind(StrEnum):
     UNNAMED = "unnamed"
     TOPIC = "topic"
     DAMAGED = "damaged"
+    LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,25 @@ class TopicSeen:
     seen_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """The log of one life of a broker. `released`: the sequence number of its first log object to
+    read; `end`: that after the last one, `fenced`: a fence is there; `size_bytes`: of all of
+    them."""
+
+    node_id: int
+    broker_epoch: int
+    released: int
+    end: int
+    fenced: bool
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class BucketEvidence:
     """All evidence of a bucket. `cluster_id` None: only the objects have one; `configs`: dynamic
-    settings of all brokers; `deleted`: existing objects that the manifest has as deleted."""
+    settings of all brokers; `deleted`: existing objects that the manifest has as deleted; `logs`:
+    by node id and broker epoch."""
 
     cluster_id: str | None = None
     node_id: int | None = None
@@ -104,6 +120,7 @@ class BucketEvidence:
     partitions: dict[int, BucketPartition] = field(default_factory=dict)
     objects: list[ObjectSeen] = field(default_factory=list)
     deleted: int = 0
+    logs: list[LogSeen] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
 
     def of(self, number: int) -> BucketPartition:

@@ -21,8 +21,10 @@ from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.copies.entering import enter_catalog
 from kafkawire.metadata.directory import TopicInfo
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import SqlStore
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.port import (
     BEING_LEFT,
     COPY_FINISHED,
@@ -39,6 +41,7 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.progress import Progress
+from kafkawire.tiering.restore.log_objects import log_rows
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
 from kafkawire.tiering.store.tiers import mark_move
 
@@ -59,11 +62,12 @@ async def enter(
     if the tables are not empty, OSError.
 
     What is in the folders of other brokers is copied into the tier itself by a move that the
-    broker continues when it starts.
+    broker continues when it starts; their log objects must have been copied before.
     """
     now_ms, node = env.clock.now_ms(), restored.node_id
-    await metadata.transact(
-        lambda session: enter_catalog(
+
+    def enter_all(session: Session) -> None:
+        enter_catalog(
             session,
             node,
             restored.topics,
@@ -73,7 +77,9 @@ async def enter(
             restored.cluster_id,
             restored.configs,
         )
-    )
+        object_logs.enter(session, log_rows(restored.logs, node, url, now_ms))
+
+    await metadata.transact(enter_all)
     storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
     try:
         entering = _Entering(env, storage, home, restored, url, progress)

@@ -41,7 +41,7 @@ def _topics(seen: LogEvidence, bucket: BucketEvidence) -> dict[int, Owner]:
     for topic in bucket.topics.values():
         for index, number in topic.numbers.items():
             owners[number] = topic.id, topic.name, index
-        if topic.described:
+        if topic.described or topic.configs:  # those of log objects have durability=s3
             more[topic.id] = {
                 "id": topic.id,
                 "name": topic.name,

@@ -22,6 +22,7 @@ from kafkawire.tiering.restore.findings import (
     BucketPartition,
     Doubt,
     DoubtKind,
+    LogSeen,
     ObjectSeen,
     TopicSeen,
 )
@@ -59,7 +60,7 @@ class Hole:
 class Restored:
     """The state to restore into a data folder. `holes`: the gaps of each segment to be written, at
     most one per partition, by ascending numbers. `committed`: the end of the uploaded offsets by
-    partition."""
+    partition. `logs`: those whose records the broker appends when it starts."""
 
     cluster_id: str
     node_id: int
@@ -71,6 +72,7 @@ class Restored:
     configs: dict[str, str] = field(default_factory=dict)
     next_partition: int = 1
     next_producer_id: int = 0
+    logs: list[LogSeen] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     records: int = 0
     size_bytes: int = 0
@@ -100,6 +102,7 @@ class _Planning:
             seen.cluster_id or "",
             1 if seen.node_id is None else seen.node_id,
             configs=dict(seen.configs),
+            logs=seen.logs,
             next_partition=highest + 1 + NUMBER_MARGIN,
             next_producer_id=seen.last_producer_id + 1 + NUMBER_MARGIN,
         )

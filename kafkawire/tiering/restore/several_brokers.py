@@ -10,44 +10,31 @@ from collections.abc import Iterable
 
 from kafkawire.log.io.ports import Env
 from kafkawire.progress import Progress
+from kafkawire.tiering.restore.broker_folders import broker_folders
 from kafkawire.tiering.restore.evidence import gather_folder
 from kafkawire.tiering.restore.findings import BucketEvidence, BucketPartition, TopicSeen
+from kafkawire.tiering.restore.log_objects import gather_logs
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import RetryingCalls
 from kafkawire.tiering.store.store_folder import StoreFolder
-from kafkawire.tiering.store.tiers import NODES, folder_of
-
-AFTER_SLASH = "0"
-"""The character after the slash: keys from there on are not in a folder."""
+from kafkawire.tiering.store.tiers import folder_of
 
 
 async def gather_all(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
     """Gather the evidence of all brokers of a tier. Raises StoreError, and NewerFormatError for
     data of a newer program."""
-    nodes = await broker_nodes(env, store)
-    own = await gather_folder(env, store, progress)
-    if not nodes:
-        return own
-    parts = [own]
-    for node in sorted(nodes):
+    folders = await broker_folders(env, store)
+    parts = [await gather_folder(env, store, progress)]
+    for node in [each.node_id for each in folders if each.has_manifest]:
         folder = folder_of(node)
         part = await gather_folder(env, StoreFolder(store, folder), progress)
         for each in part.objects:
             each.folder = folder
         parts.append(part)
-    return together([part for part in parts if part.objects or part.topics])
-
-
-async def broker_nodes(env: Env, store: ObjectStore) -> list[int]:
-    """Return the node ids of the brokers' folders in a tier. Raises StoreError."""
-    asking, prefix, after = RetryingCalls(env, store), f"{NODES}/", ""
-    nodes: list[int] = []
-    while found := await asking.first(prefix, after):
-        name = found[len(prefix) :].partition("/")[0]
-        if name.isascii() and name.isdigit():
-            nodes.append(int(name))
-        after = f"{prefix}{name}{AFTER_SLASH}"
-    return nodes
+    seen = parts[0]
+    if len(parts) > 1:
+        seen = together([part for part in parts if part.objects or part.topics])
+    await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
+    return seen
 
 
 def together(parts: list[BucketEvidence]) -> BucketEvidence:

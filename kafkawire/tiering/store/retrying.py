@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import waits_s
-from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.errors import ConditionFailed, StoreError
 from kafkawire.objectstore.port import Listed, Stored
 from kafkawire.objectstore.retrying import ATTEMPTS
 from kafkawire.progress import Progress
@@ -58,6 +59,11 @@ class RetryingCalls:
     async def whole(self, key: str) -> bytes:
         """Read a small object completely. Raises NoSuchObject."""
         return (await self.get(key))[0]
+
+    async def put_new(self, key: str, data: bytes) -> None:
+        """Store an object; one that an attempt has stored already stays."""
+        with suppress(ConditionFailed):
+            await self.retry(lambda: self._store.put(key, data, if_absent=True))
 
     async def first(self, prefix: str, after: str) -> str | None:
         """Return the first key above `after` below a prefix; None if there is none."""

@@ -78,7 +78,9 @@ async def test_requests_of_log_objects_are_counted(
         await tier.produce("t", durability="s3", tiering_max_lag_ms="3600000")
         cost = await tier.json("cost")
         by_topic = {row["topic"]: row for row in cost["topics"]}
-        assert by_topic["(log objects)"]["requests"] == {"PUT": 3}, "two of them are the check"
+        assert by_topic["(log objects)"]["requests"] == {"PUT": 3, "LIST": 1}, (
+            "two PUTs and LIST are checks"
+        )
         assert by_topic["(log objects)"]["in_bytes"] > 3000
         assert cost["storage"]["log_object_bytes"] > 3000
         assert cost["storage"]["bytes"] == cost["storage"]["log_object_bytes"]
