@@ -246,6 +246,11 @@ class Catalog:
         """Yield the partition numbers of a lead group. KeyError if it does not exist."""
         return self._directory.of_group(group_id)
 
+    def sizes_of_group(self, group_id: int) -> Iterator[int]:
+        """Yield numbers of partitions of a lead group, whose sum is that of all, each after about a
+        millisecond. KeyError if it does not exist."""
+        return self._directory.sizes_of_group(group_id)
+
     def set_groups(self, groups: Iterable[LeadGroup]) -> None:
         """Add lead groups, or set their leaders and epochs."""
         for group in groups:

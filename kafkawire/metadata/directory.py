@@ -24,7 +24,9 @@ KEPT_PARTITIONS = 50_000
 full cache is emptied, which is cheaper than tracking use."""
 MIN_DELETED_ROWS = 10_000
 """Minimum number of rows of deleted partitions before the columns are rebuilt without them."""
-GONE = -1  # in the column of topic rows: the partition's topic was deleted
+GONE = -1  # in the columns of topics and groups: the partition's topic was deleted
+COUNTED_ROWS = 50_000
+"""Partitions that are counted at a time: about a millisecond."""
 
 Run = tuple[int, int]  # first partition number, how many
 
@@ -269,7 +271,7 @@ class Directory:
         for first, count in self._runs(row):
             at = self._find(first)
             for hole in range(at, at + count):
-                self._topic[hole] = GONE
+                self._topic[hole] = self._group[hole] = GONE
             self._holes += count
             self.partitions -= count
         del self.rows_by_name[info.name], self.rows_by_id[info.id]
@@ -332,8 +334,14 @@ class Directory:
     def of_group(self, group_id: int) -> Iterator[int]:
         """Yield the partition numbers of a lead group."""
         slot = self._slots[group_id]
-        columns = zip(self._number, self._group, self._topic, strict=True)
-        return (number for number, group, topic in columns if group == slot and topic != GONE)
+        columns = zip(self._number, self._group, strict=True)
+        return (number for number, group in columns if group == slot)
+
+    def sizes_of_group(self, group_id: int) -> Iterator[int]:
+        """Yield numbers of partitions of a lead group, whose sum is that of all."""
+        slot = self._slots[group_id]
+        for start in range(0, len(self._group), COUNTED_ROWS):
+            yield self._group[start : start + COUNTED_ROWS].count(slot)
 
     def move(self, number: int, group_id: int, base: int) -> None:
         """Move a partition to a lead group, where its leader epoch is that of the group plus

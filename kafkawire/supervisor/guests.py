@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkawire.childprocess.parent_end import exit_words
@@ -51,12 +51,15 @@ class Guests:
         *,
         monitored: bool,
         clock: Callable[[], float] = time.monotonic,
+        ports: Sequence[tuple[int, ...]] = (),
     ) -> None:
         """`listeners`: how many there are; `monitored`: whether workers answer monitors; `clock`:
-        in seconds."""
+        in seconds; `ports`: those of each listener, one tuple for each broker; empty: free
+        ones."""
         self._hosting = hosting
         self._own = own
-        self._ports = (0,) * listeners
+        self._free = (0,) * listeners
+        self._ports = ports
         self._metrics_port = 0 if monitored else None
         self._clock = clock
         self._failures: dict[int, tuple[int, float]] = {}
@@ -69,9 +72,10 @@ class Guests:
         for node, epoch in sorted(absent.items()):
             if node in self._own or node in self.workers or self._waits(node):
                 continue
-            if len(self.workers) >= MAX_GUESTS or self._stopping:
+            ports = self._next_ports()
+            if ports is None or len(self.workers) >= MAX_GUESTS or self._stopping:
                 return
-            plan = WorkerPlan(node, self._ports, self._metrics_port, drain=False, after=epoch)
+            plan = WorkerPlan(node, ports, self._metrics_port, drain=False, after=epoch)
             try:
                 worker = self._hosting.host(plan)
             except (AddressError, OSError) as failure:
@@ -81,6 +85,13 @@ class Guests:
             logger.warning("broker %d is not alive on its machine: it is started here", node)
             self.workers[node] = worker
             self._runs[node] = asyncio.create_task(self._run(worker))
+
+    def _next_ports(self) -> tuple[int, ...] | None:
+        """Return the first ports that no broker here has; None if all are taken."""
+        if not self._ports:
+            return self._free
+        taken = {worker.plan.ports for worker in self.workers.values()}
+        return next((each for each in self._ports if each not in taken), None)
 
     async def _run(self, worker: SupervisedWorker) -> None:
         node = worker.plan.node_id

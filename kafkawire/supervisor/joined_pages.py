@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class WorkerState(NamedTuple):
+    """A worker as the supervisor knows it. `guest`: it is the broker of another machine."""
+
+    node: int
+    serves: bool
+    restarts: int
+    guest: bool = False
 
 
 def join_metrics(pages: Mapping[int, str]) -> str:
@@ -34,22 +44,30 @@ def _labelled(sample: str, node: int) -> str:
     return f'{sample[:end]}{{node="{node}"}}{sample[end:]}'
 
 
-def own_metrics(workers: Iterable[tuple[int, bool, int]]) -> str:
-    """Return the metrics of the supervisor: (node id, whether it serves, restarts) of workers."""
+def own_metrics(workers: Iterable[WorkerState]) -> str:
+    """Return the metrics of the supervisor."""
     rows = list(workers)
-    up = [f'kafkawire_worker_up{{node="{node}"}} {int(serves)}' for node, serves, _ in rows]
-    restarts = [
-        f'kafkawire_worker_restarts_total{{node="{node}"}} {count}' for node, _, count in rows
-    ]
-    lines = [
-        "# HELP kafkawire_worker_up Whether a worker of serve --workers serves clients.",
-        "# TYPE kafkawire_worker_up gauge",
-        *up,
-        "# HELP kafkawire_worker_restarts_total Restarts of a worker that crashed or hung.",
-        "# TYPE kafkawire_worker_restarts_total counter",
-        *restarts,
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return (
+        _family(
+            "up", "gauge", "Whether a worker of serve --workers serves clients.",
+            {row.node: int(row.serves) for row in rows},
+        )
+        + _family(
+            "restarts_total", "counter", "Restarts of a worker that crashed or hung.",
+            {row.node: row.restarts for row in rows},
+        )
+        + _family(
+            "guest", "gauge", "Whether a worker is a broker of another machine, taken over here.",
+            {row.node: int(row.guest) for row in rows},
+        )
+    )  # fmt: skip
+
+
+def _family(name: str, kind: str, words: str, values: Mapping[int, int]) -> str:
+    """Return a family with a sample for each node id."""
+    name = f"kafkawire_worker_{name}"
+    samples = "".join(f'{name}{{node="{node}"}} {value}\n' for node, value in values.items())
+    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n{samples}"
 
 
 def join_health(found: Mapping[int, bytes | None]) -> tuple[bool, bytes]:

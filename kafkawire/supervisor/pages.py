@@ -1,8 +1,9 @@
 """/metrics and /health of all workers, at the address of metrics.listener.
 
 The supervisor asks the workers at their own addresses, passes the monitor's token on to them, and
-joins what they answer: each worker checks the token. With `metrics.tls` it answers nothing, because
-it loads no certificates: monitors then ask the workers.
+joins what they answer: each worker checks the token. Metrics include those of brokers of other
+machines that run here; health does not, because it is that of this machine. With `metrics.tls` it
+answers nothing, because it loads no certificates: monitors then ask the workers.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import asyncio
 import contextlib
 import logging
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kafkawire.supervisor.joined_pages import join_health, join_metrics, own_metrics
+from kafkawire.supervisor.joined_pages import WorkerState, join_health, join_metrics, own_metrics
 from kafkawire.supervisor.sockets import BoundSockets
 from kafkawire.supervisor.worker import SupervisedWorker
 
@@ -50,8 +51,15 @@ class JoinedReply(NamedTuple):
 class Pages:
     """The server of the joined pages."""
 
-    def __init__(self, workers: Sequence[SupervisedWorker], sockets: BoundSockets) -> None:
+    def __init__(
+        self,
+        workers: Sequence[SupervisedWorker],
+        guests: Mapping[int, SupervisedWorker],
+        sockets: BoundSockets,
+    ) -> None:
+        """`guests`: brokers of other machines that run here, by node id."""
         self._workers = workers
+        self._guests = guests
         self._sockets = sockets
         self._servers: list[asyncio.Server] = []
         self._open = 0
@@ -100,6 +108,8 @@ class Pages:
         if path not in ("/metrics", "/health"):
             return JoinedReply("404 Not Found", TEXT_TYPE, b"there are /metrics and /health\n")
         workers = [each for each in self._workers if not each.drained]
+        if path == "/metrics":
+            workers += self._guests.values()
         answers = await asyncio.gather(*(self._ask(each, path, authorization) for each in workers))
         found = {each.plan.node_id: at for each, at in zip(workers, answers, strict=True)}
         if path == "/health":
@@ -109,7 +119,10 @@ class Pages:
         if refused is not None:
             return refused
         pages = {n: a.body.decode() for n, a in found.items() if a and a.status.startswith("200")}
-        states = [(each.plan.node_id, each.ready, each.restarts.total) for each in workers]
+        states = [
+            WorkerState(each.plan.node_id, each.ready, each.restarts.total, each.plan.after >= 0)
+            for each in workers
+        ]
         body = (own_metrics(states) + join_metrics(pages)).encode()
         return JoinedReply("200 OK", METRICS_TYPE, body)
 
@@ -117,9 +130,10 @@ class Pages:
         self, worker: SupervisedWorker, path: str, authorization: bytes
     ) -> JoinedReply | None:
         """Return a worker's page; None if it does not answer."""
-        host, port = self._sockets.workers[worker.plan.node_id].metrics[0].getsockname()[:2]
-        if not worker.ready:
+        bound = self._sockets.workers.get(worker.plan.node_id)
+        if bound is None or not worker.ready:
             return None
+        host, port = bound.metrics[0].getsockname()[:2]
         with contextlib.suppress(TimeoutError, OSError, ValueError):
             async with asyncio.timeout(WORKER_S):
                 reader, writer = await asyncio.open_connection(LOCAL.get(host, host), port)

@@ -15,6 +15,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 
 PORT_MAX = 65535
 NODE_ID_MAX = 2**31 - 1
+TAKEOVER_PORTS = "cluster.takeover.ports"
 ALLOWED_PORTS = (
     "[NAME://]PORTS, ports and ranges of them with commas between: 9093-9096 or 19001,19002"
 )
@@ -54,7 +55,38 @@ def plans_of(options: ServeOptions, surplus: Sequence[int] = ()) -> list[WorkerP
     given = parse_worker_ports(options.worker_ports, names) if options.worker_ports else {}
     monitors = monitors_of(config)
     port = None if monitors is None else monitors[1]
-    return plan(options.listeners, config.node_id, options.workers, surplus, given, port)
+    plans = plan(options.listeners, config.node_id, options.workers, surplus, given, port)
+    _check_takeover_ports(options, plans, port)
+    return plans
+
+
+def takeover_ports(options: ServeOptions) -> list[tuple[int, ...]]:
+    """Return the ports of the addresses of brokers of other machines, for each listener, in the
+    order in which they are used; empty: free ones. Raises PlanError."""
+    text = BrokerConfig(options.settings).cluster_takeover_ports.strip()
+    if not text:
+        return []
+    names = [each.name for each in options.listeners]
+    found = parse_worker_ports([text], names, TAKEOVER_PORTS)
+    columns = [found.get(name, []) for name in names]
+    if len({len(column) for column in columns}) != 1:
+        raise PlanError(f"{TAKEOVER_PORTS}={text}: it must be as many ports for each listener")
+    return list(zip(*columns, strict=True))
+
+
+def _check_takeover_ports(
+    options: ServeOptions, plans: Sequence[WorkerPlan], metrics_port: int | None
+) -> None:
+    taken = {each.port for each in options.listeners} | {metrics_port}
+    for each in plans:
+        taken |= {*each.ports, each.metrics_port}
+    for ports in takeover_ports(options):
+        for port in ports:
+            if port and port in taken:
+                raise PlanError(
+                    f"{TAKEOVER_PORTS}: {port} is the port of a listener or a worker; choose "
+                    "another one"
+                )
 
 
 def plan(
@@ -126,9 +158,11 @@ def _following(option: str, port: int, count: int, taken: set[int]) -> Iterator[
         yield port
 
 
-def parse_worker_ports(texts: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the ports by listener of the values of --worker-ports. A name is valid for the ports
-    after it, until the next one. Raises PlanError."""
+def parse_worker_ports(
+    texts: Sequence[str], names: Sequence[str], option: str = "worker-ports"
+) -> dict[str, list[int]]:
+    """Return the ports by listener of the values of --worker-ports, or of another option. A name is
+    valid for the ports after it, until the next one. Raises PlanError."""
     found: dict[str, list[int]] = {}
     name: str | None = names[0] if len(names) == 1 else None
     whole = ",".join(texts)
@@ -138,21 +172,21 @@ def parse_worker_ports(texts: Sequence[str], names: Sequence[str]) -> dict[str, 
             name = before
         if name is None or name not in names:
             raise PlanError(
-                f"worker-ports={whole}: it must begin with the name of a listener "
+                f"{option}={whole}: it must begin with the name of a listener "
                 f"({', '.join(names)}), as in {names[0]}://9093-9096"
             )
-        found.setdefault(name, []).extend(_range_of(ports, whole))
+        found.setdefault(name, []).extend(_range_of(ports, f"{option}={whole}"))
     every = [port for port in _flat(found) if port]
     if len(every) != len(set(every)):
-        raise PlanError(f"worker-ports={whole}: it must name a different port for each worker")
+        raise PlanError(f"{option}={whole}: it must name a different port for each worker")
     return found
 
 
-def _range_of(text: str, whole: str) -> list[int]:
+def _range_of(text: str, given: str) -> list[int]:
     first, dash, last = text.strip().partition("-")
     words = (first, last) if dash else (first,)
     if all(word.isascii() and word.isdigit() and len(word) <= 5 for word in words):
         low, high = int(words[0]), int(words[-1])
         if low <= high <= PORT_MAX and (low or not dash):
             return list(range(low, high + 1))
-    raise PlanError(f"worker-ports={whole}: it must be {ALLOWED_PORTS}")
+    raise PlanError(f"{given}: it must be {ALLOWED_PORTS}")

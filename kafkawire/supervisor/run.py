@@ -21,7 +21,7 @@ from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.service_manager import READY, STOPPING, notify
 from kafkawire.supervisor.guests import Guests
 from kafkawire.supervisor.pages import Pages
-from kafkawire.supervisor.plan import PlanError, WorkerPlan, monitors_of, plans_of
+from kafkawire.supervisor.plan import PlanError, WorkerPlan, monitors_of, plans_of, takeover_ports
 from kafkawire.supervisor.sockets import BoundSockets, port_of
 from kafkawire.supervisor.surplus import mark_guest, surplus_brokers
 from kafkawire.supervisor.worker import SupervisedWorker
@@ -57,7 +57,7 @@ class Supervisor:
         self._backlog = config.socket_listen_backlog_size
         self.guests = Guests(
             self, frozenset(each.node_id for each in plans), len(options.listeners),
-            monitored=monitors is not None,
+            monitored=monitors is not None, ports=takeover_ports(options),
         )  # fmt: skip
         self.workers = [
             SupervisedWorker(
@@ -65,7 +65,7 @@ class Supervisor:
             )
             for each in plans
         ]
-        self.pages = Pages(self.workers, self._sockets)
+        self.pages = Pages(self.workers, self.guests.workers, self._sockets)
         self._stop = asyncio.Event()
         self._all_known = asyncio.Event()
         self._runs: list[asyncio.Task[int]] = []

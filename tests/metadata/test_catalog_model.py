@@ -110,6 +110,7 @@ class CatalogMachine(RuleBasedStateMachine):
         partition.leader, partition.leader_epoch = leader, epoch
         led = {p.number for p in self._partitions() if p.leader == leader}
         assert set(self.catalog.partitions_of_group(leader)) == led
+        assert sum(self.catalog.sizes_of_group(leader)) == len(led)
 
     @rule()
     def restart(self) -> None:

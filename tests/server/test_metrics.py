@@ -113,6 +113,28 @@ async def test_requests_of_clients_are_counted(tmp_path: Path) -> None:
     assert of(samples, "process_resident_memory_bytes") > 1 << 20
 
 
+async def test_cluster_is_counted_as_this_broker_knows_it(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "three", partitions=3)
+        gone = await make(client, "gone", partitions=2)
+        catalog = server.broker.catalog
+        catalog.brokers[2] = catalog.brokers[server.broker.node_id]
+        catalog.set_silent(frozenset({2, 7}))
+        catalog.set_moves({catalog.by_name["three"].partitions[0].number: 2})
+        before = await scrape(port)
+        await server.broker.topics.delete([gone])
+        after = await scrape(port)
+        catalog.set_moves(dict.fromkeys(catalog.moves))
+        del catalog.brokers[2]
+        await client.close()
+    assert of(before, "kafkawire_brokers", state="alive") == 1
+    assert of(before, "kafkawire_brokers", state="silent") == 1
+    assert of(before, "kafkawire_moving_partitions") == 1
+    led = [of(samples, "kafkawire_partitions_led") for samples in (before, after)]
+    assert led == [5, 3]
+
+
 async def test_group_lag_metric(tmp_path: Path) -> None:
     async with watched(tmp_path / "data") as (server, port):
         client = await Client.connect(port_of(server))

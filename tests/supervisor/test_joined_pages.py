@@ -6,7 +6,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafkawire.supervisor.joined_pages import join_health, join_metrics, own_metrics
+from kafkawire.supervisor.joined_pages import WorkerState, join_health, join_metrics, own_metrics
 
 ONE = """# HELP a_total Things.
 # TYPE a_total counter
@@ -51,13 +51,19 @@ def test_no_pages_are_an_empty_page() -> None:
 
 
 def test_metrics_of_the_supervisor() -> None:
-    families = list(text_string_to_metric_families(own_metrics([(1, True, 0), (2, False, 3)])))
+    states = [WorkerState(1, True, 0), WorkerState(2, False, 3), WorkerState(7, True, 0, True)]
+    families = list(text_string_to_metric_families(own_metrics(states)))
     found = [(s.name, s.labels["node"], s.value) for each in families for s in each.samples]
     assert found == [
         ("kafkawire_worker_up", "1", 1.0),
         ("kafkawire_worker_up", "2", 0.0),
+        ("kafkawire_worker_up", "7", 1.0),
         ("kafkawire_worker_restarts_total", "1", 0.0),
         ("kafkawire_worker_restarts_total", "2", 3.0),
+        ("kafkawire_worker_restarts_total", "7", 0.0),
+        ("kafkawire_worker_guest", "1", 0.0),
+        ("kafkawire_worker_guest", "2", 0.0),
+        ("kafkawire_worker_guest", "7", 1.0),
     ]
 
 

@@ -14,6 +14,7 @@ from kafkawire.supervisor.plan import (
     parse_worker_ports,
     plan,
     plans_of,
+    takeover_ports,
 )
 
 ONE = [Listener("PLAINTEXT", "127.0.0.1", 9092)]
@@ -120,3 +121,37 @@ def test_plans_of_options() -> None:
         WorkerPlan(6, (2,), 9402, False),
         WorkerPlan(9, (0,), 9403, True),
     ]
+
+
+def options_of(text: str, listeners: list[Listener] = ONE) -> ServeOptions:
+    return ServeOptions(listeners, {}, "", "", {"cluster.takeover.ports": text})
+
+
+def test_ports_of_brokers_that_are_taken_over() -> None:
+    assert takeover_ports(options_of("")) == []
+    assert takeover_ports(options_of("9193-9194")) == [(9193,), (9194,)]
+    two = options_of("PLAINTEXT://9193-9194,TLS://9293,9295", TWO)
+    assert takeover_ports(two) == [(9193, 9293), (9194, 9295)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x", r"^cluster\.takeover\.ports=x: it must be \[NAME://\]PORTS"),
+        ("5,5", "cluster.takeover.ports=5,5: it must name a different port"),
+        ("9092", "cluster.takeover.ports: 9092 is the port of a listener or a worker"),
+        ("9091-9093", "cluster.takeover.ports: 9092 is the port of a listener or a worker"),
+        ("9093", "cluster.takeover.ports: 9093 is the port of a listener or a worker"),
+    ],
+)
+def test_other_ports_for_a_takeover_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence):
+        plans_of(options_of(text))
+
+
+def test_each_listener_has_as_many_ports_for_a_takeover() -> None:
+    for text in ("PLAINTEXT://9193", "PLAINTEXT://9193-9194,TLS://9293"):
+        with pytest.raises(PlanError, match="as many ports for each listener"):
+            takeover_ports(options_of(text, TWO))
+    with pytest.raises(PlanError, match="ports=9193: it must begin with the name of a listener"):
+        takeover_ports(options_of("9193", TWO))

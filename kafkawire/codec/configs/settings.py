@@ -287,6 +287,7 @@ class BrokerConfig:
     broker_draining: bool
     broker_returning: bool
     cluster_takeover_enable: bool
+    cluster_takeover_ports: str
     cluster_return_delay_ms: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool

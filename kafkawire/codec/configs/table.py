@@ -174,6 +174,11 @@ _BROKER_ROWS = (
            "With `serve --workers`: whether this machine starts brokers of other machines that are "
            "not alive, with topics of durability=s3 only, and gives them back when their machine "
            "runs again. Set it on all machines of a cluster."),
+    Config("cluster.takeover.ports", S, "",
+           "Ports of the addresses of brokers that this machine takes over, as in --worker-ports: "
+           "9193-9196, with several listeners NAME://9193-9196. Each gets the first one that no "
+           "other has, and not more are taken over than there are ports. Without it they get ports "
+           "that the system chooses."),
     Config("cluster.return.delay.ms", I, 30_000,
            "How long the machine of a broker that another one has taken over runs until the broker "
            "is moved back to it.", at_least=0),

@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
+from kafkawire.server.metrics.cluster import cluster_families
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
 from kafkawire.server.metrics.log_objects import log_object_families
@@ -50,6 +51,7 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from broker_families(server)
     yield from metadata_families(server)
     yield from backup_families(server)
+    yield from cluster_families(broker)
     yield from quota_families(broker)
     yield from log_families(broker)
     yield from log_object_families(broker)
