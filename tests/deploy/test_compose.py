@@ -28,7 +28,7 @@ def compose() -> Any:
     return yaml.safe_load(TEXT)
 
 
-def _validate(text: str) -> None:
+def validate(text: str) -> None:
     """Refuse what the Compose specification does: unknown keys, durations, conditions."""
     library = pytest.importorskip("compose_spec")
     # The library accepts a tag or a digest, Docker both.
@@ -36,7 +36,7 @@ def _validate(text: str) -> None:
 
 
 def test_compose_specification_is_met() -> None:
-    _validate(TEXT)
+    validate(TEXT)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_compose_specification_is_met() -> None:
 def test_mistakes_are_found(old: str, new: str) -> None:
     assert old in TEXT
     with pytest.raises(ValueError, match=new.removeprefix("interval: ")):
-        _validate(TEXT.replace(old, new))
+        validate(TEXT.replace(old, new))
 
 
 def test_images_are_pinned(compose: Any) -> None:
@@ -81,7 +81,7 @@ def test_addresses_of_workers_are_published(compose: Any) -> None:
 
 
 def test_file_of_workers_meets_the_specification() -> None:
-    _validate(WORKERS)
+    validate(WORKERS)
 
 
 def test_advertised_addresses_are_reachable(compose: Any) -> None:
