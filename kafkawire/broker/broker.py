@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -304,34 +303,31 @@ class Broker:
             logs = await open_object_logs(env, config, store, metadata, storage, catalog)
             object_logs, meter = logs
             if fresh:
-                found = await begin_afresh(env, found, home, storage, catalog, config, store)
-                stored = replace(stored, metadata_id=b"")
+                found, stored = await begin_afresh(
+                    env, found, home, storage, catalog, config, store, metadata, stored
+                )
         except BaseException:
-            await metadata.close()
-            if store is not None:
-                await store.close()
+            await _close_devices(metadata, store)
             leave_folder(env, home, lock)
             raise
-        verify = found.identity is None and found.has_log
         security = Security()
         try:
             security = await Security.open(env, metadata, config)
             log = await Log.open(
-                env, home, config, catalog, storage, metadata, node_id, lock, verify,
+                env, home, config, catalog, storage, metadata, node_id, lock,
+                found.identity is None and found.has_log,
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
                 object_logs=object_logs, fresh=fresh,
             )  # fmt: skip
         except BaseException:
             await security.close()
-            await metadata.close()
-            if store is not None:
-                await store.close()
+            await _close_devices(metadata, store)
             raise
         broker = cls(
             env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
         )
         try:
-            await broker._pair(found, stored, verify=verify, fresh=fresh)
+            await broker._pair(found, stored, fresh)
             await broker._start_services(store, meter)
         except BaseException:
             await broker.close()
@@ -341,12 +337,10 @@ class Broker:
         await broker._start_coordinators()
         return broker
 
-    async def _pair(
-        self, found: Folder, stored: StoredPairing, *, verify: bool, fresh: bool
-    ) -> None:
-        """Pair the data folder with the metadata, of which nothing is known yet with `verify`; a
-        fresh one is complete then."""
-        if verify:
+    async def _pair(self, found: Folder, stored: StoredPairing, fresh: bool) -> None:
+        """Pair the data folder with the metadata, after checking its segments if it has no
+        identity; a fresh one is complete then."""
+        if found.identity is None and found.has_log:
             await check_segments(self.env, self.folder, self.log.segments, self.metadata)
         await self.identity.start(found, stored)
         if fresh:
@@ -489,6 +483,12 @@ async def _open_metadata(
         return catalog, stored, True
     check_pairing(found, stored, metadata.name)
     return catalog, stored, False
+
+
+async def _close_devices(metadata: SqlStore, store: ObjectStore | None) -> None:
+    await metadata.close()
+    if store is not None:
+        await store.close()
 
 
 async def _open_storage(

@@ -2,18 +2,21 @@
 
 After the loss of a data folder that is everything which was not uploaded in segments; after a power
 failure the last frames, which no fsync covered. Batches are appended as they are, with their
-offsets and leader epochs, before any request is served. The state in SQL may be ahead of the
-journals here, since its checkpoint covers log objects: batches below its next offset change neither
-producers nor epochs again.
+offsets and leader epochs, before any request is served.
+
+SQL may be ahead of the journals here, since its checkpoint covers log objects: batches below the
+next offset of the checkpoint change neither producers nor epochs again. Its segments may be ahead
+of its checkpoint, too: batches of theirs are not appended, but change producers and epochs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import HEAD
+from kafkawire.codec.control import ControlContent
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.journal.write_batch import Frame
@@ -25,22 +28,29 @@ if TYPE_CHECKING:
     from kafkawire.log.objects.format import StoredFrame
     from kafkawire.log.partition.loader import Loader
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.offsets.catalog.port import SegmentCatalog
 
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES = 16 << 20
 """Bytes that are queued before they are written."""
+ROWS_AT_ONCE = 200
+"""Partitions whose checkpoints are read at a time, as they are loaded."""
 
 
 class Adoption:
     """The partitions with durability=s3 that objects have, as they are filled. `changed`: those
-    that batches were appended to."""
+    that batches were appended to. By partition number, `_known`: the next offset according to SQL
+    and the journals; `_replayed`: the offset below which batches are part of its producers and
+    epochs."""
 
-    def __init__(self, commit_log: CommitLog, loader: Loader) -> None:
+    def __init__(self, commit_log: CommitLog, loader: Loader, storage: SegmentCatalog) -> None:
         self._commit_log = commit_log
         self._loader = loader
+        self._storage = storage
         self._slices = commit_log.env.slices
         self._known: dict[int, int] = {}
+        self._replayed: dict[int, int] = {}
         self._history = TransactionHistory()
         self.changed: dict[int, Partition] = {}
 
@@ -48,20 +58,32 @@ class Adoption:
         """Load partitions, those of them that are led here, and prepare them for appends after what
         they have. Raises what the storage raises."""
         new = sorted(set(numbers) - self._known.keys())
+        partitions = self._loader.partitions
+        replayed = {
+            number: partitions[number].next_offset for number in new if number in partitions
+        }
         await self._loader.load(new)
+        others = [number for number in new if number not in replayed]
+        for at in range(0, len(others), ROWS_AT_ONCE):
+            for row in await self._storage.load_partitions(others[at : at + ROWS_AT_ONCE]):
+                state = row.checkpoint
+                replayed[row.number] = state.next_offset if state is not None else 0
         for number in new:
-            partition = self._loader.partitions.get(number)
+            partition = partitions.get(number)
             if partition is not None and partition.in_objects:
                 self._known[number] = partition.next_offset
+                self._replayed[number] = replayed[number]
                 _rewind(partition)
-                _end_epochs(partition, self._known[number])
+                _end_epochs(partition, replayed[number])
             await self._slices.give_way()
 
     def missing(self, ends: dict[int, int]) -> bool:
         """Return whether an object with these ends has something that a partition here lacks."""
         for number, end in ends.items():
-            if number in self._known and end > self._loader.partitions[number].next_offset:
-                return True
+            if number in self._known:
+                there = self._loader.partitions[number].next_offset
+                if end > min(there, self._replayed[number]):
+                    return True
         return False
 
     async def append(self, frames: Iterable[StoredFrame]) -> None:
@@ -83,7 +105,14 @@ class Adoption:
         """Take a batch into the state of its partition; return whether it is missing there."""
         fields = HEAD.unpack_from(batch, 0)
         base, count, expected = fields[0], fields[6] + 1, partition.offsets.pending
-        if base < expected:
+        new = base >= self._replayed[partition.number]
+        if base + count <= expected and not new:
+            return False
+        marker = marker_of(batch, 0, fields)
+        self._history.take_facts(partition.number, [(0, fields, marker)])
+        if new:
+            self._replay(partition, fields, marker)
+        if base + count <= expected:
             return False
         if base > expected:
             logger.critical(
@@ -95,15 +124,22 @@ class Adoption:
                 partition.index,
             )
             partition.offsets.assign(base - expected)
+        elif base < expected:
+            if expected != partition.log_start or expected != partition.next_offset:
+                return False
+            _continue_at(partition, base)  # the log start is within this batch
         partition.offsets.assign(count)
-        marker = marker_of(batch, 0, fields)
-        self._history.take_facts(partition.number, [(0, fields, marker)])
-        if base >= self._known[partition.number]:
-            if fields[2] > partition.epochs[-1][0]:
-                partition.epochs.append((fields[2], base))
-            if fields[9] >= 0:
-                partition.producers.replay(fields, marker)
         return True
+
+    def _replay(
+        self, partition: Partition, fields: Sequence[int], marker: ControlContent | None
+    ) -> None:
+        """Take a batch, by its head, into epochs and producers."""
+        if fields[2] > partition.epochs[-1][0]:
+            partition.epochs.append((fields[2], fields[0]))
+        if fields[9] >= 0:
+            partition.producers.replay(fields, marker)
+        partition.mark_dirty()
 
     def _queue(self, partition: Partition, batches: list[memoryview]) -> None:
         first, last = HEAD.unpack_from(batches[0], 0), HEAD.unpack_from(batches[-1], 0)
@@ -123,8 +159,7 @@ class Adoption:
                 continue
             if partition.next_offset < known:
                 self._report_lost(partition, known)
-            if number in self.changed:
-                self._history.give(partition)
+            self._history.give(partition)
             if partition.epochs[-1][0] < partition.leader_epoch:
                 partition.lead(partition.leader_epoch)
             partition.advance(partition.next_offset)
@@ -142,9 +177,14 @@ class Adoption:
             partition.next_offset,
             known - 1,
         )
-        partition.next_offset = known
-        partition.offsets = PartitionOffsetManager(known)
+        _continue_at(partition, known)
         partition.mark_dirty()
+
+
+def _continue_at(partition: Partition, offset: int) -> None:
+    """Have the next append get this offset."""
+    partition.next_offset = offset
+    partition.offsets = PartitionOffsetManager(offset)
 
 
 def _rewind(partition: Partition) -> None:
@@ -159,16 +199,15 @@ def _rewind(partition: Partition) -> None:
         end = max(end, rows.base[-1] + rows.count[-1])
     if end >= known:
         return
-    partition.next_offset = end
-    partition.offsets = PartitionOffsetManager(end)
+    _continue_at(partition, end)
     partition.advance(end)
 
 
-def _end_epochs(partition: Partition, known: int) -> None:
+def _end_epochs(partition: Partition, replayed: int) -> None:
     """Forget leader epochs that were begun and have no batches yet: what is appended may be of
     earlier ones. `finish` begins the current one again."""
     epochs = partition.epochs
-    while len(epochs) > 1 and epochs[-1][1] >= known:
+    while len(epochs) > 1 and epochs[-1][1] >= replayed:
         epochs.pop()
-    if epochs[-1][1] >= known:
+    if epochs[-1][1] >= replayed:
         epochs[-1] = (0, 0)

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.io.ports import Env
 from kafkawire.log.objects.format import (
+    LogObjectError,
     StoredFrame,
     read_frames,
     read_header,
@@ -64,7 +65,7 @@ class EarlierLogs:
     async def end(self, log: ObjectLog) -> tuple[int, list[EarlierObject]]:
         """Return the sequence number of the fence of a log, which is put if there is none, and the
         needed objects below it. Missing and damaged ones are logged and left out. Raises ValueError
-        if the URL of the log is invalid."""
+        if the URL of the log is invalid, JournalFormatError if a newer program wrote an object."""
         found: list[EarlierObject] = []
         sequence = log.released
         while log.ended is None or sequence < log.ended:
@@ -88,7 +89,8 @@ class EarlierLogs:
         return sequence, found
 
     async def frames(self, earlier: EarlierObject) -> list[StoredFrame]:
-        """Return the frames of an object, up to the first damaged one, which is logged."""
+        """Return the frames of an object, up to the first damaged one, which is logged. Raises
+        JournalFormatError if a newer program wrote it."""
         frames: list[StoredFrame] = []
         try:
             data, _ = await self._patiently(lambda: self._stores.at(earlier.url).get(earlier.key))
@@ -98,7 +100,7 @@ class EarlierLogs:
                 await self._env.slices.give_way()
         except NoSuchObject:
             _report(earlier.key, "is missing")
-        except LogError as damage:
+        except LogObjectError as damage:
             _report(earlier.key, f"is damaged after {len(frames)} frames ({damage})")
         return frames
 
@@ -118,7 +120,7 @@ class EarlierLogs:
                 data, _ = await self._patiently(lambda: store.get(key, 0, length))
             if not fence:
                 ends = {at: naming.next_offset for at, naming in read_names(data, head).items()}
-        except LogError as damage:
+        except LogObjectError as damage:
             _report(key, f"is damaged ({damage})")
         return EarlierObject(log.url, key, log.broker_epoch, sequence, size_bytes, ends, fence)
 

@@ -245,11 +245,12 @@ class Log:
         self.leadership.keep_again({} if terms is None else terms.left)
         began = terms is not None and self._begin_terms(damaged=bool(recovered.damage))
         self.checkpoints.start(log_position, due=not clean)
-        raised = losses or fresh or (not clean and recovered.found)
+        raised = bool(losses or fresh or (not clean and recovered.found))
         if raised:
             # With flush=os readers may have seen a tail of which nothing is left.
             lost = fresh or last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
+        await self._end_object_logs()
         if losses or began or not clean:
             await self.checkpoints.save()
         committed = self.commit_log.commits.committed
@@ -257,20 +258,27 @@ class Log:
         if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
-        if self.object_logs is not None:
-            await self._adopt(self.object_logs, written if raised else set())
+        await self._adopt(written if raised else set())
         self.after_clean_end = clean and log_position == clean_end
         self._begin(recovered.found)
         if terms is not None and terms.left_in(self.journals.active.number):
             # Its records may have the offsets of new ones, which a cut must not confuse.
             await end_journal(self.commit_log, self.indexer, self.journals.active)
         if self.object_logs is not None:
-            await self.object_logs.begin(self.commit_log, self.loader, self.checkpoints)
+            await self.object_logs.begin(self.commit_log)
 
-    async def _adopt(self, object_logs: ObjectLogs, raised: set[int]) -> None:
+    async def _end_object_logs(self) -> None:
+        """End the logs of objects of earlier lives, and store what only the journals have: a
+        checkpoint may cover it then."""
+        if self.object_logs is not None:
+            await self.object_logs.recover(self.commit_log, self.loader, self.checkpoints)
+
+    async def _adopt(self, raised: set[int]) -> None:
         """Append what log objects of earlier lives have and the journals do not. `raised`: the
         partitions whose leader epochs this start has raised."""
-        adopted = await object_logs.recover(self.commit_log, self.loader)
+        if self.object_logs is None:
+            return
+        adopted = await self.object_logs.adopt(self.commit_log, self.loader)
         if adopted:
             await self._raise_epochs(adopted - raised)
             await self.checkpoints.save()
@@ -458,6 +466,8 @@ class Log:
         except Exception:
             logger.exception("closing the log failed, the next start recovers it")
         finally:
+            if self.object_logs is not None:
+                await self.object_logs.close()
             self.commit_log.commits.stop()
             self.commit_log.ledger.close()
             self.segments.close()

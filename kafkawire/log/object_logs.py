@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkawire.codec.errors import KafkaError
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
@@ -82,6 +83,7 @@ class ObjectLogs:
         self._earlier = EarlierLogs(env, stores, node_id, broker_epoch, self._nonce)
         self._needed: list[EarlierObject] = []
         self._opening: asyncio.Task[None] | None = None
+        self._opened = False
         self.release: ObjectRelease | None = None
         self.orphans = OrphanRemoval(env, stores, self._load, self._forget)
         self.unusable = ""
@@ -102,47 +104,60 @@ class ObjectLogs:
         except StoreError as failure:
             logger.warning("the remote tier cannot be checked for log objects yet: %s", failure)
 
-    async def recover(self, commit_log: CommitLog, loader: Loader) -> set[int]:
-        """End the logs of earlier lives, append what is missing here, and prepare what only the
-        journals here have to be stored; return the partitions that batches were appended to.
+    async def recover(
+        self, commit_log: CommitLog, loader: Loader, checkpoints: Checkpoints
+    ) -> None:
+        """End the logs of earlier lives, and store what only the journals here have: only then may
+        a checkpoint cover it. Nothing is appended yet.
 
         Raises what SQL and the disk raise, Superseded, and IdentityError if a place of log objects
         cannot be used. Waits for a storage that fails as long as it takes."""
+        self.release = release = ObjectRelease(
+            self._env, commit_log, loader, checkpoints, self._storage, self._stores,
+            self._released,
+        )  # fmt: skip
         logs = await self._load()
         self._has_earlier = bool(logs)
         for log in logs:
             if not log.done:
                 await self._end(log)
-        adoption = Adoption(commit_log, loader)
-        if self._needed:
-            await self._adopt(commit_log, adoption)
         stored: dict[int, int] = {}
         for each in self._needed:
             stored.update(each.ends)
         await self._gather_unstored(commit_log, loader.partitions, stored)
-        return set(adoption.changed)
-
-    async def begin(self, commit_log: CommitLog, loader: Loader, checkpoints: Checkpoints) -> None:
-        """Have what is appended from now on stored. Returns when everything that was recovered is
-        in objects."""
-        release = ObjectRelease(
-            self._env, commit_log, loader, checkpoints, self._storage, self._stores,
-            self._released,
-        )  # fmt: skip
-        self.release = release
-        for each in self._needed:
-            release.add(
-                Retained(each.url, each.log, each.sequence, each.key, each.size_bytes,
-                         commit_log.written, list(each.ends.items()))
-            )  # fmt: skip
-            commit_log.objects.retained(each.size_bytes)
-        self._needed = []
-        if release.retained:
-            release.start()
         if commit_log.objects.gathered:
             await self._open_patiently(commit_log, release)
-            await called(commit_log.after_store)
-        else:
+            try:
+                await called(commit_log.after_store)
+            except KafkaError as failure:
+                raise Superseded(failure.message) from failure
+
+    async def adopt(self, commit_log: CommitLog, loader: Loader) -> set[int]:
+        """Append what objects of earlier lives have and the journals here do not; return the
+        partitions that batches were appended to. Raises what SQL and the disk raise."""
+        adoption = Adoption(commit_log, loader, self._storage)
+        if self._needed:
+            await self._adopt(commit_log, adoption)
+        return set(adoption.changed)
+
+    async def begin(self, commit_log: CommitLog) -> None:
+        """Have what is appended from now on stored, and what is not needed any more released."""
+        release = self.release
+        assert release is not None, "recovered before"
+        release.add_earlier(
+            [
+                Retained(
+                    each.url, each.log, each.sequence, each.key, each.size_bytes,
+                    commit_log.written, list(each.ends.items()),
+                )
+                for each in self._needed
+            ]
+        )  # fmt: skip
+        commit_log.objects.retained(sum(each.size_bytes for each in self._needed))
+        self._needed = []
+        if release.retained or self._opened:
+            release.start()
+        if not self._opened:
             commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
         if self._has_earlier:
             self.orphans.start()
@@ -163,7 +178,12 @@ class ObjectLogs:
 
     def _open_later(self, commit_log: CommitLog, release: ObjectRelease) -> None:
         """Open the log when the first partition needs it."""
-        self._opening = self._env.spawn(self._open_patiently(commit_log, release), "object log")
+
+        async def open_log() -> None:
+            await self._open_patiently(commit_log, release)
+            release.start()
+
+        self._opening = self._env.spawn(open_log(), "object log")
 
     async def _open_patiently(self, commit_log: CommitLog, release: ObjectRelease) -> None:
         failures = 0
@@ -191,6 +211,7 @@ class ObjectLogs:
             )
         )
         if not opened:
+            commit_log.objects.supersede(self._why_superseded())
             self.superseded(self._why_superseded())
             return
         self._opened = True
@@ -200,7 +221,7 @@ class ObjectLogs:
         )  # fmt: skip
         retain = release.retain_of(self._broker_epoch)
         commit_log.objects.start(writer, retain, self.superseded)
-        release.start()
+        self._opened = True
 
     async def _end(self, log: ObjectLog) -> None:
         """End the log of a previous life and note its needed objects."""
@@ -258,8 +279,10 @@ class ObjectLogs:
         for at, partition in enumerate(list(partitions.values())):
             if not partition.in_objects:
                 continue
-            start = max(stored.get(partition.number, 0), partition.commit_offset)
-            rows = partition.rows
+            start = max(
+                stored.get(partition.number, 0), partition.commit_offset, partition.log_start
+            )
+            rows = partition.rows  # those not in memory are older than `uncommitted.max.bytes`
             for row in range(len(rows) - 1, -1, -1):
                 end = rows.base[row] + rows.count[row]
                 if end <= start:

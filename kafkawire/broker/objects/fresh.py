@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
+from kafkawire.metadata import pairing
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.catalog import Catalog
+    from kafkawire.metadata.pairing import StoredPairing
+    from kafkawire.metadata.store import SqlStore
     from kafkawire.offsets.catalog.port import SegmentCatalog
     from kafkawire.tiering.store.port import ObjectStore
 
@@ -40,13 +44,22 @@ async def begin_afresh(
     catalog: Catalog,
     config: BrokerConfig,
     store: ObjectStore | None,
-) -> Folder:
+    metadata: SqlStore,
+    stored: StoredPairing,
+) -> tuple[Folder, StoredPairing]:
     """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
-    what only its files had."""
+    what only its files had; return this folder and its pairing with SQL.
+
+    The folder is paired before rows are removed: one that was used before is superseded from then
+    on, and does not start with rows that do not describe its files."""
     from kafkawire.tiering.restore.correction import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
     assert store is not None, "a broker with log objects has a tier"
+    paired = replace(stored, metadata_id=env.random.randbytes(16), generation=stored.generation + 1)
+    await metadata.transact(
+        lambda session: pairing.pair(session, found.node_id, paired.metadata_id, paired.generation)
+    )
     logger.warning("filling %s from the remote tier: it has no records of this broker", home)
     await correct_rows(env, config, storage, catalog, store, home)
-    return Folder(found.data, found.node_id, None, has_log=False)
+    return Folder(found.data, found.node_id, None, has_log=False), paired

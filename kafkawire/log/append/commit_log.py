@@ -376,8 +376,9 @@ class CommitLog:
             if partition.producers.flying:
                 partition.producers.apply()
             if partition.in_objects:
-                objects.add(frame)
-            elif not partition.touched:
+                objects.add(frame)  # its readers wait for an object, not for the next fsync
+                continue
+            if not partition.touched:
                 partition.touched = True
                 touched.append(partition)
             if partition.watchers:

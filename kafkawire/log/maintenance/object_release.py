@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -84,10 +84,10 @@ class ObjectRelease:
         self.retained: deque[Retained] = deque()
         self.by_url: Counter[str] = Counter()
 
-    def add(self, each: Retained) -> None:
-        """Add an object; those of previous lives come before those of this one."""
-        self.retained.append(each)
-        self.by_url[each.url] += 1
+    def add_earlier(self, objects: Sequence[Retained]) -> None:
+        """Add the objects of previous lives, oldest first: they come before those of this one."""
+        self.retained.extendleft(reversed(objects))
+        self.by_url.update(each.url for each in objects)
 
     def retain_of(self, broker_epoch: int) -> Retain:
         """Return what adds the objects of the log of this life."""
@@ -95,12 +95,13 @@ class ObjectRelease:
         def retain(sequence: int, gathered: Gathered) -> None:
             ends = [(partition.number, end) for partition, end in gathered.ends.items()]
             key = log_object_key(broker_epoch, sequence)
-            self.add(
+            self.retained.append(
                 Retained(
                     self._stores.url, broker_epoch, sequence, key, gathered.size_bytes,
                     gathered.log_position, ends,
                 )
             )  # fmt: skip
+            self.by_url[self._stores.url] += 1
 
         return retain
 

@@ -194,7 +194,8 @@ class ObjectCommits:
         """Gather a frame of `length` payload bytes, which ends at the offset `end`. Hot."""
         gathered = self._next
         full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
-        if full or len(gathered.spans) >= MAX_SPANS:
+        full = full or len(gathered.spans) >= MAX_SPANS or gathered.size_bytes >= self._max_bytes
+        if full:
             self._full.append(gathered)
             gathered = self._next = Gathered()
         journal, start = log_position >> POSITION_BITS, (log_position & POSITION_MASK) - HEAD_BYTES
@@ -245,6 +246,7 @@ class ObjectCommits:
     def retained(self, size_bytes: int) -> None:
         """Note stored objects of earlier lives that are still needed."""
         self.unreleased_bytes += size_bytes
+        self._update_refusal()
 
     async def close(self) -> bool:
         """Refuse what is appended from now on, store at once what is gathered, and wait up to
@@ -337,9 +339,9 @@ class ObjectCommits:
             try:
                 await self._writer.store(sequence, gathered)
             except Superseded as why:
-                self._fail(str(why))
+                self.supersede(str(why))
                 return
-            except (StoreError, OSError) as failure:
+            except Exception as failure:  # also a defect: an object that is never stored stops acks
                 self._attempt_failed(sequence, failure)
                 failures += 1
                 await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
@@ -383,6 +385,7 @@ class ObjectCommits:
                 " for it and it is tried again: %s",
                 sequence,
                 failure,
+                exc_info=None if isinstance(failure, StoreError | OSError) else failure,
             )
         self._update_refusal()
 
@@ -413,7 +416,7 @@ class ObjectCommits:
             if self.refusal is None:
                 logger.info("produces to topics with durability=s3 are accepted again")
 
-    def _fail(self, why: str) -> None:
+    def supersede(self, why: str) -> None:
         """Store nothing any more, since another life of the broker has ended the log."""
         if self.failed is not None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.log.io.ports import Env
+from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.journal.format import Naming, padded
 from kafkawire.log.objects.commits import Gathered, Superseded
 from kafkawire.log.objects.format import (
@@ -70,13 +70,21 @@ class LogObjectWriter:
             data, _ = await self._store.get(key, 0, HEADER_BYTES)
         except NoSuchObject:  # S3 answers so while another conditional request is in progress
             raise StoreError("Conflict", f"{key} was being written concurrently") from None
-        found = read_header(data, key)
-        if not found.is_fence and found.nonce == self._nonce:
+        if self._is_own(data, key):
             return
         raise Superseded(
             f"broker {self._node_id} was started elsewhere and has ended the log of this process "
             f"at object {sequence}"
         )
+
+    def _is_own(self, data: bytes, key: str) -> bool:
+        """Return whether an object is one that this process has stored. One that cannot be read is
+        not: it was written by a newer program, or it is none of ours."""
+        try:
+            found = read_header(data, key)
+        except LogError:
+            return False
+        return not found.is_fence and found.nonce == self._nonce
 
     def _head(self, sequence: int, gathered: Gathered) -> ObjectHead:
         return ObjectHead(

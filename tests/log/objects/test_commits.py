@@ -59,6 +59,9 @@ class Fixture:
         partition.after_commit(answered.append)
         return answered
 
+    def completed(self, count: int) -> bool:
+        return self.log.objects.stored_objects == count
+
     async def until(self, condition: Callable[[], object]) -> None:
         for _ in range(500):
             if condition():
@@ -262,3 +265,45 @@ async def test_produces_are_refused_while_a_storage_does_not_answer(
     await fixture.until(lambda: answered)
     assert (answered, fixture.log.objects.refusal) == ([None], None)
     fixture.append(fixture.remote)
+
+
+async def test_object_has_at_most_so_many_bytes(fixture: Fixture) -> None:
+    """While as many objects as possible are being stored, frames are gathered for several."""
+    fixture.log.objects._max_bytes = 1000
+    for at in range(module.MAX_STORING):
+        fixture.append(fixture.remote)
+        await fixture.until(partial(fixture.writer.begun.__contains__, at))
+    for _ in range(20):
+        fixture.append(fixture.remote, bytes(300))
+        await fixture.log.commits.durable()
+    stored = 0
+    while stored < len(fixture.writer.begun):
+        fixture.writer.answer(stored)
+        stored += 1
+        await fixture.until(partial(fixture.completed, stored))
+    assert max(each.size_bytes for each in fixture.writer.begun.values()) < 2000
+    assert fixture.remote.high_watermark == module.MAX_STORING + 20
+
+
+async def test_defect_of_the_writer_is_an_attempt_that_failed(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no later object would ever be acknowledged, without a word."""
+    monkeypatch.setattr(module, "wait_s", lambda *_: 0.0)
+    answered = fixture.append(fixture.remote)
+    await fixture.until(lambda: 0 in fixture.writer.begun)
+    fixture.writer.answer(0, KeyError(3))
+    await fixture.until(lambda: fixture.writer.attempts == [0, 0])
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    assert answered == [None]
+
+
+async def test_readers_of_such_topics_cause_no_fsync(fixture: Fixture) -> None:
+    fixture.remote.watch(lambda _: None)
+    fixture.append(fixture.remote)
+    await fixture.until(lambda: fixture.writer.begun)
+    assert not fixture.log.commits._wanted
+    fixture.local.watch(lambda _: None)
+    fixture.local.append(batch(b"v"), EPOCH_MS)
+    await fixture.until(lambda: fixture.local.high_watermark)
