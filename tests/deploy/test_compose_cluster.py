@@ -1,6 +1,6 @@
 """docker-compose.cluster.yml: three brokers that can reach and take over each other.
 
-Covers: docker-compose.cluster.yml. No container is started here, as that needs a Docker daemon;
+No container is started here, as that needs a Docker daemon;
 tests/real/test_cluster.py runs brokers on PostgreSQL.
 """
 
