@@ -60,7 +60,8 @@ SLICE = 256
 
 class ObjectLogs:
     """The logs of objects of the broker `node_id`, of which this process is the life
-    `broker_epoch`. `unusable`: why the tier cannot have log objects, as far as it is known."""
+    `broker_epoch`. `unusable`: why the tier cannot have log objects, as far as it is known;
+    `orphans` deletes objects that are not needed."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class ObjectLogs:
         broker_epoch: int,
     ) -> None:
         self._env = env
-        self._stores = stores
+        self.stores = stores
         self._metadata = metadata
         self._storage = storage
         self._node_id = node_id
@@ -83,9 +84,8 @@ class ObjectLogs:
         self._earlier = EarlierLogs(env, stores, node_id, broker_epoch, self._nonce)
         self._needed: list[EarlierObject] = []
         self._opening: asyncio.Task[None] | None = None
-        self._opened = False
         self.release: ObjectRelease | None = None
-        self.orphans = OrphanRemoval(env, stores, self._load, self._forget)
+        self.orphans = OrphanRemoval(env, stores, self.load, self._forget)
         self.unusable = ""
         self._has_earlier = self._opened = False
 
@@ -100,7 +100,7 @@ class ObjectLogs:
         """Check whether the tier can have the log of this life, and set `unusable`. A tier that
         cannot be reached counts as one that can: the log is opened only after a check."""
         try:
-            self.unusable = await self._stores.check() or await self._find_later_logs()
+            self.unusable = await self.stores.check() or await self._find_later_logs()
         except StoreError as failure:
             logger.warning("the remote tier cannot be checked for log objects yet: %s", failure)
 
@@ -113,10 +113,10 @@ class ObjectLogs:
         Raises what SQL and the disk raise, Superseded, and IdentityError if a place of log objects
         cannot be used. Waits for a storage that fails as long as it takes."""
         self.release = release = ObjectRelease(
-            self._env, commit_log, loader, checkpoints, self._storage, self._stores,
+            self._env, commit_log, loader, checkpoints, self._storage, self.stores,
             self._released,
         )  # fmt: skip
-        logs = await self._load()
+        logs = await self.load()
         self._has_earlier = bool(logs)
         for log in logs:
             if not log.done:
@@ -174,7 +174,7 @@ class ObjectLogs:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self.release is not None:
             await self.release.close()
-        await self._stores.close()
+        await self.stores.close()
 
     def _open_later(self, commit_log: CommitLog, release: ObjectRelease) -> None:
         """Open the log when the first partition needs it."""
@@ -189,7 +189,7 @@ class ObjectLogs:
         failures = 0
         while True:
             try:
-                self.unusable = await self._stores.check()
+                self.unusable = await self.stores.check()
                 if not self.unusable:
                     await self._open(commit_log, release)
                     return
@@ -204,10 +204,10 @@ class ObjectLogs:
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
     async def _open(self, commit_log: CommitLog, release: ObjectRelease) -> None:
-        store, now_ms = self._stores.at(self._stores.url), self._env.clock.now_ms()
+        store, now_ms = self.stores.at(self.stores.url), self._env.clock.now_ms()
         opened = await self._transact(
             lambda session: object_logs.open_log(
-                session, self._node_id, self._broker_epoch, self._stores.url, now_ms
+                session, self._node_id, self._broker_epoch, self.stores.url, now_ms
             )
         )
         if not opened:
@@ -311,17 +311,18 @@ class ObjectLogs:
         has not stored; otherwise an empty string. Raises StoreError."""
         if self._opened:
             return ""
-        store, prefix = self._stores.at(self._stores.url), log_prefix(self._broker_epoch)
+        store, prefix = self.stores.at(self.stores.url), log_prefix(self._broker_epoch)
         found = await store.list(LOGS, prefix, 1)
         if not found:
             return ""
         return (
-            f"{self._stores.url} has {found[0].key}, a log object of a later life of broker "
+            f"{self.stores.url} has {found[0].key}, a log object of a later life of broker "
             f"{self._node_id} than its metadata have: the metadata are an older copy (restore them "
             "with `kafkawire tier restore`), or the broker was started elsewhere"
         )
 
-    async def _load(self) -> list[ObjectLog]:
+    async def load(self) -> list[ObjectLog]:
+        """Read the logs of this broker from SQL."""
         return await self._transact(lambda session: object_logs.load(session, self._node_id))
 
     async def _forget(self, log: int) -> bool:

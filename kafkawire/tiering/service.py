@@ -240,7 +240,7 @@ class Tiering:
             self.rounds, self.node_id, self.cluster_id, self.tier,
             os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
             self._trouble, lambda: -1 if rate >= NO_LIMIT else rate, segments.skipper,
-            segments.known_partitions, self.packer.drop,
+            segments.known_partitions, self.packer.drop, self.log.object_logs,
         )  # fmt: skip
 
     def store_of(self, tier: int) -> ObjectStore | None:

@@ -117,3 +117,22 @@ async def test_broker_without_log_objects_makes_no_requests(tmp_path: Path) -> N
         assert not logs.orphans.done
         assert server.broker.tiering is not None
         assert "(log objects)" not in server.broker.tiering.meter.topics
+
+
+@pytest.mark.slow
+async def test_log_objects_stay_where_they_are_in_a_move(tmp_path: Path) -> None:
+    to = f"file://{tmp_path}/other"
+    async with broker(tmp_path, journal_roll_ms="50", cut_interval_ms="20") as server:
+        tier = Typed(server)
+        await tier.produce("uploaded")
+        await tier.until(lambda found: found["tier"]["uploads"] > 0, "status")
+    async with broker(tmp_path) as server:
+        await append(server, b"one")
+        shown = await Typed(server)("move", "--to", to)
+        assert "not moved: 1 log object; keep the old tier until" in shown
+        await append(server, b"two")
+    shutil.rmtree(tmp_path / "data" / "brokers" / "1" / "journals")
+    async with broker(tmp_path, tier="other") as server:
+        assert await read(server) == [b"one", b"two"]
+        await append(server, b"three")
+        assert log_objects(tmp_path, "other") == [(3, 0)]

@@ -6,6 +6,7 @@ Covers: kafkawire.server.metrics.log_objects.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import make, produce
@@ -23,8 +24,8 @@ from tests.server.test_metrics import of, scrape, watched
 async def test_log_objects_are_counted(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
     async with watched(tmp_path / "data", tier_url=URL, **QUICK) as (server, port):
         client = await Client.connect(port_of(server))
-        soon = {"tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "0"}
-        await make(client, "t", durability="s3", **soon)  # type: ignore[arg-type]
+        soon: dict[str, Any] = {"tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "0"}
+        await make(client, "t", durability="s3", **soon)
         await client.call(produce("t", batch(b"one")), 9)
         samples = await scrape(port)
         assert of(samples, "kafkawire_log_objects_stored_total") == 1

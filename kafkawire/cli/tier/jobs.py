@@ -169,3 +169,8 @@ def _show_move(answer: dict[str, Any]) -> None:
     if answer["state"] == "waiting":
         print("the old objects are deleted after tier.delete.delay.ms (at least one hour)")
     print(f"set tier.url={answer['to']} before the next start of the broker")
+    if answer["log_objects"]:
+        print(
+            f"not moved: {count(answer['log_objects'], 'log object')}; keep the old tier until "
+            "`kafkawire tier status` shows none there"
+        )

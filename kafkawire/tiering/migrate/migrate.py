@@ -7,7 +7,8 @@ tier's URL, so a copy after a crash overwrites the first. (4) Every byte of the 
 against the checksums of the segment. (5) One transaction makes the new row finished and the old one
 DELETE_STARTED; from then on the copy is read. (6) The new tier's manifest names the copy. (7) The
 old object is deleted after the grace period. When no object is left, the old tier's manifest and
-then its owner are deleted. A broker started with the old URL uploads nothing.
+then its owner are deleted. A broker started with the old URL uploads nothing. Log objects are not
+moved: they are in the new tier from the next start on, those before it are read where they are.
 
 Every pass works from rows. An object that cannot be copied is reported, the others are moved, and
 the old tier is kept until a later pass succeeds. Started by `kafkawire tier move`.
@@ -134,8 +135,11 @@ class Mover:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def reported(self) -> dict[str, Any]:
-        """Return the progress as plain values."""
-        return asdict(self.progress)
+        """Return the progress as plain values. `log_objects`: how many are needed, which stay
+        where they are."""
+        logs = self._tiering.log.object_logs
+        needed = 0 if logs is None else sum(logs.unreleased().values())
+        return {**asdict(self.progress), "log_objects": needed}
 
     def _target(self, url: str) -> str:
         if not url:

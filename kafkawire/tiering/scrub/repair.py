@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.log.segments.store.swap import Swapper
@@ -36,7 +37,8 @@ class Site:
     `grace_ms`: the grace period for readers of the manifest; `known`: returns which partition
     numbers SQL ever assigned; `wake`: wakes the remover; `refusal`: why nothing may be written to
     the bucket, if so; `bytes_per_second`: rate of a deep scrub, -1: unlimited; `skipper` rewrites
-    segments without lost records; `drop_packs` drops filter packs from their list."""
+    segments without lost records; `drop_packs` drops filter packs from their list; `logs`: of log
+    objects, None: the broker has none."""
 
     env: Env
     store: ObjectStore
@@ -56,6 +58,7 @@ class Site:
     skipper: Skipper
     known: Known
     drop_packs: Drop
+    logs: ObjectLogs | None
 
 
 async def schedule_deletion(site: Site, uuids: Sequence[bytes]) -> None:

@@ -13,11 +13,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.manifest.keys import SEGMENTS, segment_uuid
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.port import Listed
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.scrub.check import Checker
+from kafkawire.tiering.scrub.logs import LogCheck
 from kafkawire.tiering.scrub.manifest import Named, read_outline
 from kafkawire.tiering.scrub.packs import PackCheck
 from kafkawire.tiering.scrub.plan import (
@@ -81,7 +83,18 @@ class Scrub:
         )
         for finding in await packs.run(deep):
             report.add(finding)
+        if site.logs is not None:
+            yield ScrubProgress("log objects", 0, 0)
+            await self._check_logs(site.logs, deep)
         yield report
+
+    async def _check_logs(self, logs: ObjectLogs, deep: bool) -> None:
+        report = self._report
+        check = LogCheck(self._site.env, logs, report.repaired, self._before_ms)
+        for finding in await check.run(deep):
+            report.add(finding)
+        report.objects += check.objects
+        report.bytes += check.size_bytes
 
     async def _outline(self) -> Named | None:
         """Return the objects that the manifest names; None if it cannot be read."""
