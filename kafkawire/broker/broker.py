@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
@@ -307,7 +307,7 @@ class Broker:
                     env, found, home, storage, catalog, config, store, metadata, stored
                 )
         except BaseException:
-            await _close_devices(metadata, store)
+            await _close(metadata, store)
             leave_folder(env, home, lock)
             raise
         security = Security()
@@ -320,8 +320,7 @@ class Broker:
                 object_logs=object_logs, fresh=fresh,
             )  # fmt: skip
         except BaseException:
-            await security.close()
-            await _close_devices(metadata, store)
+            await _close(security, metadata, store)
             raise
         broker = cls(
             env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
@@ -330,9 +329,7 @@ class Broker:
             await broker._pair(found, stored, fresh)
             await broker._start_services(store, meter)
         except BaseException:
-            await broker.close()
-            if store is not None:
-                await store.close()
+            await _close(broker, store)
             raise
         await broker._start_coordinators()
         return broker
@@ -442,6 +439,17 @@ class Broker:
         await self.metadata.close()
 
 
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+async def _close(*opened: _Closable | None) -> None:
+    """Close what was opened before a start failed, in this order."""
+    for each in opened:
+        if each is not None:
+            await each.close()
+
+
 def _import_groups() -> None:
     """Import what `Broker.groups` needs."""
     import kafkawire.groups.service  # noqa: F401
@@ -483,12 +491,6 @@ async def _open_metadata(
         return catalog, stored, True
     check_pairing(found, stored, metadata.name)
     return catalog, stored, False
-
-
-async def _close_devices(metadata: SqlStore, store: ObjectStore | None) -> None:
-    await metadata.close()
-    if store is not None:
-        await store.close()
 
 
 async def _open_storage(
