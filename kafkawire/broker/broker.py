@@ -29,9 +29,9 @@ from kafkawire.broker.new_topics import (
     TRANSACTION_STATE_TOPIC,
     check_replicas,
 )
-from kafkawire.broker.objects.fresh import begin_afresh, check_fresh
+from kafkawire.broker.objects.fresh import begin_afresh, check_fresh, check_unchanged
 from kafkawire.broker.objects.opening import leads_in_objects, open_object_logs
-from kafkawire.broker.objects.registration import register
+from kafkawire.broker.objects.registration import epoch_seen, register
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
@@ -256,9 +256,11 @@ class Broker:
 
     def superseded(self, why: str) -> None:
         """Note that another process was started as this broker. A broker with topics of
-        durability=s3 has to end then; one without continues to serve reads."""
+        durability=s3 has to end then, or one that machines take over from each other; another one
+        continues to serve reads."""
         logs = self.log.object_logs
-        if logs is not None and leads_in_objects(self.catalog, self.node_id):
+        ends = self.config.cluster_takeover_enable
+        if logs is not None and (ends or leads_in_objects(self.catalog, self.node_id)):
             logs.superseded(why)
 
     @property
@@ -299,7 +301,10 @@ class Broker:
             store = await _open_tier(config, storage, catalog, folder)
             if fresh:
                 await check_fresh(found, storage, catalog)
+            after = after if after > 0 else epoch_seen(config, catalog)
             await register(env, config, metadata, catalog, listeners, folder, store, after)
+            if not fresh:
+                await check_unchanged(metadata, stored, node_id)
             logs = await open_object_logs(env, config, store, metadata, storage, catalog)
             object_logs, meter = logs
             if fresh:

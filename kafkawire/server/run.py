@@ -20,7 +20,7 @@ from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.metadata.open import open_metadata
-from kafkawire.metadata.store import DamagedMetadata, sqlite_file
+from kafkawire.metadata.store import BrokerSuperseded, DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import (
@@ -352,7 +352,7 @@ async def _start(options: ServeOptions, env: Env) -> Server | int:
     except DamagedMetadata as wrong:
         command = rebuild_command(options.data)
         code, sentence = 2, f"{wrong.what}: restore it from a copy, or rebuild it with {command}"
-    except Superseded as wrong:
+    except (Superseded, BrokerSuperseded) as wrong:
         code, sentence = SUPERSEDED_CODE, str(wrong)
     except (OSError, ValueError, RuntimeError) as wrong:
         code, sentence = 1, sentence_of(wrong)

@@ -79,8 +79,11 @@ class Machine(BrokerProcess):
 
     def kill(self) -> None:
         if self.running:
-            self.signal_all(signal.SIGSTOP)  # no worker may see another one end
-            self.signal_all(signal.SIGKILL)
+            self.signal_all(signal.SIGSTOP)
+            # The supervisor is last: the kernel continues stopped processes that it leaves.
+            for pid in reversed(self.processes()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         super().kill()
 
     def worker_pids(self) -> dict[int, int]:
@@ -129,6 +132,12 @@ class Machines(FaultyCluster):
         self._addresses[int(node)] = "127.0.0.1", made.port
         self.machines[int(node)] = made
         return made
+
+    def end(self) -> None:
+        """Kill the machines that still run, and keep what they have written."""
+        super().end()
+        for node, machine in self.machines.items():
+            (self._folder / f"machine-{node}.log").write_text(machine.output)
 
     def pause(self, node: int) -> None:
         """Stop all processes of a machine with SIGSTOP."""

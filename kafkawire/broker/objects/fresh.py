@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
-from kafkawire.metadata import pairing
+from kafkawire.metadata import heartbeats, pairing
+from kafkawire.metadata.store import BrokerSuperseded
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.catalog import Catalog
     from kafkawire.metadata.pairing import StoredPairing
+    from kafkawire.metadata.session import Session
     from kafkawire.metadata.store import SqlStore
     from kafkawire.offsets.catalog.port import SegmentCatalog
     from kafkawire.tiering.store.port import ObjectStore
@@ -34,6 +36,24 @@ async def check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) 
             f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
             "start with that folder, or restore it"
         )
+
+
+async def check_unchanged(metadata: SqlStore, stored: StoredPairing, node_id: int) -> None:
+    """Raise BrokerSuperseded if a broker has used another folder since `stored` was read and
+    compared with its own one. Called when it is registered: a start elsewhere that was registered
+    before does not pair its folder any more."""
+    now = await metadata.transact(lambda session: pairing.load(session, node_id))
+    if now.metadata_id != stored.metadata_id:
+        epoch, _ = await metadata.transact(lambda session: heartbeats.read(session, node_id))
+        raise BrokerSuperseded(node_id, epoch)
+
+
+def _pair(session: Session, node_id: int, epoch: int, paired: StoredPairing) -> None:
+    """Store a pairing if the broker still has this epoch. Raises BrokerSuperseded."""
+    current, _ = heartbeats.read(session, node_id)
+    if current != epoch:
+        raise BrokerSuperseded(node_id, current)
+    pairing.pair(session, node_id, paired.metadata_id, paired.generation)
 
 
 async def begin_afresh(
@@ -57,9 +77,8 @@ async def begin_afresh(
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
     assert store is not None, "a broker with log objects has a tier"
     paired = replace(stored, metadata_id=env.random.randbytes(16), generation=stored.generation + 1)
-    await metadata.transact(
-        lambda session: pairing.pair(session, found.node_id, paired.metadata_id, paired.generation)
-    )
+    epoch = catalog.brokers[found.node_id].epoch
+    await metadata.transact(lambda session: _pair(session, found.node_id, epoch, paired))
     logger.warning("filling %s from the remote tier: it has no records of this broker", home)
     await correct_rows(env, config, storage, catalog, store, home)
     return Folder(found.data, found.node_id, None, has_log=False), paired

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from kafkawire.tiering.store.port import ObjectStore
 
 
+def epoch_seen(config: BrokerConfig, catalog: Catalog) -> int:
+    """Return the epoch that this broker must still have when it registers, or -1. Its data folder
+    was compared with SQL at this epoch; where machines take over from each other, another start
+    since then supersedes the folder."""
+    known = catalog.brokers.get(config.node_id) if config.cluster_takeover_enable else None
+    return -1 if known is None else known.epoch
+
+
 async def register(
     env: Env,
     config: BrokerConfig,

@@ -307,7 +307,8 @@ class RecordingReader(_Worker):
 class RecordedLoad:
     """Clients of a topic that work until `stop`. `bootstrap`: addresses of several brokers, since a
     client without any connection asks one of them; `rate_per_s`: records a second of each producer;
-    `prefix`: of the clients' names, for several loads with one history."""
+    `prefix`: of the clients' names, for several loads with one history; `settings`: of all clients,
+    with underscores."""
 
     def __init__(
         self,
@@ -321,14 +322,21 @@ class RecordedLoad:
         rate_per_s: float = 200,
         history: History | None = None,
         prefix: str = "",
+        **settings: Any,
     ) -> None:
         self.history = history or History()
         self.partitions: list[Partition] = [(topic, index) for index in range(partitions)]
         at = self.history, bootstrap, self.partitions
         self.workers: list[RecordingProducer | RecordingReader] = [
-            *(RecordingProducer(f"{prefix}producer{n}", *at, rate_per_s) for n in range(producers)),
-            *(RecordingReader(f"{prefix}reader{n}", *at) for n in range(readers)),
-            *(RecordingReader(f"{prefix}member{n}", *at, f"{prefix}group") for n in range(members)),
+            *(
+                RecordingProducer(f"{prefix}producer{n}", *at, rate_per_s, **settings)
+                for n in range(producers)
+            ),
+            *(RecordingReader(f"{prefix}reader{n}", *at, **settings) for n in range(readers)),
+            *(
+                RecordingReader(f"{prefix}member{n}", *at, f"{prefix}group", **settings)
+                for n in range(members)
+            ),
         ]
 
     def __enter__(self) -> RecordedLoad:
