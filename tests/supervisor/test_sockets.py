@@ -91,3 +91,25 @@ def test_role_is_parsed_as_it_was_written() -> None:
 )
 def test_other_role_is_none(text: str) -> None:
     assert WorkerRole.parse(text) is None
+
+
+def test_one_more_worker_is_bound_and_removed() -> None:
+    bound = BoundSockets.bind([FREE], plan([FREE], 1, 1, [], {}, 0), ("127.0.0.1", 0), 5, True)
+    guest = WorkerPlan(7, (0,), 0, drain=False, after=4)
+    try:
+        bound.add(guest, [FREE], ("127.0.0.1", 0), 5)
+        sockets = bound.workers[7]
+        ports = port_of(sockets.own[0]), port_of(sockets.metrics)
+        assert all(connects(port) for port in ports)
+        assert bound.role(guest, 1, first=False, control=3).after == 4
+        bound.remove(7)
+        bound.remove(7)
+        assert not any(connects(port) for port in ports)
+        assert connects(port_of(bound.shared[0]))
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = WorkerPlan(7, (0,), other.getsockname()[1], drain=False, after=4)
+            with pytest.raises(AddressError, match="metrics.listener of a worker"):
+                bound.add(taken, [FREE], ("127.0.0.1", 0), 5)
+        assert 7 not in bound.workers
+    finally:
+        bound.close()

@@ -1,0 +1,96 @@
+"""What a supervisor takes from the lines of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from kafkawire.supervisor.plan import WorkerPlan
+from kafkawire.supervisor.restarts import SILENT_TICKS
+from kafkawire.supervisor.worker import SupervisedWorker
+
+
+class Reports:
+    """A worker without a process, and the end of its connection that sends."""
+
+    def __init__(self) -> None:
+        self.changes: list[SupervisedWorker] = []
+
+        def no_role(*_: object) -> None:
+            raise AssertionError
+
+        plan = WorkerPlan(1, (0,), None, drain=False)
+        self.worker = SupervisedWorker(plan, [], no_role, self.changes.append)  # type: ignore[arg-type]
+        self.sender, self._receiver = socket.socketpair()
+
+    def send(self, data: bytes) -> None:
+        self.sender.send(data)
+        self.worker._read(self._receiver)
+
+    def close(self) -> None:
+        self.sender.close()
+        self._receiver.close()
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+async def test_absent_brokers_are_taken_once(reports: Reports) -> None:
+    reports.send(b"ready\nabsent 3:17 4:1\n")
+    assert reports.worker.ready
+    assert reports.worker.take_absent() == {3: 17, 4: 1}
+    assert reports.worker.take_absent() == {}
+    assert len(reports.changes) == 2
+    reports.send(b"absent 5:")
+    assert len(reports.changes) == 2
+    reports.send(b"2\nabsent\n")
+    assert reports.worker.take_absent() == {}
+    reports.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"absent 3", b"absent x:1", b"absent 3:1:2", b"absent :", b"knows x", b"knows 1 \xff"]
+)
+async def test_line_that_cannot_be_read_is_logged(
+    reports: Reports, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(SILENT_TICKS):
+        reports.worker._beats.tick()
+    with caplog.at_level(logging.ERROR):
+        reports.send(line + b"\nready\n")
+    assert "worker 1 sent a line that cannot be read" in caplog.text
+    assert reports.worker.ready
+    assert reports.worker.absent == {}
+    assert not reports.worker._beats.tick()
+    reports.close()
+
+
+async def test_unknown_words_and_long_lines_change_nothing(reports: Reports) -> None:
+    reports.send(b"beat\n\nother 3:1\n")
+    for _ in range(3):
+        reports.send(b"x" * 4096)
+    reports.send(b"\nready\n")
+    assert len(reports.changes) == 1
+    reports.close()
+
+
+async def test_worker_that_does_not_serve_yet_is_not_killed(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for its broker to end on another machine, longer than any beat may be late."""
+    killed = []
+    monkeypatch.setattr("kafkawire.supervisor.worker.TICK_S", 0.0001)
+    monkeypatch.setattr(reports.worker, "signal", killed.append)
+    ticking = asyncio.create_task(reports.worker._tick())
+    for _ in range(20 * SILENT_TICKS):
+        await asyncio.sleep(0.0001)
+    assert killed == []
+    reports.send(b"ready\n")
+    await ticking
+    assert len(killed) == 1
+    reports.close()
