@@ -46,7 +46,8 @@ class Host:
         if self.fails:
             raise AddressError("no address")
         self.hosted.append(Worker(plan))
-        return cast(Any, self.hosted[-1])
+        hosted: Any = self.hosted[-1]
+        return cast(SupervisedWorker, hosted)
 
     def release(self, worker: SupervisedWorker) -> None:
         self.released.append(worker.plan.node_id)
