@@ -1,12 +1,13 @@
 """Logs of objects over several lives of a broker: another tier, left objects, a fresh folder.
 
-Covers: kafkawire.log.earlier_logs, kafkawire.log.adoption.
+Covers: kafkawire.log.earlier_logs, kafkawire.log.adoption,
+kafkawire.log.maintenance.object_release.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,11 +15,18 @@ import pytest
 
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import log_object_key
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
-from tests.kit.tier.commands import Typed
+from tests.kit.tier.commands import (
+    Typed,
+    buckets_in_memory,  # noqa: F401  (a fixture, by name)
+    tiered,
+)
+from tests.kit.tier.fake_bucket import FakeBucket
+from tests.kit.tier.fake_store import FakeStore
 from tests.kit.waiting import until
 
 NAME = "records"
@@ -51,6 +59,11 @@ async def read(server: Server) -> list[bytes]:
     answer = await client.call(fetch(NAME, 0), 11)
     await client.close()
     return values(answer.responses[0].partitions[0])
+
+
+def own_key(epoch: int, sequence: int) -> str:
+    """The key of a log object in the tier."""
+    return f"nodes/1/{log_object_key(epoch, sequence)}"
 
 
 def log_objects(folder: Path, tier: str = "tier") -> list[tuple[int, int]]:
@@ -136,3 +149,33 @@ async def test_log_objects_stay_where_they_are_in_a_move(tmp_path: Path) -> None
         assert await read(server) == [b"one", b"two"]
         await append(server, b"three")
         assert log_objects(tmp_path, "other") == [(3, 0)]
+
+
+@pytest.mark.slow
+async def test_objects_are_released_when_their_records_are_uploaded(
+    tmp_path: Path, buckets: dict[str, FakeBucket]
+) -> None:
+    """A deletion that fails is repeated."""
+    (bucket,) = buckets.values()
+    async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
+        objects = tier.server.broker.log.commit_log.objects
+        await tier.produce("t", durability="s3", tiering_max_lag_ms="3600000")
+        assert [key for key in bucket.objects if "/log/" in key] == [own_key(1, 0)]
+        deleted = FakeStore.delete
+        failed: list[list[str]] = []
+
+        async def fail_once(self: FakeStore, keys: Sequence[str]) -> int:
+            if own_key(1, 0) in keys and not failed:
+                failed.append(list(keys))
+                raise StoreError("InternalError", "the test says so")
+            return await deleted(self, keys)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FakeStore, "delete", fail_once)
+            await tier.produce("soon", durability="s3")  # makes the journals be cut and uploaded
+            await until(lambda: objects.released_objects == 2)
+        assert failed
+        assert objects.unreleased_bytes == 0
+        assert not [key for key in bucket.objects if "/log/" in key]
+        shown = (await tier.json("status"))["tier"]["log_objects"]
+        assert (shown["stored"], shown["released"], shown["unreleased"]) == (2, 2, {})

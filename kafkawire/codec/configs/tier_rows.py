@@ -55,7 +55,8 @@ TIER_BROKER_ROWS = (
            at_least=64 * 1024, at_most=64 * MIB),
     Config("log.unreleased.max.bytes", L, 1 << 30,
            "The most bytes of log objects whose records are not yet uploaded in segments, which a "
-           "start reads at most; produces to topics of durability=s3 wait when it is reached.",
+           "start reads at most; when it is reached, produces to topics of durability=s3 are "
+           "refused.",
            at_least=16 * MIB),
     Config("tier.cache.bytes", L, 128 * MIB,
            "Memory for what is read from the remote tier, shared by all readers.",
