@@ -68,7 +68,12 @@ def bucket(minio: Minio, tier_url: str) -> Bucket:
     return Bucket(minio, tier_url)
 
 
-@pytest.mark.parametrize("uploaded", [False, True], ids=["in-log-objects", "uploaded-soon"])
+@pytest.mark.parametrize(
+    ("cluster", "uploaded"),
+    [("sqlite", False), ("postgresql", False), ("sqlite", True)],
+    indirect=["cluster"],
+    ids=["sqlite", "postgresql", "uploaded-soon"],
+)
 def test_killed_broker_without_its_folder_has_everything_acknowledged(
     cluster: Cluster, bucket: Bucket, tmp_path: Path, uploaded: bool
 ) -> None:

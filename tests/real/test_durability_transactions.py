@@ -95,9 +95,9 @@ def read_committed(bootstrap: str) -> Counter[int]:
     return found
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def cluster(tmp_path: Path, request: pytest.FixtureRequest, tier_url: str) -> Iterator[Cluster]:
-    url = metadata_url(request.param, tmp_path, request)
+    url = metadata_url("postgresql", tmp_path, request)
     settings = {"tier.url": tier_url, "durability": "s3", "log.object.linger.ms": 10}
     with Cluster(tmp_path, url, [1], settings) as made:
         made.create(1, TOPIC, [1] * PARTITIONS)
