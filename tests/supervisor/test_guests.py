@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -46,8 +46,7 @@ class Host:
         if self.fails:
             raise AddressError("no address")
         self.hosted.append(Worker(plan))
-        hosted: Any = self.hosted[-1]
-        return cast(SupervisedWorker, hosted)
+        return cast(SupervisedWorker, self.hosted[-1])
 
     def release(self, worker: SupervisedWorker) -> None:
         self.released.append(worker.plan.node_id)

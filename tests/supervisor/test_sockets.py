@@ -108,7 +108,7 @@ def test_one_more_worker_is_bound_and_removed() -> None:
         assert connects(port_of(bound.shared[0]))
         with socket.create_server(("127.0.0.1", 0)) as other:
             taken = WorkerPlan(7, (0,), other.getsockname()[1], drain=False, after=4)
-            with pytest.raises(AddressError, match=r"metrics\.listener of a worker"):
+            with pytest.raises(AddressError, match="metrics"):
                 bound.add(taken, [FREE], ("127.0.0.1", 0), 5)
         assert 7 not in bound.workers
     finally:

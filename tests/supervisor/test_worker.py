@@ -1,4 +1,4 @@
-"""The reports that a supervisor takes from the lines of a worker."""
+"""What a supervisor takes from the lines of a worker."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_worker_that_does_not_serve_yet_is_not_killed(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may wait for its broker to end on another machine, longer than any beat may be late."""
-    killed: list[object] = []
+    killed: list[int] = []
     monkeypatch.setattr("kafkawire.supervisor.worker.TICK_S", 0.0001)
     monkeypatch.setattr(reports.worker, "signal", killed.append)
     ticking = asyncio.create_task(reports.worker._tick())

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.metadata.catalog import BrokerInfo, Catalog
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.store import BrokerSuperseded, MetadataError
 from tests.kit import simloop
 from tests.kit.env import sim_env
 from tests.kit.memfs import MemFileSystem
@@ -167,3 +167,49 @@ async def _running(loop: simloop.SimLoop) -> None:
 def test_broker_that_is_known_to_run_is_alive_at_once() -> None:
     loop = simloop.SimLoop()
     simloop.run(loop, _running(loop))
+
+
+async def _superseded(loop: simloop.SimLoop) -> None:
+    class Guarded(Table):
+        async def beat(self, node_id: int) -> dict[int, int]:
+            self.calls += 1
+            raise BrokerSuperseded(node_id, 7)
+
+    table = Guarded()
+    one = Process(loop, table, 1, 2)
+    whys: list[str] = []
+    one.liveness.when_superseded(whys.append)
+    one.liveness.when_superseded(whys.append)
+    await asyncio.sleep(0.5)
+    assert len(whys) == 2
+    assert "started as broker 1, in epoch 7" in whys[0]
+    assert one.silent == set()
+    await one.liveness.close()
+
+
+def test_broker_that_was_started_elsewhere_is_reported() -> None:
+    loop = simloop.SimLoop()
+    simloop.run(loop, _superseded(loop))
+
+
+async def _absent(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one, two = Process(loop, table, 1, 2), Process(loop, table, 2, 1)
+    reports: list[dict[int, int]] = []
+    one.liveness.when_absent(reports.append)
+    await asyncio.sleep(30)
+    assert reports == []
+    two.die()
+    await asyncio.sleep(LEASE_MS / 1000 + 2)
+    assert {tuple(each.items()) for each in reports} == {((2, one.catalog.brokers[2].epoch),)}
+    table.fails = True
+    await asyncio.sleep(3)
+    known = len(reports)
+    await asyncio.sleep(30)
+    assert len(reports) == known
+    await one.liveness.close()
+
+
+def test_silent_broker_is_reported_as_absent_while_sql_answers() -> None:
+    loop = simloop.SimLoop()
+    simloop.run(loop, _absent(loop))
