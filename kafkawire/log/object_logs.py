@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,6 +45,7 @@ from kafkawire.plural import count
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.maintenance.checkpoints import Checkpoints
+    from kafkawire.log.objects.format import StoredFrame
     from kafkawire.log.partition.loader import Loader
     from kafkawire.log.partition.partition import Partition
     from kafkawire.offsets.catalog.port import SegmentCatalog
@@ -54,6 +56,9 @@ T = TypeVar("T")
 
 MAX_WAIT_S = 5.0
 """Between two attempts to store the row of the log in SQL."""
+READ_AHEAD = 8
+"""Log objects that are read at the same time: a broker has hundreds that are not uploaded in
+segments yet, and one request takes tens of milliseconds."""
 SLICE = 256
 """Partitions per event-loop iteration: less than a millisecond."""
 
@@ -251,14 +256,28 @@ class ObjectLogs:
             await self._released(log.broker_epoch, log.ended)
         self._needed += found
 
+    async def _frames(self, objects: list[EarlierObject]) -> AsyncIterator[list[StoredFrame]]:
+        """Yield the frames of objects, in order; the next ones are read meanwhile."""
+        ahead: deque[asyncio.Task[list[StoredFrame]]] = deque()
+        try:
+            for each in objects:
+                ahead.append(self._env.spawn(self._earlier.frames(each), "read a log object"))
+                if len(ahead) == READ_AHEAD:
+                    yield await ahead.popleft()
+            while ahead:
+                yield await ahead.popleft()
+        finally:
+            for task in ahead:
+                task.cancel()
+
     async def _adopt(self, commit_log: CommitLog, adoption: Adoption) -> None:
         numbers = {number for each in self._needed for number in each.ends}
         await adoption.load(numbers)
         commit_log.objects.adopt(True)
         try:
             missing = [each for each in self._needed if adoption.missing(each.ends)]
-            for each in missing:
-                await adoption.append(await self._earlier.frames(each))
+            async for frames in self._frames(missing):
+                await adoption.append(frames)
             await adoption.finish()
             await commit_log.commits.durable()
         finally:
