@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.objects.commits import Superseded
@@ -354,6 +355,9 @@ async def _start(options: ServeOptions, env: Env) -> Server | int:
         code, sentence = 2, f"{wrong.what}: restore it from a copy, or rebuild it with {command}"
     except (Superseded, BrokerSuperseded) as wrong:
         code, sentence = SUPERSEDED_CODE, str(wrong)
+    except KafkaError as wrong:  # of SQL: another start has ended the terms of this one
+        ended = wrong.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        code, sentence = SUPERSEDED_CODE if ended else 1, str(wrong)
     except (OSError, ValueError, RuntimeError) as wrong:
         code, sentence = 1, sentence_of(wrong)
     print(f"kafkawire: {sentence}", file=sys.stderr)

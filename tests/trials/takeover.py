@@ -102,7 +102,7 @@ def run(folder: Path, seed: int, minutes: float) -> int:
         database = asyncio.run(new_database(url))
         with Machines(folder, network, database, minio, tier) as machines:
             wait_until(lambda: machines.listed(1) == [1, 2, 3], "all brokers")
-            machines.create(1, TOPIC, SPREAD)
+            machines.create_everywhere(TOPIC, SPREAD)
             return _faults(folder, machines, seed, minutes)
 
 
