@@ -166,6 +166,15 @@ class Machines(FaultyCluster):
         (host,) = wait_until(found, lambda: f"broker {node} on {machines}: {self.hosts(node)}")
         return host
 
+    def create_everywhere(self, topic: str, leaders: Sequence[int]) -> None:
+        """Create a topic, and wait until all brokers know it."""
+        self.create(1, topic, leaders)
+        for node in self.machines:
+            wait_until(
+                lambda node=node: len(self.leaders(node, topic)) == len(leaders),  # type: ignore[misc]
+                f"{topic} at broker {node}",
+            )
+
     def wait_for_all_at_home(self) -> None:
         """Wait until every machine serves its own broker, and none serves another one."""
         for node in self.machines:

@@ -33,7 +33,7 @@ def machines(
         wait_until(
             lambda: all(made.listed(node) == [1, 2, 3] for node in made.machines), "all brokers"
         )
-        made.create(1, TOPIC, SPREAD)
+        made.create_everywhere(TOPIC, SPREAD)
         yield made
 
 
@@ -51,7 +51,7 @@ def test_killed_machines_are_taken_over_and_get_their_brokers_back(
     machines: Machines, tmp_path: Path
 ) -> None:
     assert len(SPREAD) == MOVING_PARTITIONS
-    machines.create(1, MOVING, SPREAD)
+    machines.create_everywhere(MOVING, SPREAD)
     with load_of(machines) as load:
         load.wait_for_progress()
         with loaded(machines.addresses) as loads:
