@@ -1,7 +1,7 @@
 """Tables for functions of a `Session`, in memory, as a part of `MemoryDatabase`.
 
 What was committed is the image of an SQLite database, so that a copy of a `MemoryDatabase` has it,
-and a transaction that fails leaves nothing. An image of the two tables takes 0.2 ms to use.
+and a transaction that fails leaves nothing. An image of the tables takes 0.2 ms to use.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class MemoryTables:
-    """The table `object_logs`, and node ids and epochs of `brokers`, which each transaction gets
-    from the catalog. A statement on another table fails."""
+    """The tables `object_logs` and `data_folders`, and node ids and epochs of `brokers`, which each
+    transaction gets from the catalog. A statement on another table fails."""
 
     def __init__(self) -> None:
         self._image = b""
@@ -35,7 +35,7 @@ class MemoryTables:
             engine = create_engine("sqlite://", creator=lambda: database, poolclass=StaticPool)
             with engine.begin() as connection:
                 if not self._image:
-                    used = [tables.brokers, tables.object_logs]
+                    used = [tables.brokers, tables.object_logs, tables.data_folders]
                     tables.metadata.create_all(connection, tables=used)
                 session = Session(connection)
                 session.run("DELETE FROM brokers")

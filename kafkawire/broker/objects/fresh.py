@@ -11,6 +11,8 @@ from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
 from kafkawire.metadata import heartbeats, pairing
 from kafkawire.metadata.store import BrokerSuperseded
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
+
+MAX_WAIT_S = 5.0
+"""Between two attempts while the remote tier fails."""
 
 
 async def check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) -> None:
@@ -71,7 +76,8 @@ async def begin_afresh(
     what only its files had; return this folder and its pairing with SQL.
 
     The folder is paired before rows are removed: one that was used before is superseded from then
-    on, and does not start with rows that do not describe its files."""
+    on, and does not start with rows that do not describe its files. Waits for a storage that fails
+    as long as it takes; raises StoreErrors that do not pass by themselves."""
     from kafkawire.tiering.restore.correction import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
@@ -80,5 +86,16 @@ async def begin_afresh(
     epoch = catalog.brokers[found.node_id].epoch
     await metadata.transact(lambda session: _pair(session, found.node_id, epoch, paired))
     logger.warning("filling %s from the remote tier: it has no records of this broker", home)
-    await correct_rows(env, config, storage, catalog, store, home)
+    failures = 0
+    while True:
+        try:
+            await correct_rows(env, config, storage, catalog, store, home)
+            break
+        except StoreError as failure:
+            if not failure.retryable:
+                raise
+            if not failures:
+                logger.warning("the start waits for the remote tier: %s", failure)
+            failures += 1
+        await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
     return Folder(found.data, found.node_id, None, has_log=False), paired

@@ -1,0 +1,230 @@
+"""Lives of one broker with topics of durability=s3, on machines that are lost, paused or put back.
+
+`ObjectTierWorld` is what outlives processes: SQL, the bucket, the disks of all machines, and the
+records of clients (tests.kit.tier.object_clients). `ObjectLife` is one process, put together like
+kafkawire.broker.broker. All run on one event loop, so an earlier process may go on while its
+successor starts: a process that was paused and continues does the same, later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from kafkawire.broker.objects.fresh import begin_afresh
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log import fresh_folder
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.manager import Log, lock_folder
+from kafkawire.log.object_logs import ObjectLogs
+from kafkawire.log.recovery.identity import (
+    IdentityRecorder,
+    check_pairing,
+    inspect_folder,
+    is_superseded,
+)
+from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import MetadataError
+from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.port import LIVE
+from kafkawire.tiering.service import Tiering
+from kafkawire.tiering.store.store_folder import StoreFolder
+from tests.kit.log.logs import FOLDER
+from tests.kit.log.object_world import OneStore
+from tests.kit.memfs import MemFileSystem
+from tests.kit.simloop import SimLoop
+from tests.kit.tier.crash_points import Points
+from tests.kit.tier.fake_bucket import StoreFaults
+from tests.kit.tier.object_records import Recorded
+from tests.kit.tier.world import CLUSTER_NODE, PointStorage, TierProcess, TierWorld
+
+T = TypeVar("T")
+
+DATA = FOLDER.removesuffix(f"/brokers/{CLUSTER_NODE}")
+CALM = StoreFaults(delay_s=(0.001, 0.02), timeout_s=1.0)
+BURIED_WITHIN = 20
+
+
+class ObjectTierWorld(TierWorld):
+    """`machines`: the disks that there are; `records`: what clients know; `trace`: what happened,
+    with the virtual time."""
+
+    def __init__(self, seed: int, **values: Any) -> None:
+        super().__init__(seed, **values)
+        self.loop = SimLoop()
+        self.machines = [self.fs]
+        self.records = Recorded()
+        self.trace: list[tuple[float, str]] = []
+        self.lives: list[ObjectLife] = []
+        self.bucket.faults = CALM
+
+    def note(self, what: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append((round(self.loop.now, 6), what))
+
+    def new_machine(self) -> MemFileSystem:
+        """A machine with an empty disk."""
+        self.machines.append(MemFileSystem(self.rng))
+        return self.machines[-1]
+
+    @property
+    def serving(self) -> list[ObjectLife]:
+        """The processes that clients reach, the newest last."""
+        return [life for life in self.lives if life.started and not life.over]
+
+
+class TermStorage(PointStorage):
+    """As the storage in SQL, a superseded process changes no state of partitions."""
+
+    process: ObjectLife
+
+    def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
+        catalog = self.process.world.database.catalog
+        assert catalog is not None
+        if catalog.brokers[CLUSTER_NODE].epoch != self.process.epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return super()._led(numbers, node_id)
+
+    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
+        if method == "save_checkpoint" and self.process.no_checkpoints:
+            raise MetadataError("the database is locked")
+        return await super()._write(method, work)
+
+
+class ObjectLife(TierProcess):
+    """One process on a machine. `started`: clients may use it; `fresh`: it has filled an empty
+    folder; `no_checkpoints`: SQL fails for all of them; `reason`: why it was superseded."""
+
+    world: ObjectTierWorld
+    store: Any
+
+    def __init__(
+        self, world: ObjectTierWorld, fs: MemFileSystem, points: Points | None = None
+    ) -> None:
+        world.fs = fs
+        super().__init__(world, points, loop=world.loop, kind_of=lambda path: path.split("/")[-2])
+        self.disk = fs
+        self.number = len(world.lives)
+        self.started = self.fresh = self.no_checkpoints = False
+        self.epoch = -1
+        self.reason = ""
+        world.lives.append(self)
+
+    async def open_metadata(self) -> None:
+        """Open catalog and storage."""
+        world, metadata = self.world, self.metadata
+        self.lock = lock_folder(self.env, FOLDER)
+        self.catalog = await metadata.open()
+        self.storage = TermStorage(
+            world.database.offsets, CLUSTER_NODE, self.env.clock.now_ms,
+            world.database.leader_of, pause=self.sql_pause,
+        )  # fmt: skip
+        self.storage.process = self
+        metadata._storages.append(self.storage)
+        self.found = inspect_folder(self.env.fs, DATA, FOLDER, CLUSTER_NODE)
+        self.stored = await self._pairing()
+        begun = fresh_folder.is_begun(self.env.fs, FOLDER)
+        self.fresh = begun or is_superseded(self.found, self.stored)
+        if not self.fresh:
+            check_pairing(self.found, self.stored, "SQL")
+        await metadata.register_broker(CLUSTER_NODE, {}, None)
+        self.epoch = self.catalog.brokers[CLUSTER_NODE].epoch
+
+    async def _pairing(self) -> StoredPairing:
+        """As kafkawire.metadata.pairing.load, whose tables this SQL has not."""
+
+        def load(session: Session) -> Any:
+            query = "SELECT metadata_id, generation FROM data_folders WHERE node_id = 1"
+            return session.rows(query)
+
+        rows = await self.metadata.transact(load)
+        position = await self.storage.load_log_position(CLUSTER_NODE)
+        segments = await self.storage.segments(CLUSTER_NODE, [LIVE], 1000)
+        return StoredPairing(
+            self.catalog.cluster_id,
+            self.world.database.version,
+            bytes(rows[0][0]) if rows else b"",
+            int(rows[0][1]) if rows else 0,
+            position,
+            any(each.local for each in segments),
+        )
+
+    async def open_log(self) -> None:
+        """Open the log, the tier, and the log of objects."""
+        world = self.world
+        own: Any = StoreFolder(self.store, f"nodes/{CLUSTER_NODE}")
+        metadata: Any = self.metadata
+        logs = ObjectLogs(self.env, OneStore(own), metadata, self.storage, CLUSTER_NODE, self.epoch)
+        logs.when_superseded(self.superseded)
+        if self.fresh:
+            self.found, self.stored = await begin_afresh(
+                self.env, self.found, FOLDER, self.storage, self.catalog, world.config,
+                self.store, metadata, self.stored,
+            )  # fmt: skip
+        self.log = await Log.open(
+            self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
+            self.lock, object_logs=logs, fresh=self.fresh,
+        )  # fmt: skip
+        self.identity = IdentityRecorder(
+            self.env, metadata, FOLDER, CLUSTER_NODE, self.catalog.cluster_id
+        )
+        self.log.hooks.when_stored(self.identity.changed)
+        await self.identity.start(self.found, self.stored)
+        if self.fresh:
+            fresh_folder.complete(self.env.fs, FOLDER)
+        self.tiering = Tiering(
+            self.env, world.config, self.log, self.storage, self.catalog, self.store,
+            CLUSTER_NODE, self.catalog.cluster_id,
+        )  # fmt: skip
+        await self.tiering.start()
+
+    async def start(self) -> None:
+        await super().start()
+        kind = "fresh" if self.fresh else "kept"
+        self.world.note(f"life {self.number} has started, {kind}, epoch {self.epoch}")
+
+    def serve(self) -> None:
+        """Let clients in."""
+        self.started = True
+
+    def superseded(self, why: str) -> None:
+        """End: another life has begun."""
+        self.reason = why
+        self.world.note(f"life {self.number} is superseded")
+        self.world.loop.call_soon(self.die, "kill")
+
+    def die(self, how: str) -> None:
+        if self.over:
+            return
+        newest, self.world.fs = self.world.fs, self.disk
+        try:
+            super().die(how)
+        finally:
+            self.world.fs = newest
+        self.world.note(f"life {self.number} ends: {how}")
+
+    async def close(self) -> None:
+        """End cleanly."""
+        self.over = True
+        await self.tiering.close()
+        await self.identity.close()
+        await self.log.close()
+        self.disk.kill()
+        self.metadata.crash()
+        self.world.note(f"life {self.number} is closed")
+
+    async def bury(self) -> None:
+        """Cancel the tasks that a dead process has left."""
+        for _ in range(BURIED_WITHIN):
+            left = [task for task in self.env.tasks if not task.done()]
+            if not left:
+                return
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(0.001)
+
+
+EXPECTED = (OSError, KafkaError, LogError)
+"""What a start may fail with, when SQL or the bucket fails: an operator starts it again."""

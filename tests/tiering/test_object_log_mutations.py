@@ -1,0 +1,160 @@
+"""The simulation of log objects must find what is broken on purpose: one rule at a time.
+
+Covers: kafkawire.log.maintenance.object_release, kafkawire.log.objects.writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafkawire.log.adoption import Adoption
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.earlier_logs import EarlierLogs
+from kafkawire.log.maintenance.object_release import ObjectRelease
+from kafkawire.log.object_logs import ObjectLogs
+from kafkawire.log.objects.commits import ObjectCommits
+from kafkawire.log.objects.writer import LogObjectWriter
+from tests.kit.seeds import quiet
+from tests.tiering.test_object_log_simulation import simulate
+
+MAX_SEEDS = 200
+FIRST = {"released_before_checkpoint": 40}
+"""Where seeds before find nothing, to save their time."""
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    """A start does not end the logs of earlier lives."""
+
+    async def pretend(*_: Any) -> bool:
+        return True
+
+    patch.setattr(EarlierLogs, "_fence", pretend)
+
+
+def watermark_at_write(patch: pytest.MonkeyPatch) -> None:
+    """Readers see what is written and not stored."""
+    real = ObjectCommits.add
+
+    def add(self: ObjectCommits, frame: Any) -> None:
+        real(self, frame)
+        frame.partition.advance(frame.end)
+
+    patch.setattr(ObjectCommits, "add", add)
+
+
+def completed_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """An object is acknowledged although one before it is not stored."""
+    real = ObjectCommits._publish
+
+    def publish(self: ObjectCommits, sequence: int) -> None:
+        for gathered in self._storing:
+            if gathered.stored:
+                for partition, end in gathered.ends.items():
+                    partition.advance(max(end, partition.high_watermark))
+                callbacks, gathered.callbacks = gathered.callbacks, []
+                for fn in callbacks:
+                    fn(None)
+        real(self, sequence)
+
+    patch.setattr(ObjectCommits, "_publish", publish)
+
+
+def released_before_upload(patch: pytest.MonkeyPatch) -> None:
+    """Objects are deleted although their records are in no uploaded segment."""
+
+    async def uploaded(*_: Any) -> bool:
+        return True
+
+    patch.setattr(ObjectRelease, "_uploaded", uploaded)
+
+
+def released_before_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """Objects are deleted although producers are not stored without them."""
+    real = ObjectRelease.run_once
+
+    async def run_once(self: ObjectRelease) -> int:
+        for at, each in enumerate(self.retained):
+            self.retained[at] = replace(each, log_position=0)
+        return await real(self)
+
+    patch.setattr(ObjectRelease, "run_once", run_once)
+
+
+def last_object_skipped(patch: pytest.MonkeyPatch) -> None:
+    """A start leaves out the last object of a log."""
+    real = EarlierLogs.end
+
+    async def end(self: EarlierLogs, log: Any) -> Any:
+        ended, found = await real(self, log)
+        return ended, found[:-1]
+
+    patch.setattr(EarlierLogs, "end", end)
+
+
+def refused_put_counts(patch: pytest.MonkeyPatch) -> None:
+    """An object counts as stored if there is any object of its number."""
+
+    async def check(*_: Any) -> None: ...
+
+    patch.setattr(LogObjectWriter, "_check_own", check)
+
+
+def checkpoint_of_what_is_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint waits for the fsync only."""
+
+    async def durable(self: CommitLog) -> None:
+        await self.commits.durable()
+
+    patch.setattr(CommitLog, "durable", durable)
+
+
+def journals_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """A start does not store what only its journals have."""
+
+    async def gather(*_: Any) -> None: ...
+
+    patch.setattr(ObjectLogs, "_gather_unstored", gather)
+
+
+def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    """Batches that are appended at a start are not taken into the producers."""
+    patch.setattr(Adoption, "_replay", lambda *_: None)
+
+
+MUTATIONS: list[Break] = [
+    no_fence,
+    watermark_at_write,
+    completed_out_of_order,
+    released_before_upload,
+    released_before_checkpoint,
+    last_object_skipped,
+    refused_put_counts,
+    checkpoint_of_what_is_not_stored,
+    journals_not_stored,
+    producers_not_replayed,
+]
+
+
+def failing(first: int) -> int:
+    """The first seed that fails, from `first` on; -1 if none does."""
+    with quiet():
+        for seed in range(first, MAX_SEEDS):
+            try:
+                simulate(seed)
+            except AssertionError:
+                return seed
+    return -1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda each: each.__name__)
+def test_simulation_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, mutate: Break) -> None:
+    mutate(monkeypatch)
+    seed = failing(FIRST.get(mutate.__name__, 0))
+    print(f"{mutate.__name__}: seed {seed}")
+    assert seed >= 0
