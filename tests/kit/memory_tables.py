@@ -35,7 +35,12 @@ class MemoryTables:
             engine = create_engine("sqlite://", creator=lambda: database, poolclass=StaticPool)
             with engine.begin() as connection:
                 if not self._image:
-                    used = [tables.brokers, tables.object_logs, tables.data_folders]
+                    used = [
+                        tables.brokers,
+                        tables.broker_heartbeats,
+                        tables.object_logs,
+                        tables.data_folders,
+                    ]
                     tables.metadata.create_all(connection, tables=used)
                 session = Session(connection)
                 session.run("DELETE FROM brokers")
