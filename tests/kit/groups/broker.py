@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from kafkawire.broker.replicas.selector import ReplicaSelector
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -103,6 +104,9 @@ class House:
             node_id=self.node_id,
             listeners=self.listeners,
             security=Security(),
+            replica_selector=ReplicaSelector(
+                self.catalog, self.node_id, self.listeners, enabled=False
+            ),
         )
 
         def park() -> None:
