@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.client import Client
@@ -171,10 +172,19 @@ class Cluster:
         return sorted(self._fresh(node).list_topics(timeout=30).brokers)
 
     def leaders(self, node: int, topic: str) -> dict[int, int]:
-        """Leaders by partition as a client of this broker sees them; empty: no such topic. -1: no
-        leader."""
-        topics = self._fresh(node).list_topics(timeout=30).topics  # the name alone would create it
-        return {n: p.leader for n, p in topics[topic].partitions.items()} if topic in topics else {}
+        """Leaders by partition as this broker answers; empty: no such topic. -1: no leader.
+
+        Not through librdkafka, which may send the request to another broker once it has addresses.
+        """
+
+        async def ask() -> dict[int, int]:
+            client = await Client.connect(self.brokers[node].port)
+            topics = (await client.call(MetadataRequest(None), 12)).topics  # a name may create it
+            await client.close()
+            rows = [row for each in topics if each.name == topic for row in each.partitions]
+            return {each.partition_index: each.leader_id for each in rows}
+
+        return asyncio.run(ask())
 
     def setting(self, node: int, topic: str, name: str) -> str:
         """A topic's setting as this broker knows it; librdkafka would ask the controller."""
