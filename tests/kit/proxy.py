@@ -80,6 +80,7 @@ class Link:
 
     async def close(self) -> None:
         """Listen no more, and reset all connections."""
+        self.refuse()  # connections that the kernel has accepted already
         if self._server is not None:
             self._server.close()
         self.cut()
@@ -215,11 +216,18 @@ class Network:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for each in self._links.values():
-            asyncio.run_coroutine_threadsafe(each.close(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _close(self) -> None:
+        """Close all links, and wait for connections that were just being accepted: the loop would
+        leave them open."""
+        for each in self._links.values():
+            await each.close()
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
 
     def link(self, source: str, destination: str, target: Address) -> int:
         """Start a link to an address, and return the port of 127.0.0.1 to connect to instead."""
