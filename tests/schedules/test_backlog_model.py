@@ -134,9 +134,9 @@ class BacklogMachine(RuleBasedStateMachine):
         partition: Any = SimpleNamespace(
             number=1, config=config, log_start=0, next_offset=len(self.log)
         )
-        commits: Any = SimpleNamespace(commits=SimpleNamespace(durable=self.durable.wait))
+        commit_log: Any = SimpleNamespace(durable=self.durable.wait)
         feed: Any = ListFeed(self.log)
-        self.backlog = Backlog(self.env, partition, commits, feed, self.index)
+        self.backlog = Backlog(self.env, partition, commit_log, feed, self.index)
         self.loop.run_until_complete(self.backlog.open(self.progress))
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""What a supervisor takes from the lines of a worker."""
+"""Lines of a worker as its supervisor reads them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Scenario(Simulation):
             task.result()
 
     def run_to_point(self) -> None:
-        """Run; a point raises out of the loop, which goes on without that life."""
+        """Run; a point raises out of the loop, which continues without that life."""
         loop = self.world.loop
         asyncio.set_event_loop(None)
         task = loop.create_task(self.main())

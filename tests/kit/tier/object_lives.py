@@ -2,7 +2,7 @@
 
 `ObjectTierWorld` is what outlives processes: SQL, the bucket, the disks of all machines, and the
 records of clients (tests.kit.tier.object_clients). `ObjectLife` is one process, put together like
-kafkawire.broker.broker. All run on one event loop, so an earlier process may go on while its
+kafkawire.broker.broker. All run on one event loop, so an earlier process may still run while its
 successor starts: a process that was paused and continues does the same, later.
 """
 
@@ -227,4 +227,4 @@ class ObjectLife(TierProcess):
 
 
 EXPECTED = (OSError, KafkaError, LogError)
-"""What a start may fail with, when SQL or the bucket fails: an operator starts it again."""
+"""Errors of a start when SQL or the bucket fails: an operator starts it again."""

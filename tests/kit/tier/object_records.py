@@ -1,4 +1,4 @@
-"""What clients of a broker were answered and have read, over all its lives; see `Recorded`."""
+"""Responses to clients of a broker and records that they read, over all lives; see `Recorded`."""
 
 from __future__ import annotations
 

@@ -77,8 +77,9 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "${x}", "a@b", "a+b", "(x)", "x\\y", "?", "a=b",
     ),
     "schedule.target.header": (),
-    # Files, names and patterns that are used, and checked, with a listener of their kind.
+    # Used, and checked, with a listener of their kind or with --workers.
     "audit.log": (),
+    "cluster.takeover.ports": (),
     "delegation.token.secret.key": (),
     "inter.broker.client.config": (),
     "inter.broker.listener.name": (),
