@@ -39,6 +39,7 @@ WRITERS = 3
 LIVES = 3
 SETTLED_WITHIN_S = 90
 SETTINGS = {
+    "log.retention.ms": "-1",  # the timestamps of records are old; a full disk would delete them
     "journal.bytes": str(1 << 20),
     "journal.roll.ms": "1000",
     "hot.bytes": str(1 << 20),

@@ -6,6 +6,7 @@ real. The bucket is read by kafkawire.manifest alone, like Spark and a restore d
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -70,8 +71,11 @@ class Folder:
         self.path = path
 
     def segments(self) -> dict[str, bytes]:
-        found = self.path.glob(f"{SEGMENTS}*.segment")
-        return {file.stem: file.read_bytes() for file in sorted(found)}
+        found: dict[str, bytes] = {}
+        for file in sorted(self.path.glob(f"{SEGMENTS}*.segment")):
+            with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
+                found[file.stem] = file.read_bytes()
+        return found
 
     def end(self, topic: str) -> int:
         """The end of partition 0 according to the manifest; -1: unknown."""
