@@ -64,7 +64,8 @@ class RequestContext:
     peer's address without port; `client_id` is null for clients that send none; `principal` is
     the client as it was identified when the request was received; `api`: the name of the API;
     `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if
-    no client has any, and `mutations` that of its changes, once a handler counts them.
+    no client has any, and `mutations` that of its changes, once a handler counts them;
+    `withheld`: of the connection, see kafkawire.handlers.find_coordinator.
     """
 
     broker: Broker
@@ -79,6 +80,7 @@ class RequestContext:
     api: str = ""
     rights: Rights | None = field(default=None, repr=False)
     quotas: ClientQuotas | None = None
+    withheld: dict[int, float] = field(default_factory=dict, repr=False)
     mutations: MutationQuota | None = field(default=None, init=False)
 
     @property

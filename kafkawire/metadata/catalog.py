@@ -86,11 +86,12 @@ class Catalog:
     """All topics and brokers. `by_name` and `by_id` create a TopicInfo on access; see `directory`.
     `partitions` are counted without iteration. `silent`: brokers that are registered, but not alive
     as far as this process knows; SQL does not have them. `moves`: numbers of partitions
-    that are to be moved, and the node id of the broker that is to lead each."""
+    that are to be moved, and the node id of the broker that is to lead each. `address_changes`:
+    when this process saw the last change of a broker's addresses, in seconds of its clock."""
 
     __slots__ = (
-        "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
-        "features", "moves", "silent", "stored_version", "version",
+        "_directory", "_dotted", "address_changes", "broker_overrides", "brokers", "by_id",
+        "by_name", "cluster_id", "features", "moves", "silent", "stored_version", "version",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,7 @@ class Catalog:
         self.version = version
         self.stored_version = version
         self.brokers: dict[int, BrokerInfo] = {}
+        self.address_changes: dict[int, float] = {}
         self.silent: frozenset[int] = frozenset()
         self.moves: dict[int, int] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
@@ -158,9 +160,17 @@ class Catalog:
         self.brokers[info.node_id] = info
         self.version += 1
 
+    def update_broker(self, info: BrokerInfo, now_s: float) -> None:
+        """Replace what is known of a broker, and note whether its addresses have changed."""
+        known = self.brokers.get(info.node_id)
+        if known is not None and known.listeners != info.listeners:
+            self.address_changes[info.node_id] = now_s
+        self.add_broker(info)
+
     def remove_broker(self, node_id: int) -> None:
         """Remove a broker that leads nothing."""
         self.brokers.pop(node_id, None)
+        self.address_changes.pop(node_id, None)
         self.version += 1
 
     def set_silent(self, nodes: frozenset[int]) -> None:

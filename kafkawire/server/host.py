@@ -225,6 +225,7 @@ class Host:
             on_park=parked,
             is_gone=lambda: connection.closed,
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
+            withheld=connection.withheld,
         )
         parts: list[Buffer] | None
         try:

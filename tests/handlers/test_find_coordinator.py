@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.find_coordinator import WITHHELD_S
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.metadata.catalog import BrokerInfo
 from kafkawire.server.run import Server
 from tests.kit.client import Client
+from tests.kit.server import port_of
 from tests.kit.two_brokers import create
 
 TOPICS = ("__consumer_offsets", "__transaction_state")
@@ -46,3 +48,32 @@ async def test_coordinator_that_is_not_alive_is_not_available(
         broker.catalog.set_silent(frozenset({2}))
         absent = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
         assert await found(client, kind, version) == absent
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+async def test_coordinator_with_another_address_is_withheld_once_by_connection(
+    server: Server, client: Client, kind: int
+) -> None:
+    """librdkafka forgets an address only on an error (see the handler)."""
+    broker = server.broker
+    info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
+    now_s = broker.env.clock.monotonic
+    broker.catalog.update_broker(info, now_s())
+    await broker.metadata.register_broker(2, info.listeners, None)
+    await create(server, TOPICS[kind], [2])
+    assert await found(client, kind, 6) == (0, 2, "second.example", 9093)
+    other = await Client.connect(port_of(server))
+    for port in (9094, 9095):
+        moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", port)}, None)
+        broker.catalog.update_broker(moved, now_s())
+        for each in (client, other):
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["k", "l"])
+            for code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE):
+                answer: Any = await each.call(request, 6)
+                assert [row.error_code for row in answer.coordinators] == [code, code]
+            assert await found(each, kind, 3) == (0, 2, "third.example", port)
+    broker.catalog.update_broker(moved, now_s())  # the same addresses
+    assert (await found(client, kind, 6))[0] == 0
+    broker.catalog.update_broker(info, now_s() - WITHHELD_S)
+    assert await found(client, kind, 6) == (0, 2, "second.example", 9093)
+    await other.close()

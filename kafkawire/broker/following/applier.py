@@ -75,7 +75,7 @@ class CatalogApplier:
             if info.node_id == me:
                 self._check_own(known, info)
             elif known != info:
-                catalog.add_broker(info)
+                catalog.update_broker(info, self._broker.env.clock.monotonic())
                 logger.info("broker %d is registered with %s", info.node_id, info.listeners)
         if changes.registered is None:
             return

@@ -55,7 +55,9 @@ class Node:
         log = SimpleNamespace(add_topics=self._write, alter_topic=lambda info: self._write([info]))
         broker: Any = SimpleNamespace(
             catalog=self.catalog, node_id=self.node_id, log=log,
-            env=SimpleNamespace(slices=Slices(lambda: 0.0)),
+            env=SimpleNamespace(
+                slices=Slices(lambda: 0.0), clock=SimpleNamespace(monotonic=lambda: 0.0)
+            ),
         )  # fmt: skip
         applier = CatalogApplier(broker, self._drop, self._settings_changed, self._moved)
         self.lock = CatalogLock(self.catalog, self.metadata, applier.apply)
