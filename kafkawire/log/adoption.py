@@ -40,9 +40,9 @@ ROWS_AT_ONCE = 200
 
 class Adoption:
     """The partitions with durability=s3 that objects have, as they are filled. `changed`: those
-    that batches were appended to. By partition number, `_known`: the next offset according to SQL
-    and the journals; `_replayed`: the offset below which batches are part of its producers and
-    epochs."""
+    that batches were appended to or have changed: a checkpoint must have them before objects are
+    released. By partition number, `_known`: the next offset according to SQL and the journals;
+    `_replayed`: the offset below which batches are part of its producers and epochs."""
 
     def __init__(self, commit_log: CommitLog, loader: Loader, storage: SegmentCatalog) -> None:
         self._commit_log = commit_log
@@ -140,6 +140,7 @@ class Adoption:
         if fields[9] >= 0:
             partition.producers.replay(fields, marker)
         partition.mark_dirty()
+        self.changed[partition.number] = partition
 
     def _queue(self, partition: Partition, batches: list[memoryview]) -> None:
         first, last = HEAD.unpack_from(batches[0], 0), HEAD.unpack_from(batches[-1], 0)

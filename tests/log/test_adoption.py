@@ -119,6 +119,30 @@ async def test_batches_in_segments_after_the_checkpoint_change_producers(
     assert min(rows.base[at] for at in range(len(rows))) >= end  # nothing twice
 
 
+async def test_start_stores_producers_that_only_segments_changed(
+    world: ObjectWorld, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is appended, and the objects may be released at once."""
+
+    async def nothing(_: Checkpoints) -> None: ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", nothing)
+        sequence = 0
+        while not world.log.journals.ready:
+            await produce(partition, sequence, 500)
+            sequence += 1
+        world.log.commit_log.roll()
+        await cut(world)
+    assert partition.cut_offset == partition.next_offset
+    await world.lose_folder()
+    (row,) = await world.storage.load_partitions([partition.number])
+    assert row.checkpoint is not None
+    assert row.checkpoint.next_offset == sequence
+    (producer,) = row.checkpoint.producers
+    assert producer.batches[-1][1] == sequence - 1
+
+
 async def test_leader_epochs_begin_where_they_did(world: ObjectWorld, partition: Partition) -> None:
     await put(partition, b"a")
     await world.crash()

@@ -22,8 +22,6 @@ from tests.kit.seeds import quiet
 from tests.tiering.test_object_log_simulation import simulate
 
 MAX_SEEDS = 200
-FIRST = {"released_before_checkpoint": 40}
-"""Where seeds before find nothing, to save their time."""
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -140,10 +138,10 @@ MUTATIONS: list[Break] = [
 ]
 
 
-def failing(first: int) -> int:
-    """The first seed that fails, from `first` on; -1 if none does."""
+def first_failing() -> int:
+    """The first seed that fails; -1 if none does."""
     with quiet():
-        for seed in range(first, MAX_SEEDS):
+        for seed in range(MAX_SEEDS):
             try:
                 simulate(seed)
             except AssertionError:
@@ -155,6 +153,6 @@ def failing(first: int) -> int:
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda each: each.__name__)
 def test_simulation_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, mutate: Break) -> None:
     mutate(monkeypatch)
-    seed = failing(FIRST.get(mutate.__name__, 0))
+    seed = first_failing()
     print(f"{mutate.__name__}: seed {seed}")
     assert seed >= 0

@@ -37,6 +37,8 @@ from tests.kit.tier.object_lives import CALM, EXPECTED, ObjectLife, ObjectTierWo
 SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
 LIVES = 5
 LAG_MS = 5000
+UPLOADED_S = 10.0
+"""After which records are uploaded, so that only a checkpoint is missing."""
 SETTLED_S = 60.0
 TRIES = 60
 READ_ERRORS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -85,7 +87,8 @@ class Simulation:
         await self.create(life)
         troubles = [world.loop.create_task(each()) for each in (self.weather, self.reader)]
         for _ in range(LIVES):
-            await asyncio.sleep(rng.random() * rng.choice((1, 8, 20)))
+            seconds = rng.random() * rng.choice((1, 8, 20))
+            await asyncio.sleep(seconds + UPLOADED_S * life.no_checkpoints)
             self.raise_failures()
             life = await self.next_life(life)
         for task in troubles:
@@ -135,6 +138,8 @@ class Simulation:
         """End a life, and start another one; return it."""
         world, rng = self.world, self.rng
         ways = ["kill", "power", "close"] + ([] if self.has_local else ["lose", "zombie", "back"])
+        if life.no_checkpoints:
+            ways += ways[3:4]  # what is only in its journals matters most
         how = rng.choice(ways) if not life.over else "kill"
         world.note(f"next: {how}")
         if how == "zombie":
@@ -258,16 +263,17 @@ class Simulation:
         release = life.log.object_logs.release
         assert release is not None
         assert not release.retained, f"not released: {release.retained}"
+        life.die("kill")
+        await life.bury()
+        life = await self.start(life.disk if self.has_local else world.new_machine())
+        life.sql_fails = 0.0
+        await asyncio.sleep(SETTLED_S)  # it deletes what was stored above a fence
         logs: dict[int, int] = {}
         for key in world.bucket.objects:
             parsed = parse_log_object_key(key.removeprefix("nodes/1/"))
             if parsed is not None:
                 logs[parsed[0]] = logs.get(parsed[0], 0) + 1
         assert max(logs.values(), default=0) <= 1, f"more than fences are left: {logs}"
-        if not self.has_local:
-            life.die("kill")
-            await life.bury()
-            life = await self.start(world.new_machine())
         await life.close()
         await life.bury()
 
