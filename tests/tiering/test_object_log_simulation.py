@@ -40,6 +40,8 @@ LAG_MS = 5000
 UPLOADED_S = 10.0
 """After which records are uploaded, so that only a checkpoint is missing."""
 SETTLED_S = 60.0
+STARTED_S = 600.0
+"""In which a start is complete: far more than the bucket fails at a time."""
 TRIES = 60
 READ_ERRORS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
 TIERED: dict[str, Any] = {
@@ -112,8 +114,9 @@ class Simulation:
             life = ObjectLife(world, fs)
             life.sql_fails = rng.choice((0.0, 0.0, 0.05))
             starting = world.loop.create_task(life.start())
-            patience = 1e9 if rng.random() < 0.8 else rng.random() * 0.3
-            await asyncio.wait([starting], timeout=patience)
+            killed = rng.random() < 0.2
+            await asyncio.wait([starting], timeout=rng.random() * 0.3 if killed else STARTED_S)
+            assert starting.done() or killed, "a start waits forever"
             if starting.done() and (starting.cancelled() or life.over):
                 starting.exception()
             elif starting.done() and starting.exception() is None:
