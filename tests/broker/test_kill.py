@@ -97,7 +97,7 @@ async def _life(broker: BrokerProcess, life: int, acked: Acked, rng: random.Rand
 async def test_acknowledged_records_survive_kill_9(tmp_path: Path, flush: str) -> None:
     rng = random.Random(9)
     acked: Acked = {}
-    settings = {"flush": flush, "journal.bytes": str(1 << 20)}
+    settings = {"flush": flush, "journal.bytes": str(1 << 20), "log.retention.ms": "-1"}
     broker = BrokerProcess(data=tmp_path / "data", settings=settings)
     try:
         broker.start()
