@@ -6,6 +6,7 @@ message. It has no request state; that is local to the handler.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +48,11 @@ class MalformedRequest(Exception):
     """A request that Kafka cannot parse: its connection is closed without a response."""
 
 
+class ReconnectNeeded(Exception):
+    """The client knows an address that is no longer valid, and requests metadata only after a loss
+    of a connection: its connection is closed without a response."""
+
+
 def _nothing() -> None:
     """Do nothing; for requests without a connection (tests, the broker itself)."""
 
@@ -65,7 +71,7 @@ class RequestContext:
     the client as it was identified when the request was received; `api`: the name of the API;
     `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if
     no client has any, and `mutations` that of its changes, once a handler counts them;
-    `withheld`: of the connection, see kafkawire.handlers.find_coordinator.
+    `connected_at`: when the connection was opened, in seconds of the monotonic clock.
     """
 
     broker: Broker
@@ -80,7 +86,7 @@ class RequestContext:
     api: str = ""
     rights: Rights | None = field(default=None, repr=False)
     quotas: ClientQuotas | None = None
-    withheld: dict[int, float] = field(default_factory=dict, repr=False)
+    connected_at: float = math.inf
     mutations: MutationQuota | None = field(default=None, init=False)
 
     @property

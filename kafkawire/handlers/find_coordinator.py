@@ -3,19 +3,22 @@
 v1 key type and error message; v3 flexible; v4 many keys; v5 TRANSACTION_ABORTABLE may be
 returned (it is not); v6 share groups.
 
-librdkafka keeps the address of a coordinator while responses have the same node id, so it would
-never reach a broker that was taken over by another machine. COORDINATOR_NOT_AVAILABLE makes it
-forget the coordinator: each connection gets that once after the addresses of a broker have changed.
+librdkafka ignores the address in this response: it connects to the address that the last Metadata
+response had for the node id. When another machine takes a broker over, a client whose last Metadata
+response is older would connect to the old address for up to topic.metadata.refresh.interval.ms, and
+a transactional producer without a request in progress for longer. The loss of a connection makes it
+request metadata, so a connection that is older than the address of the coordinator is closed.
 Not done: share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
+from kafkawire.handlers.context import UNAUTHORIZED, ReconnectNeeded, RequestContext
 from kafkawire.handlers.nodes import Nodes
 from kafkawire.messages.find_coordinator import (
     Coordinator,
@@ -29,8 +32,9 @@ logger = logging.getLogger(__name__)
 GROUP = 0
 TRANSACTION = 1
 MANY_KEYS_FROM = 4
-WITHHELD_S = 600.0
-"""After a change of addresses; clients that kept the old ones for longer failed meanwhile."""
+STALE_S = 600.0
+"""Connections are closed for so long after a change: twice librdkafka's default of
+topic.metadata.refresh.interval.ms, after which all clients have the new address."""
 
 NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
 
@@ -40,14 +44,13 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """Return the coordinator of each key, or an error for each."""
     nodes = Nodes(ctx)
-    withheld = _withhold(ctx)
     if ctx.version >= MANY_KEYS_FROM:
         response = FindCoordinatorResponse()
         for key in dict.fromkeys(req.coordinator_keys):  # clients search for keys in the answer
-            response.coordinators.append(await _find(ctx, nodes, withheld, req.key_type, key))
+            response.coordinators.append(await _find(ctx, nodes, req.key_type, key))
             await ctx.give_way()
         return response
-    one = await _find(ctx, nodes, withheld, req.key_type, req.key)
+    one = await _find(ctx, nodes, req.key_type, req.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -57,17 +60,20 @@ async def find_coordinator(
     )
 
 
-def _withhold(ctx: RequestContext) -> set[int]:
-    """Return the brokers whose addresses changed and that this connection has not asked for since:
-    this response does not name them, the next one does."""
-    changes = ctx.broker.catalog.address_changes
-    since = ctx.broker.env.clock.monotonic() - WITHHELD_S
-    return {node for node, at in changes.items() if at > since and ctx.withheld.get(node) != at}
+def _check_age(ctx: RequestContext, node_id: int) -> None:
+    """Raise ReconnectNeeded if the addresses of the coordinator changed after the connection was
+    opened, and not long ago."""
+    catalog = ctx.broker.catalog
+    changed_at = catalog.address_changes.get(node_id, -math.inf)
+    if changed_at > max(ctx.connected_at, ctx.broker.env.clock.monotonic() - STALE_S):
+        logger.info(
+            "the connection of %s is closed so that it requests metadata: the addresses of broker "
+            "%d, its coordinator, changed after it was opened", ctx.sender, node_id,
+        )  # fmt: skip
+        raise ReconnectNeeded
 
 
-async def _find(
-    ctx: RequestContext, nodes: Nodes, withheld: set[int], key_type: int, key: str
-) -> Coordinator:
+async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     kind = ResourceKind.GROUP if key_type == GROUP else ResourceKind.TRANSACTIONAL_ID
@@ -83,11 +89,9 @@ async def _find(
         logger.warning("cannot create topic %s, clients retry FindCoordinator: %s", topic, error)
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
-    if node is not None and node.node_id in withheld:
-        ctx.withheld[node.node_id] = broker.catalog.address_changes.get(node.node_id, 0.0)
-        node = None
     if node is None:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    _check_age(ctx, node.node_id)
     return Coordinator(
         key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None
     )

@@ -92,9 +92,9 @@ class Connection(Throttled[ConnectionHost]):
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "exchanges", "fetching", "file_spans",
-        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins", "redirects",
-        "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
-        "sampled_tick", "sending_since", "serving", "unsent", "withheld",
+        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "opened_at", "pins",
+        "redirects", "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
+        "sampled_tick", "sending_since", "serving", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -116,7 +116,7 @@ class Connection(Throttled[ConnectionHost]):
         self.repeat_candidate: RepeatCandidate | None = None
         self.repeat: Repeating | None = None
         self.redirects: Redirects | None = None
-        self.withheld: dict[int, float] = {}  # by node id: at most one for each broker
+        self.opened_at = host.now()
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is

@@ -18,7 +18,12 @@ from kafkawire.codec.compile import DecodeError, decoder, encode
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.access import check
-from kafkawire.handlers.context import ClientGone, MalformedRequest, RequestContext
+from kafkawire.handlers.context import (
+    ClientGone,
+    MalformedRequest,
+    ReconnectNeeded,
+    RequestContext,
+)
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
@@ -225,7 +230,7 @@ class Host:
             on_park=parked,
             is_gone=lambda: connection.closed,
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
-            withheld=connection.withheld,
+            connected_at=connection.opened_at,
         )
         parts: list[Buffer] | None
         try:
@@ -235,6 +240,9 @@ class Host:
             answer[0] = throttle(connection, ctx, api, answer[0])
             parts = await self._parts(answer, exchange.version)
         except ClientGone:
+            return
+        except ReconnectNeeded:
+            connection.finish()
             return
         except (AnswerTooLarge, MalformedRequest) as wrong:
             large = f"the answer is over {MAX_ANSWER_BYTES} bytes"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.find_coordinator import WITHHELD_S
+from kafkawire.handlers.find_coordinator import STALE_S
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.metadata.catalog import BrokerInfo
 from kafkawire.server.run import Server
@@ -51,29 +51,27 @@ async def test_coordinator_that_is_not_alive_is_not_available(
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-async def test_coordinator_with_another_address_is_withheld_once_by_connection(
-    server: Server, client: Client, kind: int
+@pytest.mark.parametrize("version", [3, 6])
+async def test_connections_older_than_an_address_are_closed(
+    server: Server, client: Client, kind: int, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka forgets an address only on an error (see the handler)."""
+    """librdkafka requests metadata when it loses a connection (see the handler)."""
     broker = server.broker
-    info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
+    first = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
     now_s = broker.env.clock.monotonic
-    broker.catalog.update_broker(info, now_s())
-    await broker.metadata.register_broker(2, info.listeners, None)
+    broker.catalog.update_broker(first, now_s())
+    await broker.metadata.register_broker(2, first.listeners, None)
     await create(server, TOPICS[kind], [2])
-    assert await found(client, kind, 6) == (0, 2, "second.example", 9093)
-    other = await Client.connect(port_of(server))
-    for port in (9094, 9095):
-        moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", port)}, None)
-        broker.catalog.update_broker(moved, now_s())
-        for each in (client, other):
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["k", "l"])
-            for code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE):
-                answer: Any = await each.call(request, 6)
-                assert [row.error_code for row in answer.coordinators] == [code, code]
-            assert await found(each, kind, 3) == (0, 2, "third.example", port)
+    assert await found(client, kind, version) == (0, 2, "second.example", 9093)
+    moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", 9094)}, None)
+    broker.catalog.update_broker(moved, now_s() - STALE_S)
+    assert await found(client, kind, version) == (0, 2, "third.example", 9094)
     broker.catalog.update_broker(moved, now_s())  # the same addresses
-    assert (await found(client, kind, 6))[0] == 0
-    broker.catalog.update_broker(info, now_s() - WITHHELD_S)
-    assert await found(client, kind, 6) == (0, 2, "second.example", 9093)
-    await other.close()
+    assert await found(client, kind, version) == (0, 2, "third.example", 9094)
+    broker.catalog.update_broker(first, now_s())
+    with caplog.at_level("INFO"), pytest.raises(EOFError):
+        await found(client, kind, version)
+    assert "the addresses of broker 2, its coordinator, changed" in caplog.text
+    again = await Client.connect(port_of(server))
+    assert await found(again, kind, version) == (0, 2, "second.example", 9093)
+    await again.close()
