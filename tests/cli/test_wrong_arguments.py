@@ -154,6 +154,12 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.spark.session._start", start)
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sql` retries for two seconds where no broker is: a minute for all values."""
+    monkeypatch.setattr("kafkawire.spark.brokers.queries.pause", lambda attempt: None)
+
+
 def check(path: tuple[str, ...], words: list[str]) -> Any:
     """Check that it ends with one of our exit codes and a sentence or the usage, not with a
     traceback."""
