@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -104,6 +105,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude the objects imported so far from every collection: a test that collects garbage, to
     check that nothing is kept, would walk through all of them for most of a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected_garbage() -> Iterator[None]:
+    """Collect garbage after each module, so that a file or socket that was left open is reported
+    there and not in a later module. What lives on is excluded from every later collection."""
+    yield
     gc.collect()
     gc.freeze()
 
