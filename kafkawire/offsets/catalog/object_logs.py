@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from kafkawire.metadata.session import Row, Session
+from kafkawire.offsets.catalog.sql.statements import is_newest
 
 _LOGS = "SELECT node_id, broker_epoch, url, released, ended, changed_ms FROM object_logs"
 
@@ -52,7 +53,7 @@ class ObjectLog:
 def open_log(session: Session, node_id: int, broker_epoch: int, url: str, now_ms: int) -> bool:
     """Insert the log of the calling process, if absent; return whether it is open. False if the
     process was superseded."""
-    if not _is_newest(session, node_id, broker_epoch):
+    if not is_newest(session, node_id, broker_epoch):
         return False
     session.run(
         "INSERT INTO object_logs (node_id, broker_epoch, url, released, changed_ms)"
@@ -94,7 +95,7 @@ def end(
     """Store the sequence number of the fence of a log of an earlier broker epoch, unless it has
     one; return the stored one. None if the process was superseded, or the log is absent or not of
     an earlier epoch."""
-    if log_epoch >= broker_epoch or not _is_newest(session, node_id, broker_epoch):
+    if log_epoch >= broker_epoch or not is_newest(session, node_id, broker_epoch):
         return None
     session.run(
         "UPDATE object_logs SET ended = ?, changed_ms = ?"
@@ -111,7 +112,7 @@ def release(
     """Raise `released` of a log to a sequence number; a lower one changes nothing. Return False,
     without a change, if the process was superseded, or the log is absent or ends below that
     number: its fence may not be deleted."""
-    if not _is_newest(session, node_id, broker_epoch):
+    if not is_newest(session, node_id, broker_epoch):
         return False
     session.run(
         "UPDATE object_logs SET released = ?, changed_ms = ? WHERE node_id = ? AND broker_epoch = ?"
@@ -125,21 +126,13 @@ def release(
 def forget(session: Session, node_id: int, log_epoch: int, broker_epoch: int) -> bool:
     """Delete the row of a log that has ended and is released up to its end; return whether it was
     deleted."""
-    if not _is_newest(session, node_id, broker_epoch):
+    if not is_newest(session, node_id, broker_epoch):
         return False
     deleted = session.run(
         "DELETE FROM object_logs WHERE node_id = ? AND broker_epoch = ? AND released >= ended",
         (node_id, log_epoch),
     )
     return deleted > 0
-
-
-def _is_newest(session: Session, node_id: int, broker_epoch: int) -> bool:
-    """Return whether no other process was started as this broker; none can register before the
-    transaction ends."""
-    lock = " FOR SHARE" if session.dialect == "postgresql" else ""  # SQLite has only one writer
-    query = f"SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?{lock}"
-    return bool(session.rows(query, (node_id, broker_epoch)))
 
 
 def _find(session: Session, node_id: int, log_epoch: int) -> ObjectLog | None:

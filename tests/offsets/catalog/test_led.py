@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,8 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.offsets.catalog.sql import statements
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
@@ -79,6 +83,42 @@ async def test_write_of_earlier_term_is_refused(store: SqlMetadata, url: str) ->
         await storage.save_checkpoint(Checkpoint(1, 8, states))
     life = 2
     await storage.save_checkpoint(Checkpoint(1, 8, states))
+
+
+@pytest.mark.real
+async def test_next_start_waits_for_transactions_of_this_one(postgres_url: str) -> None:
+    """It would otherwise load rows before this process changes them."""
+    url = await new_database(postgres_url)
+    store = SqlMetadata(url)
+    await store.open()
+    await store.register_broker(1, {}, None)
+    (info,) = await store.create_topics([NewTopic("t", [1])])
+    checked = asyncio.Event()
+    registered = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def transaction(session: Session) -> int:
+        statements.led(
+            session, [info.partitions[0].number], 1, statements.LeaderTerm(lambda _: 0, lambda: 1)
+        )
+        loop.call_soon_threadsafe(checked.set)
+        waiting = 0
+        while not waiting and not registered.is_set():
+            ((waiting,),) = session.rows(WAITING)
+        assert not registered.is_set()
+        return waiting
+
+    async def register() -> None:
+        await checked.wait()
+        other = SqlMetadata(url)
+        await other.open()
+        await other.register_broker(1, {}, None)
+        registered.set()
+        await other.close()
+
+    _, waiting = await asyncio.gather(register(), store.transact(transaction))
+    assert waiting == 1
+    await store.close()
 
 
 async def test_partitions_are_compared_in_parts(

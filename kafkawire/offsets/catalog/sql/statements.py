@@ -54,21 +54,24 @@ class LeaderTerm:
     broker_epoch: Callable[[], int]
 
 
+def is_newest(session: Session, node_id: int, broker_epoch: int) -> bool:
+    """Return whether no other process was started as this broker; none can register before the
+    transaction ends."""
+    lock = " FOR SHARE" if session.dialect == "postgresql" else ""  # SQLite has only one writer
+    query = f"SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?{lock}"
+    return bool(session.rows(query, (node_id, broker_epoch)))
+
+
 def led(
     session: Session, numbers: Sequence[int], node_id: int, term: LeaderTerm | None
 ) -> Collection[int]:
     """Return those of the partitions that exist. Raises NOT_LEADER_OR_FOLLOWER unless this broker
     leads all of them, in the same term, if given: it may have lost and gained one meanwhile, or
-    another process was started as this broker. Leaders cannot change before the transaction
-    ends."""
+    another process was started as this broker. Neither can happen before the transaction ends."""
     if session.dialect == "postgresql":  # SQLite has only one writer
         session.rows(f"SELECT id FROM lead_groups WHERE leader = {node_id:d} FOR SHARE")
-    if term is not None:
-        alive = session.rows(
-            "SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, term.broker_epoch())
-        )
-        if not alive:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if term is not None and not is_newest(session, node_id, term.broker_epoch()):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     gone: set[int] = set()
     for start in range(0, len(numbers), CHECKED_AT_ONCE):
         part = numbers[start : start + CHECKED_AT_ONCE]
