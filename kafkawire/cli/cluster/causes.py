@@ -19,13 +19,15 @@ from kafkawire.plural import count
 class ObservedCluster:
     """A cluster. `alive`: whether each registered broker with an address for this client is alive;
     `replicas`: the broker of each partition, which leads it while it is alive; `in_transaction`:
-    partitions to be moved that have an open transaction."""
+    partitions to be moved that have an open transaction; `takes_over`: living brokers whose machine
+    takes over brokers of others."""
 
     alive: Mapping[int, bool]
     replicas: Mapping[Partition, int]
     draining: Collection[int] = ()
     moves: Sequence[PlannedMove] = ()
     in_transaction: Collection[Partition] = ()
+    takes_over: Collection[int] = ()
     counts: Counter[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,11 +73,21 @@ def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
     why = "It is not alive: it has stored no heartbeat for its lease.ms, or was shut down."
     number = seen.counts[node]
     if number:
-        waiting = f"{count(number, 'partition')} not served until it is started"
+        until = (
+            f"the machine of {_either(seen.takes_over)} takes it over, usually within seconds, or "
+            "it is started"
+            if seen.takes_over
+            else "it is started: no machine takes brokers over (cluster.takeover.enable)"
+        )
+        waiting = f"{count(number, 'partition')} not served until {until}"
         yield BrokerCause(node, "not-alive", True, f"{why} {waiting}.")
     else:
         removal = f"`kafkawire cluster remove {node}` removes it"
         yield BrokerCause(node, "not-alive", False, f"{why} It leads no partition: {removal}.")
+
+
+def _either(nodes: Collection[int]) -> str:
+    return "broker " + " or ".join(map(str, sorted(nodes)))
 
 
 def _draining(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:

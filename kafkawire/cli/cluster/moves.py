@@ -102,8 +102,13 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
+    return is_set(cluster, node, DRAINING)
+
+
+def is_set(cluster: Cluster, node: int, name: str) -> bool:
+    """Return whether a setting of a broker is true."""
     rows = settings(cluster, (BROKER, str(node)))
-    return any(row["name"] == DRAINING and row["value"] == "true" for row in rows)
+    return any(row["name"] == name and row["value"] == "true" for row in rows)
 
 
 def _row(each: PlannedMove) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.cli.cluster.causes import BrokerCause, ObservedCluster, causes
-from kafkawire.cli.cluster.moves import is_draining
+from kafkawire.cli.cluster.moves import DRAINING, is_set
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
@@ -16,6 +16,7 @@ from kafkawire.client.transaction_admin import producers
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 
 DESCRIBE_CLUSTER = 60
+TAKES_OVER = "cluster.takeover.enable"
 MAX_DESCRIBED = 100
 """Moving partitions whose producers are requested."""
 COLUMNS = ("broker", "stuck", "cause", "sentence")
@@ -52,13 +53,20 @@ def observed(cluster: Cluster) -> ObservedCluster:
         if row.replica_nodes
     }
     moves = planned_moves(cluster)
-    draining = [node for node, living in alive.items() if living and _drains(cluster, node)]
-    return ObservedCluster(alive, replicas, draining, moves, _in_transaction(cluster, alive, moves))
+    living = [node for node, lives in alive.items() if lives]
+    return ObservedCluster(
+        alive,
+        replicas,
+        [node for node in living if _is_set(cluster, node, DRAINING)],
+        moves,
+        _in_transaction(cluster, alive, moves),
+        [node for node in living if _is_set(cluster, node, TAKES_OVER)],
+    )
 
 
-def _drains(cluster: Cluster, node: int) -> bool:
+def _is_set(cluster: Cluster, node: int, name: str) -> bool:
     try:
-        return is_draining(cluster, node)
+        return is_set(cluster, node, name)
     except ClientError:
         return False  # it has ended since, or cannot be reached from here
 

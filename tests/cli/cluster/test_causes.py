@@ -39,7 +39,16 @@ def test_partitions_of_a_broker_that_is_not_alive_are_not_served() -> None:
     gone = {1: True, 3: False}
     assert found(gone, 1, 3) == {(1, "serves"): False, (3, "not-alive"): True}
     assert sentence("not-alive", gone, 1, 3).endswith(
-        " 1 partition not served until it is started."
+        " 1 partition not served until it is started: no machine takes brokers over"
+        " (cluster.takeover.enable)."
+    )
+
+
+def test_machines_that_take_over_are_named() -> None:
+    alive = {1: True, 2: True, 3: False}
+    assert sentence("not-alive", alive, 3, takes_over=[2, 1]).endswith(
+        "1 partition not served until the machine of broker 1 or 2 takes it over, usually within"
+        " seconds, or it is started."
     )
 
 
