@@ -22,7 +22,16 @@ LEFT_OUT |= {"documentation", "client_host"}
 EACH_ITS_OWN = {"host", "port", "cluster_id", "topic_id", "member_id", "leader", "producer_id"}
 """Fields that always differ: only whether they are set is compared."""
 UNSET = (-1, "", None, bytes(16))
-NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
+NAMES = (
+    "topic_name",
+    "name",
+    "topic",
+    "partition_index",
+    "partition",
+    "api_key",
+    "group_id",
+    "node_id",
+)
 ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 
 
