@@ -119,6 +119,14 @@ def version_of(binary: Path) -> str:
     return (done.stdout.split() or ["?"])[-1]
 
 
+def format_storage(words: Sequence[str]) -> None:
+    """Run Kafka's StorageTool; NotInstalled where that fails."""
+    command = java("kafka.tools.StorageTool", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotInstalled(f"Kafka's storage can't be formatted: {done.stderr[-300:]}")
+
+
 def kafka(fsync: bool = False) -> Recipe:
     """Apache Kafka, one KRaft node; `fsync`: at every append (Kafka acks from the page cache)."""
 
@@ -132,10 +140,7 @@ def kafka(fsync: bool = False) -> Recipe:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         words = ["format", "--standalone", "-t", cluster.replace("-", "A")]
         words += ["-c", str(folder / "server.properties")]
-        command = java("kafka.tools.StorageTool", *words)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NotInstalled(f"Kafka's storage can't be formatted: {done.stderr[-300:]}")
+        format_storage(words)
 
     def command(port: int, folder: Path) -> list[str]:
         return java("kafka.Kafka", str(folder / "server.properties"))

@@ -1,0 +1,370 @@
+"""`python -m bench.failover`: three machines, compared with three nodes of Apache Kafka.
+
+kafkawire: durability=s3 on PostgreSQL and MinIO (those of the tests), takeovers enabled. Kafka:
+three KRaft nodes, each broker and controller, replication factor 3, min.insync.replicas=2. Both
+with their default times of leases and sessions. One client, librdkafka with acks=all and its other
+defaults, loads one topic with three partitions, each led by another broker:
+
+- latency at a fixed rate of 100-byte records, from the call of `produce` to the delivery report;
+- throughput of 1 KiB records, as fast as they are taken;
+- failover: one broker is killed (SIGKILL) under the fixed rate; the longest time without an
+  acknowledgement in any partition. Then it is started again, for the next round.
+
+Of kafkawire also the transactions of PostgreSQL in a second for each broker, at rest and under that
+rate.
+
+All processes and the client share the cores of this machine: compare columns, not with other
+machines. Needs Java 17, Maven, PostgreSQL and confluent-kafka; 2 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import report
+from bench.peer_recipes import JVM, format_storage, install, java
+from bench.server import Recipe, Server, free_port
+from tests.kit import minio
+from tests.kit.machines import Machine
+from tests.kit.postgres import new_database, postgres
+from tests.kit.waiting import wait_until
+
+NODES = (1, 2, 3)
+TOPIC = "failover"
+RATE = 500
+"""Records a second over all partitions: each has one every 6 ms."""
+BULK_BYTES = 1024
+WARMUP_S = 10.0
+KILLED_S = 15.0
+"""How long a broker is gone: Kafka's default session timeout is 9 s, our lease 5 s."""
+OURS = {"cluster.takeover.enable": True, "durability": "s3"}
+CLUSTER = "kafkawireFailoverAAAAA"  # 22 characters of base64
+KAFKA = """\
+process.roles=broker,controller
+node.id={node}
+controller.quorum.voters={voters}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={folder}/log
+offsets.topic.replication.factor=3
+transaction.state.log.replication.factor=3
+min.insync.replicas=2
+"""
+HEAD = (
+    "three machines, acks=all", "p50 ms", "p99 ms", "MB/s", "failover s", "of rounds",
+    "SQL/s at rest", "under load",
+)  # fmt: skip
+
+
+class Side(Protocol):
+    """Three brokers. `bootstrap`: the addresses of all."""
+
+    bootstrap: str
+    copies: int
+
+    def kill(self, node: int) -> None: ...
+    def start(self, node: int) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Kafka:
+    """Three nodes of Apache Kafka."""
+
+    copies = 3
+
+    def __init__(self, folder: Path, cores: set[int]) -> None:
+        controllers = {node: free_port() for node in NODES}
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
+        self._servers: dict[int, Server] = {}
+        for node, controller in controllers.items():
+            recipe = Recipe("Kafka", _kafka_command, _prepared(node, controller, voters))
+            self._servers[node] = Server(recipe, folder / f"kafka-{node}", cores)
+        self.bootstrap = ",".join(f"127.0.0.1:{each.port}" for each in self._servers.values())
+
+    def start(self, node: int) -> None:
+        self._servers[node].start()
+
+    def kill(self, node: int) -> None:
+        process = self._servers[node].process
+        assert process is not None
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Kill all nodes: three that stop in order wait for each other."""
+        for server in self._servers.values():
+            if server.process is not None:
+                server.process.kill()
+            server.discard()
+
+
+def _kafka_command(port: int, folder: Path) -> list[str]:
+    options = ["-Xmx512m", *JVM[1:]]
+    return java("kafka.Kafka", str(folder / "server.properties"), options=options)
+
+
+def _prepared(node: int, controller: int, voters: str) -> Callable[[int, Path], None]:
+    def prepare(port: int, folder: Path) -> None:
+        if (folder / "server.properties").exists():
+            return
+        settings = KAFKA.format(
+            node=node, controller=controller, voters=voters, port=port, folder=folder
+        )
+        (folder / "server.properties").write_text(settings)
+        words = ["format", "-t", CLUSTER, "-c", str(folder / "server.properties")]
+        format_storage(words)
+
+    return prepare
+
+
+class Ours:
+    """Three machines of kafkawire."""
+
+    copies = 1
+
+    def __init__(self, folder: Path, metadata: str, server: minio.Minio, tier: str) -> None:
+        self._machines = {
+            node: Machine(
+                folder / f"data-{node}", server.endpoint,
+                {**OURS, "node.id": node, "tier.url": tier}, ["--metadata", metadata],
+            )
+            for node in NODES
+        }  # fmt: skip
+        self.bootstrap = ",".join(each.bootstrap for each in self._machines.values())
+        self._metadata = metadata
+
+    def transactions(self) -> int:
+        """Return how many PostgreSQL has committed so far."""
+
+        async def ask() -> int:
+            connection = await asyncpg.connect(self._metadata)
+            query = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+            found = int(await connection.fetchval(query))
+            await connection.close()
+            return found
+
+        return asyncio.run(ask())
+
+    def start(self, node: int) -> None:
+        machine = self._machines[node]
+        machine.start()
+        wait_until(lambda: machine.serves(node), f"broker {node} at home")
+
+    def kill(self, node: int) -> None:
+        self._machines[node].kill()
+
+    def stop(self) -> None:
+        """Kill all machines."""
+        for machine in self._machines.values():
+            machine.kill()
+
+
+class Load:
+    """A producer with acks=all to partitions 0, 1 and 2 in turn. `waits_ms`: of each record;
+    `acked_at`: times of acknowledgements by partition."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 2, "linger.ms": 0}
+        )
+        self.waits_ms: list[float] = []
+        self.acked_at: dict[int, list[float]] = {index: [] for index in range(len(NODES))}
+        self.bytes = 0
+        self.failed: list[str] = []
+
+    def send(self, number: int, value: bytes) -> None:
+        """Send one record; waits while the producer's queue is full."""
+        begun = time.monotonic()
+
+        def delivered(error: object, message: Any) -> None:
+            now = time.monotonic()
+            if error is not None:
+                self.failed.append(str(error))
+                return
+            self.waits_ms.append((now - begun) * 1000)
+            self.acked_at[message.partition()].append(now)
+            self.bytes += len(value)
+
+        while True:
+            try:
+                self._producer.produce(
+                    TOPIC, value, partition=number % len(NODES), on_delivery=delivered
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.05)
+        self._producer.poll(0)
+
+    def paced(self, seconds: float, during: threading.Event | None = None) -> None:
+        """Send small records at RATE for a time, or until `during` is set."""
+        value, begun, number = bytes(100), time.monotonic(), 0
+        while time.monotonic() - begun < seconds and not (during and during.is_set()):
+            self.send(number, value)
+            number += 1
+            ahead = begun + number / RATE - time.monotonic()
+            if ahead > 0:
+                self._producer.poll(ahead)
+        self.flush()
+
+    def bulk(self, seconds: float) -> float:
+        """Send large records as fast as they are taken; return MB/s of those acknowledged."""
+        value, begun, number = bytes(BULK_BYTES), time.monotonic(), 0
+        while time.monotonic() - begun < seconds:
+            self.send(number, value)
+            number += 1
+        self.flush()
+        return self.bytes / 1e6 / (time.monotonic() - begun)
+
+    def flush(self) -> None:
+        """Wait until every record is acknowledged."""
+        self._producer.flush(120)
+
+
+def longest_wait(acked_at: Mapping[int, Sequence[float]], since: float) -> float:
+    """The longest time from `since` on without an acknowledgement, of all partitions."""
+    longest = 0.0
+    for times in acked_at.values():
+        before = since
+        for at in (each for each in times if each >= since):
+            longest = max(longest, at - before)
+            before = at
+    return longest
+
+
+def failover(side: Side, bootstrap: str, node: int) -> float:
+    """Kill a broker under load, start it again; return the longest wait before it was started."""
+    load, ended = Load(bootstrap), threading.Event()
+    thread = threading.Thread(target=load.paced, args=(600.0, ended))
+    thread.start()
+    try:
+        wait_until(lambda: all(load.acked_at.values()), "acknowledgements of all partitions")
+        killed = time.monotonic()
+        side.kill(node)
+        after = killed + KILLED_S
+        wait_until(lambda: time.monotonic() > after, "the time of the fault")
+        wait_until(
+            lambda: all(times[-1] > after for times in load.acked_at.values()), "all partitions"
+        )
+        waited = longest_wait(load.acked_at, killed)
+    finally:
+        ended.set()
+        thread.join()
+    side.start(node)
+    return waited
+
+
+def create(side: Side) -> None:
+    """Create the topic, with one partition for each broker, and wait until it can be used."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 2})
+    wait_until(lambda: len(admin.list_topics(timeout=30).brokers) == len(NODES), "all brokers")
+    placed = [
+        [NODES[(index + copy) % len(NODES)] for copy in range(side.copies)]
+        for index in range(len(NODES))
+    ]
+    admin.create_topics([NewTopic(TOPIC, len(NODES), replica_assignment=placed)])[TOPIC].result(60)
+
+
+def sql_rate(side: Side, work: Callable[[], None]) -> str:
+    """Return the transactions in a second of each broker while `work` runs; empty for Kafka."""
+    if not isinstance(side, Ours):
+        work()
+        return ""
+    before, begun = side.transactions(), time.monotonic()
+    work()
+    spent = time.monotonic() - begun
+    return f"{(side.transactions() - before) / spent / len(NODES):.1f}"
+
+
+def measured(name: str, side: Side, seconds: float, rounds: int, step: report.Step) -> list[str]:
+    """Start a side, and measure it; return its row."""
+    starting = [threading.Thread(target=side.start, args=(node,)) for node in NODES]
+    for each in starting:
+        each.start()
+    for each in starting:
+        each.join()
+    create(side)
+    Load(side.bootstrap).bulk(WARMUP_S)
+    step(f"{name}: warm", True)
+    rest = sql_rate(side, lambda: time.sleep(seconds))
+    paced = Load(side.bootstrap)
+    under_load = sql_rate(side, lambda: paced.paced(seconds))
+    waits = sorted(paced.waits_ms)
+    step(f"{name}: latency", True)
+    mb_s = Load(side.bootstrap).bulk(seconds)
+    step(f"{name}: throughput", True)
+    failovers = []
+    for number in range(rounds):
+        failovers.append(failover(side, side.bootstrap, NODES[number % len(NODES)]))
+        step(f"{name}: failover {failovers[-1]:.1f} s", True)
+    return [
+        name,
+        f"{waits[len(waits) // 2]:.1f}",
+        f"{waits[len(waits) * 99 // 100]:.1f}",
+        f"{mb_s:.1f}",
+        f"{median(failovers):.1f}",
+        ", ".join(f"{each:.1f}" for each in sorted(failovers)),
+        rest,
+        under_load,
+    ]
+
+
+@contextmanager
+def ours(folder: Path) -> Iterator[Ours]:
+    """Three machines with a database and a bucket, not started."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        url = stack.enter_context(postgres())
+        server = stack.enter_context(minio.running(folder / "minio"))
+        database = asyncio.run(new_database(url))
+        made = Ours(folder, database, server, minio.new_tier(server, patch))
+        stack.callback(made.stop)
+        yield made
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[Kafka]:
+    """Three nodes of Kafka, not started."""
+    install("kafka")
+    made = Kafka(folder, set(range(os.cpu_count() or 1)))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def main() -> None:
+    """Measure both sides, one after the other, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each load (20)")
+    parser.add_argument("--rounds", type=int, default=3, help="kills of each side (3)")
+    given = parser.parse_args()
+    rows = []
+    sides: dict[str, Any] = {"kafkawire, durability=s3": ours, "Kafka, 3 of 3, min ISR 2": kafka}
+    with report.progress(len(sides) * (3 + given.rounds)) as step:
+        for name, side in sides.items():
+            with (
+                tempfile.TemporaryDirectory(prefix="kafkawire-failover-") as folder,
+                side(Path(folder)) as brokers,
+            ):
+                rows.append(measured(name, brokers, given.seconds, given.rounds, step))
+    report.show(f"Three machines on this one, {RATE} records/s", HEAD, rows)
+
+
+if __name__ == "__main__":
+    main()
