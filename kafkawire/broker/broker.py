@@ -19,6 +19,7 @@ from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
+from kafkawire.broker.liveness.starting import StartingHeartbeats
 from kafkawire.broker.liveness.waiting import wait_until_ended
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
@@ -284,6 +285,26 @@ class Broker:
         advertised address of each; `after`: the epoch of a broker that is taken over, or -1. Raises
         MetadataError, LogError (a second process, damage) or OSError, after closing `metadata`.
         """
+        starting = StartingHeartbeats(env, metadata)
+        try:
+            return await cls._start(
+                env, metadata, folder, static, listeners, after, starting=starting
+            )
+        finally:
+            await starting.end()
+
+    @classmethod
+    async def _start(
+        cls,
+        env: Env,
+        metadata: SqlStore,
+        folder: str,
+        static: Mapping[str, str],
+        listeners: dict[str, Address],
+        after: int,
+        *,
+        starting: StartingHeartbeats,
+    ) -> Broker:
         config = BrokerConfig(Layers({}, {}, static).merged())
         node_id = config.node_id
         home = f"{folder}/brokers/{node_id}"
@@ -303,6 +324,7 @@ class Broker:
                 await check_fresh(found, storage, catalog)
             after = after if after > 0 else epoch_seen(config, catalog)
             await register(env, config, metadata, catalog, listeners, folder, store, after)
+            await starting.begin(node_id, catalog)
             if not fresh:
                 await check_unchanged(metadata, stored, node_id)
             logs = await open_object_logs(env, config, store, metadata, storage, catalog)
@@ -332,6 +354,7 @@ class Broker:
         )
         try:
             await broker._pair(found, stored, fresh)
+            await starting.end()
             await broker._start_services(store, meter)
         except BaseException:
             await _close(broker, store)

@@ -1,4 +1,6 @@
 """Statements on `broker_heartbeats`: a number for each broker, which the broker raises each second.
+While it reads its log at its start the number is negative and falls instead: the broker is started,
+but serves nothing.
 
 Called through a connection of its own (`Database`, quick), so that a long transaction on the other
 one does not delay a heartbeat, and the disk need not sync for it: a lost heartbeat is followed by
@@ -15,13 +17,18 @@ from kafkawire.metadata.store import BrokerSuperseded
 OF_EPOCH = "EXISTS (SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?)"
 
 
-def beat(session: Session, node_id: int, epoch: int | None = None) -> dict[int, int]:
-    """Raise the number of a broker; return those of all brokers that have one. Raises
-    BrokerSuperseded."""
+def beat(
+    session: Session, node_id: int, epoch: int | None = None, starting: bool = False
+) -> dict[int, int]:
+    """Raise the number of a broker, or lower it if the broker is still starting; return those of
+    all brokers that have one. Raises BrokerSuperseded."""
     valid, terms = _guard(node_id, epoch)
+    step, same_sign = (-1, "<") if starting else (1, ">")
     raised = session.run(
-        f"INSERT INTO broker_heartbeats (node_id, heartbeats) SELECT ?, 1 WHERE {valid} ON CONFLICT"
-        " (node_id) DO UPDATE SET heartbeats = broker_heartbeats.heartbeats + 1",
+        f"INSERT INTO broker_heartbeats (node_id, heartbeats) SELECT ?, {step} WHERE {valid}"
+        " ON CONFLICT (node_id) DO UPDATE SET heartbeats = CASE"
+        f" WHEN broker_heartbeats.heartbeats {same_sign} 0"
+        f" THEN broker_heartbeats.heartbeats + {step} ELSE {step} END",
         (node_id, *terms),
     )
     if not raised:

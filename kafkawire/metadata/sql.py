@@ -276,10 +276,12 @@ class SqlMetadata:
         driver's thread."""
         return await self._database.run(lambda connection: work(Session(connection)))
 
-    async def beat(self, node_id: int) -> dict[int, int]:
+    async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         self._quick.connect()
         epoch = self._epoch_of(node_id)
-        return await self._quick.run(lambda link: heartbeats.beat(Session(link), node_id, epoch))
+        return await self._quick.run(
+            lambda link: heartbeats.beat(Session(link), node_id, epoch, starting)
+        )
 
     async def end_heartbeats(self, node_id: int) -> None:
         self._quick.connect()

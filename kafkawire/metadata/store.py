@@ -174,9 +174,9 @@ class Metadata(Protocol):
         """Return what was changed in the catalog after `version`, by any process. Topics come in
         parts; `after`: the end of the part before."""
 
-    async def beat(self, node_id: int) -> dict[int, int]:
-        """Raise the heartbeat of a broker; return those of all. Not durable, and soon fails where
-        it would have to wait."""
+    async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
+        """Raise the heartbeat of a broker, which is negative and falls while the broker is
+        `starting`; return those of all. Not durable, and soon fails where it would have to wait."""
 
     async def end_heartbeats(self, node_id: int) -> None:
         """Delete the heartbeat of a broker that ends."""

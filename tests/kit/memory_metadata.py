@@ -425,11 +425,12 @@ class MemoryMetadata:
             self._stored.set_groups([local_group(leader)])
         self._database.versions["group", leader] = self._database.version
 
-    async def beat(self, node_id: int) -> dict[int, int]:
+    async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         rows = self._database.heartbeats
 
         def commit() -> None:
-            rows[node_id] = rows.get(node_id, 0) + 1
+            before = rows.get(node_id, 0)
+            rows[node_id] = min(before, 0) - 1 if starting else max(before, 0) + 1
 
         def work() -> Callable[[], None]:
             if not self._is_newest(node_id):

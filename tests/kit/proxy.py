@@ -126,7 +126,8 @@ class Link:
         writers = self._open[task] = [to_near]
         ended = False
         try:
-            with contextlib.suppress(OSError, ExceptionGroup):  # reset by one end
+            # Reset by one end, or by `cut`: asyncio's own callback fails for a cancelled task.
+            with contextlib.suppress(OSError, ExceptionGroup, asyncio.CancelledError):
                 await self._pass_on(near, to_near, writers)
                 ended = True
         finally:

@@ -60,6 +60,15 @@ async def test_brokers_see_the_heartbeats_of_each_other(start: Callable[[], Meta
     assert await two.beat(2) == {1: 4, 2: 1}
 
 
+async def test_heartbeats_of_a_start_are_negative(start: Callable[[], Metadata]) -> None:
+    store = start()
+    await store.open()
+    await store.register_broker(1, {}, None)
+    starts = (True, True, False, False, True, False)
+    found = [(await store.beat(1, starting=each))[1] for each in starts]
+    assert found == [-1, -2, 1, 2, -1, 1]
+
+
 async def test_process_that_was_superseded_stores_no_heartbeat(
     start: Callable[[], Metadata],
 ) -> None:

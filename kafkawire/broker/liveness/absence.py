@@ -1,19 +1,16 @@
 """Decides when this broker's machine starts a broker whose own machine seems to be gone. Pure.
 
-A silent broker is started by the machine of the next living broker by node id, first in the ring
-after it; the second one waits for one lease more, the third for two, because the first may have no
-supervisor that does it. Only one of them can succeed: SQL takes a start only with the epoch of the
-broker that was seen here (kafkawire.metadata, `register_broker`), so nothing rests on these times.
+A broker that is gone is started by the machine of the next living broker by node id, first in the
+ring after it; the second one waits for one lease more, the third for two, because the first may
+have no supervisor that does it. Only one of them can succeed: SQL takes a start only with the epoch
+of the broker that was seen here (kafkawire.metadata, `register_broker`), so nothing rests on these
+times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-
-STARTING_S = 60.0
-"""How long a broker whose epoch has just changed may take to start before it counts as gone: it
-stores heartbeats only when it has read its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,6 @@ class AbsenceWatcher:
         self._node_id = node_id
         self._lease_s = lease_s
         self._absent: dict[int, _Absent] = {}
-        self._epochs: dict[int, int] = {}
 
     def observe(
         self,
@@ -42,8 +38,9 @@ class AbsenceWatcher:
     ) -> list[int]:
         """Return the silent brokers that this broker's machine is to start now.
 
-        `epochs`: of all registered brokers; `ended`: the silent ones that deleted their heartbeat.
-        These get a lease more, since a broker that was stopped is usually started again.
+        `epochs`: of all registered brokers; `silent`: without those that are being started;
+        `ended`: the silent ones that deleted their heartbeat. These get a lease more, since a
+        broker that was stopped is usually started again.
         """
         for node in self._absent.keys() - set(silent):
             del self._absent[node]
@@ -52,13 +49,10 @@ class AbsenceWatcher:
             known = self._absent.get(node)
             if known is None or known.epoch != epochs[node]:
                 since_s = now_s + (self._lease_s if node in ended else 0.0)
-                if self._epochs.get(node, epochs[node]) != epochs[node]:
-                    since_s = now_s + STARTING_S
                 known = self._absent[node] = _Absent(epochs[node], since_s)
             rank = _rank(node, self._node_id, epochs.keys() - set(silent))
             if now_s - known.since_s >= rank * self._lease_s:
                 due.append(node)
-        self._epochs = {**dict(epochs)}
         return due
 
 

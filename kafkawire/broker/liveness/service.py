@@ -28,7 +28,7 @@ connection (kafkawire.metadata.database) without being late."""
 class Heartbeats(Protocol):
     """The part of the metadata store that has the heartbeats."""
 
-    async def beat(self, node_id: int) -> dict[int, int]:
+    async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         """Raise the heartbeat of a broker; return those of all. Raises MetadataError,
         BrokerSuperseded."""
 
@@ -139,7 +139,7 @@ class Liveness:
     def _find_absent(
         self, fn: Callable[[dict[int, int]], None], heartbeats: dict[int, int]
     ) -> None:
-        silent = self._watcher.silent
+        silent = self._watcher.silent - self._watcher.starting
         epochs = {node: info.epoch for node, info in self._catalog.brokers.items()}
         now_s = self._env.clock.monotonic()
         due = self._absence.observe(now_s, epochs, silent, silent - heartbeats.keys())
@@ -151,11 +151,15 @@ class Liveness:
     ) -> None:
         for node in sorted(silent - before):
             why = f"has stored no heartbeat for {self._lease_ms} ms"
+            if node not in heartbeats:
+                why = "has shut down"
+            elif node in self._watcher.starting:
+                why = "is being started"
             logger.warning(
                 "broker %s %s: clients are not sent to it, what it leads has no leader, and new "
                 "partitions go to others until it is back",
                 node,
-                why if node in heartbeats else "has shut down",
+                why,
             )
         for node in sorted(before - silent):
             logger.info("broker %s is back", node)

@@ -2,7 +2,8 @@
 
 Of a machine whose broker was taken over: its data folder is superseded, so there is no lock by
 which the start would know that the broker does not run any more. It is taken for ended if its
-heartbeat is deleted, or was not seen to change for the lease. After `return_delay_s` it is asked to
+heartbeat is deleted, or was not seen to change for the lease; a start there stores heartbeats, too.
+After `return_delay_s` it is asked to
 return: the broker setting RETURNING, which it follows, has it end.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import logging
 
-from kafkawire.broker.liveness.absence import STARTING_S
 from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
@@ -35,32 +35,12 @@ def is_returning(catalog: Catalog, node_id: int) -> bool:
     return catalog.broker_configs(node_id).get(RETURNING, "").lower() == "true"
 
 
-class _Starting:
-    """Notices a start of the broker elsewhere, which stores no heartbeat before it has read the
-    log: until then a missing heartbeat does not say that it has ended."""
-
-    def __init__(self) -> None:
-        self._epoch: int | None = None
-        self._number: int | None = None
-        self._until_s = 0.0
-
-    def observe(self, now_s: float, epoch: int, number: int | None) -> bool:
-        """Take the epoch of the broker and its heartbeat; return whether it is being started."""
-        if self._epoch is not None and epoch != self._epoch:
-            self._until_s = now_s + STARTING_S
-        elif number is not None and number != self._number:
-            self._until_s = 0.0
-        self._epoch, self._number = epoch, number
-        return now_s < self._until_s
-
-
 async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -> int:
     """Return when the broker of these settings runs nowhere; return its broker epoch then. Raises
     what SQL raises at first; later failures of SQL are waited for."""
     node_id, lease_s = config.node_id, config.lease_ms / 1000
     return_delay_s = config.cluster_return_delay_ms / 1000
     watcher = HeartbeatWatcher(NOBODY, lease_s, MAX_GAP_S)
-    starting = _Starting()
     ask_s = env.clock.monotonic() + return_delay_s
     waits = False
     while True:
@@ -70,8 +50,7 @@ async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -
             )
             now_s = env.clock.monotonic()
             watcher.observe(now_s, {} if number is None else {node_id: number}, [node_id])
-            starts = starting.observe(now_s, epoch, number)
-            if not starts and (number is None or node_id in watcher.silent):
+            if number is None or node_id in watcher.silent - watcher.starting:
                 return epoch
             if waits and now_s >= ask_s:
                 await _ask(metadata, node_id, "true")
@@ -80,7 +59,7 @@ async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -
             if not waits:
                 raise
             watcher.failed()
-        if not waits and node_id in watcher.beating:
+        if not waits and node_id in watcher.beating | watcher.starting:
             waits = True
             logger.warning(
                 "broker %d runs on another machine, which took it over: waiting until it ends "

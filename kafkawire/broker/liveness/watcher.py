@@ -6,6 +6,9 @@ broker's own reads of it succeeded; or at once if its row is gone, which a clean
 of two machines are never compared: any other number is a sign of life, also a lower one, which a
 database that lost its last transactions shows.
 
+A broker that is being started stores negative numbers (kafkawire.broker.liveness.starting). They do
+not say that it serves, so it becomes silent after the lease, or stays so; but it is not gone.
+
 Reads that failed or came late say nothing about others, because all brokers may have been cut off
 or stopped together: after them the lease begins again. Pure.
 """
@@ -18,15 +21,17 @@ from typing import NamedTuple
 
 class _Row(NamedTuple):
     """A row as it was last seen to change. `heartbeats` None: there is none; `since_s`: when it
-    changed, or when the lease began again."""
+    changed, `served_s`: when it changed to a positive number, or when the lease began again."""
 
     heartbeats: int | None
     since_s: float
+    served_s: float
 
 
 class HeartbeatWatcher:
-    """`silent`: brokers that are registered and not alive; `beating`: those whose row was seen to
-    change and that are not silent. Neither contains this broker, `node_id`."""
+    """`silent`: brokers that are registered and not alive; `starting`: those that are being
+    started, silent or not yet; `beating`: those whose row was seen to change and that are not
+    silent. None contains this broker, `node_id`."""
 
     def __init__(self, node_id: int, lease_s: float, max_gap_s: float) -> None:
         """`max_gap_s`: between two reads; after a longer one the lease begins again."""
@@ -35,6 +40,7 @@ class HeartbeatWatcher:
         self._max_gap_s = max_gap_s
         self._rows: dict[int, _Row] = {}
         self._read_s: float | None = None
+        self.starting: frozenset[int] = frozenset()
         self.silent: frozenset[int] = frozenset()
         self.beating: frozenset[int] = frozenset()
 
@@ -46,9 +52,11 @@ class HeartbeatWatcher:
         """Note that brokers are known to run: their leases begin again."""
         others = frozenset(nodes) - {self._node_id}
         self.silent -= others
+        self.starting -= others
         self.beating |= others
         for node in others & self._rows.keys():
-            self._rows[node] = self._rows[node]._replace(since_s=self._read_s or 0.0)
+            now_s = self._read_s or 0.0
+            self._rows[node] = self._rows[node]._replace(since_s=now_s, served_s=now_s)
 
     def observe(
         self, now_s: float, heartbeats: Mapping[int, int], registered: Collection[int]
@@ -61,20 +69,26 @@ class HeartbeatWatcher:
         rows: dict[int, _Row] = {}
         for node in others:
             found, before = heartbeats.get(node), self._rows.get(node)
+            serves = found is not None and found > 0
             if before is None:
-                rows[node] = _Row(found, now_s)
+                row = _Row(found, now_s, now_s)
             elif found != before.heartbeats:
-                rows[node] = _Row(found, now_s)
-                silent.discard(node)
-                beating.add(node)
-                if found is None:
+                row = _Row(found, now_s, now_s if serves or not steady else before.served_s)
+                if serves:
+                    silent.discard(node)
+                    beating.add(node)
+                elif found is None:
                     silent.add(node)
-            elif not steady:
-                rows[node] = _Row(found, now_s)
             else:
-                rows[node] = before
-                if now_s - before.since_s >= self._lease_s:
-                    silent.add(node)
+                row = before if steady else _Row(found, now_s, now_s)
+            if now_s - row.served_s >= self._lease_s:
+                silent.add(node)
+            rows[node] = row
         self._rows = rows
+        self.starting = frozenset(
+            node
+            for node, row in rows.items()
+            if (row.heartbeats or 0) < 0 and now_s - row.since_s < self._lease_s
+        )
         self.silent = frozenset(silent)
         self.beating = frozenset(beating - silent)

@@ -26,7 +26,6 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from kafkawire.metadata.session import Row, Session
-from kafkawire.offsets.catalog.sql.statements import is_newest
 
 _LOGS = "SELECT node_id, broker_epoch, url, released, ended, changed_ms FROM object_logs"
 
@@ -133,6 +132,14 @@ def forget(session: Session, node_id: int, log_epoch: int, broker_epoch: int) ->
         (node_id, log_epoch),
     )
     return deleted > 0
+
+
+def is_newest(session: Session, node_id: int, broker_epoch: int) -> bool:
+    """Return whether no other process was started as this broker; none can register before the
+    transaction ends."""
+    lock = " FOR SHARE" if session.dialect == "postgresql" else ""  # SQLite has only one writer
+    query = f"SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?{lock}"
+    return bool(session.rows(query, (node_id, broker_epoch)))
 
 
 def _find(session: Session, node_id: int, log_epoch: int) -> ObjectLog | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.broker.liveness.absence import STARTING_S, AbsenceWatcher
+from kafkawire.broker.liveness.absence import AbsenceWatcher
 
 LEASE_S = 5.0
 EPOCHS = {1: 4, 2: 7, 3: 2}
@@ -33,14 +33,13 @@ def test_stopped_broker_has_a_lease_more() -> None:
     assert (first_due(3, {2}, {2}), first_due(1, {2}, {2})) == (5, 10)
 
 
-def test_broker_that_starts_is_given_time() -> None:
-    watcher = AbsenceWatcher(3, LEASE_S)
-    assert watcher.observe(0, EPOCHS, set(), set()) == []
-    assert watcher.observe(1, EPOCHS, {2}, set()) == [2]
+def test_another_start_begins_again() -> None:
+    watcher = AbsenceWatcher(1, LEASE_S)
+    assert watcher.observe(0, EPOCHS, {2}, set()) == []
     started = {**EPOCHS, 2: 8}
-    assert watcher.observe(2, started, {2}, set()) == []
-    assert watcher.observe(2 + STARTING_S - 1, started, {2}, set()) == []
-    assert watcher.observe(2 + STARTING_S, started, {2}, set()) == [2]
+    assert watcher.observe(4, started, {2}, set()) == []
+    assert watcher.observe(8, started, {2}, set()) == []
+    assert watcher.observe(9, started, {2}, set()) == [2]
 
 
 def test_return_begins_again() -> None:

@@ -25,11 +25,12 @@ class Table:
         self.fails = False
         self.calls = 0
 
-    async def beat(self, node_id: int) -> dict[int, int]:
+    async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         self.calls += 1
         if self.fails:
             raise MetadataError("gone")
-        self.rows[node_id] = self.rows.get(node_id, 0) + 1
+        before = self.rows.get(node_id, 0)
+        self.rows[node_id] = min(before, 0) - 1 if starting else max(before, 0) + 1
         return dict(self.rows)
 
     async def end_heartbeats(self, node_id: int) -> None:
@@ -171,7 +172,7 @@ def test_broker_that_is_known_to_run_is_alive_at_once() -> None:
 
 async def _superseded(loop: simloop.SimLoop) -> None:
     class Guarded(Table):
-        async def beat(self, node_id: int) -> dict[int, int]:
+        async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
             self.calls += 1
             raise BrokerSuperseded(node_id, 7)
 

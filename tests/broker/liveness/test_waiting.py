@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kafkawire.broker.liveness.absence import STARTING_S
 from kafkawire.broker.liveness.waiting import (
     RETURNING,
     end_returning,
@@ -34,13 +33,14 @@ class Elsewhere:
         self.asked: list[tuple[float, str | None]] = []
         self.fails_until_s = 0.0
         self.restarted_s: float | None = None
+        self.stops_starting_s = 0.0
 
     async def transact(self, work: Callable[[Any], Any]) -> tuple[int, int | None]:
         now = self._loop.now
         if 3 < now < self.fails_until_s:
             raise MetadataError("gone")
         if self.restarted_s is not None and now >= self.restarted_s:
-            return EPOCH + 1, None  # it reads its log
+            return EPOCH + 1, -1 - int(min(now, self.stops_starting_s))  # it reads its log
         if self.ends_s is not None and now >= self.ends_s:
             return EPOCH, None
         return EPOCH, int(now) if self._beats else 1
@@ -95,14 +95,14 @@ def test_sql_that_fails_meanwhile_is_no_sign_of_an_end() -> None:
 
 
 def test_start_elsewhere_is_waited_for() -> None:
-    """It stores no heartbeat before it has read its log, which may take longer than the lease."""
+    """It reads its log, which may take longer than the lease, and dies meanwhile."""
     loop = simloop.SimLoop()
     sql: Any = Elsewhere(loop, None)
-    sql.restarted_s = 10.0
+    sql.restarted_s, sql.stops_starting_s = 10.0, 50.0
     config = settings(node_id=2, lease_ms=5000, cluster_return_delay_ms=600_000)
     env = sim_env(loop, random.Random(1), MemFileSystem())
     assert simloop.run(loop, wait_until_ended(env, sql, config)) == EPOCH + 1
-    assert 10 + STARTING_S <= loop.now <= 12 + STARTING_S
+    assert 55 <= loop.now <= 57
 
 
 async def test_setting_is_removed_when_the_broker_is_back() -> None:

@@ -37,6 +37,10 @@ class Watch:
         return set(self.watcher.silent)
 
     @property
+    def starting(self) -> set[int]:
+        return set(self.watcher.starting)
+
+    @property
     def beating(self) -> set[int]:
         return set(self.watcher.beating)
 
@@ -51,6 +55,34 @@ def test_row_that_does_not_change_for_the_lease_is_silent() -> None:
     assert (watch.silent, watch.beating) == ({3}, {2})
     watch.pass_s(1, 2, 3)
     assert (watch.silent, watch.beating) == (set(), {2, 3})
+
+
+def test_broker_that_is_being_started_is_silent_after_the_lease_but_not_gone() -> None:
+    watch = Watch(2)
+    watch.pass_s(10, 2)
+    watch.rows[2] = 0
+    for second in range(1, 12):
+        watch.rows[2] -= 1
+        watch.pass_s(1)
+        assert watch.starting == {2}
+        assert watch.silent == ({2} if second >= LEASE_S else set())
+        assert watch.beating == (set() if second >= LEASE_S else {2})
+    watch.rows[2] = 0
+    watch.pass_s(1, 2)
+    assert (watch.silent, watch.beating, watch.starting) == (set(), {2}, set())
+
+
+def test_start_that_ends_is_gone_after_the_lease() -> None:
+    watch = Watch(2)
+    watch.pass_s(10)
+    assert watch.silent == {2}
+    watch.rows[2] = -1
+    watch.pass_s(1)
+    assert (watch.silent, watch.starting) == ({2}, {2})
+    watch.pass_s(4)
+    assert watch.starting == {2}
+    watch.pass_s(1)
+    assert (watch.silent, watch.starting) == ({2}, set())
 
 
 @pytest.mark.parametrize("stored", [True, False])

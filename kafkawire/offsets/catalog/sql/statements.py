@@ -18,6 +18,7 @@ from kafkawire.metadata.checkpoint import (
     unpack_all,
 )
 from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
+from kafkawire.offsets.catalog.object_logs import is_newest
 from kafkawire.offsets.catalog.port import (
     DELETING,
     PartitionRow,
@@ -52,14 +53,6 @@ class LeaderTerm:
 
     epoch_of: LedEpoch
     broker_epoch: Callable[[], int]
-
-
-def is_newest(session: Session, node_id: int, broker_epoch: int) -> bool:
-    """Return whether no other process was started as this broker; none can register before the
-    transaction ends."""
-    lock = " FOR SHARE" if session.dialect == "postgresql" else ""  # SQLite has only one writer
-    query = f"SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?{lock}"
-    return bool(session.rows(query, (node_id, broker_epoch)))
 
 
 def led(
