@@ -58,6 +58,9 @@ MONITORS_BACKLOG = 32
 LINGER_S = 5.0
 """How long clients get to read their last responses, as in Kafka."""
 
+END_WITHIN_S = 2 * LINGER_S
+"""Limit for the end of a process that cannot serve any more: clients wait at its connections."""
+
 
 class Server:
     """A broker and its sockets. `monitors`: the address of /metrics and /health."""
@@ -308,7 +311,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server = await _start_unless(stop, options)
     if isinstance(server, int):
         return server
-    end = _End(stop)
+    end = End(stop)
     server.broker.when_superseded(end.superseded)
     _spare_collector()
     if options.worker is None or link is None:
@@ -322,7 +325,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     reloading.cancel()
     logger.info("stopping")
     notify(STOPPING, os.environ)
-    await server.close()
+    await close_for(end, server)
     server.broker.env.offload.close()
     if link is not None:
         link.close()
@@ -364,7 +367,7 @@ async def _start(options: ServeOptions, env: Env) -> Server | int:
     return code
 
 
-class _End:
+class End:
     """Stops the process for a reason, which is printed in the end."""
 
     def __init__(self, stop: asyncio.Event) -> None:
@@ -384,11 +387,34 @@ class _End:
             self._why, self._code = why, 1
         self._stop.set()
 
+    @property
+    def has_reason(self) -> bool:
+        """Whether it stops for a reason of its own, and not for a signal."""
+        return bool(self._why)
+
     def code(self) -> int:
         """Return the exit code; print the reason."""
         if self._why:
             print(f"kafkawire: {self._why}", file=sys.stderr)
         return self._code
+
+
+async def close_for(end: End, server: Server, leave: Callable[[int], object] = os._exit) -> None:
+    """Close a server. One that ends for a reason of its own may have to end because its storage
+    does not answer: it leaves after END_WITHIN_S, so that its clients reconnect."""
+    closing = server.broker.env.spawn(server.close(), "close")
+    await asyncio.wait([closing], timeout=END_WITHIN_S if end.has_reason else None)
+    if closing.done():
+        await closing
+        return
+    logger.warning(
+        "closing takes longer than %g s: the process ends as by SIGKILL, and nothing that it "
+        "acknowledged is lost",
+        END_WITHIN_S,
+    )
+    code = end.code()
+    sys.stderr.flush()
+    leave(code)
 
 
 def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kafkawire.broker.liveness.waiting import RETURNING
 from kafkawire.metadata.catalog import BROKER_RESOURCE, Catalog, ConfigChange
+from kafkawire.server.run import END_WITHIN_S, End, close_for
 from kafkawire.server.worker.giving_up import GIVE_UP_S, watch_storage
 from kafkawire.server.worker.returning import watch_return
 from tests.kit import simloop
@@ -66,3 +70,30 @@ def test_broker_without_others_waits_for_the_storage() -> None:
 
 def test_short_failure_of_the_storage_is_waited_for() -> None:
     assert storage_fails([1, 2], recovers_s=5 + GIVE_UP_S - 1) == []
+
+
+def closed(reason: str, closing_s: float) -> tuple[float, list[int]]:
+    """Close a server that takes this long; return when that ended, and the exit codes of a process
+    that left before."""
+    loop, left = simloop.SimLoop(), list[int]()
+    broker = broker_of(loop)
+    server: Any = SimpleNamespace(broker=broker, close=lambda: broker.env.sleep(closing_s))
+
+    async def run() -> float:
+        end = End(asyncio.Event())
+        if reason:
+            end.give_up(reason)
+        await close_for(end, server, left.append)
+        return loop.now
+
+    return simloop.run(loop, run()), left
+
+
+def test_end_without_a_storage_has_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert closed("no storage", 1000) == (END_WITHIN_S, [1])
+    assert "kafkawire: no storage" in capsys.readouterr().err
+
+
+def test_other_ends_are_waited_for() -> None:
+    assert closed("", 1000) == (1000, [])
+    assert closed("no storage", 3) == (3, [])
