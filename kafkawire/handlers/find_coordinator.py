@@ -5,9 +5,9 @@ returned (it is not); v6 share groups.
 
 librdkafka ignores the address in this response: it connects to the address that the last Metadata
 response had for the node id. When another machine takes a broker over, a client whose last Metadata
-response is older would connect to the old address for up to topic.metadata.refresh.interval.ms, and
-a transactional producer without a request in progress for longer. The loss of a connection makes it
-request metadata, so a connection that is older than the address of the coordinator is closed.
+response is older would connect to the old address for up to topic.metadata.refresh.interval.ms,
+five minutes, and time out meanwhile. The loss of a connection makes it request metadata at once, so
+a connection that is older than the address of the coordinator is closed.
 Not done: share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
 """
 
