@@ -102,13 +102,13 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
-    return is_set(cluster, node, DRAINING)
+    return DRAINING in switched_on(cluster, node)
 
 
-def is_set(cluster: Cluster, node: int, name: str) -> bool:
-    """Return whether a setting of a broker is true."""
+def switched_on(cluster: Cluster, node: int) -> set[str]:
+    """Return the settings of a broker that are true, asked of that broker."""
     rows = settings(cluster, (BROKER, str(node)))
-    return any(row["name"] == name and row["value"] == "true" for row in rows)
+    return {str(row["name"]) for row in rows if row["value"] == "true"}
 
 
 def _row(each: PlannedMove) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.cli.cluster.causes import BrokerCause, ObservedCluster, causes
-from kafkawire.cli.cluster.moves import DRAINING, is_set
+from kafkawire.cli.cluster.moves import DRAINING, switched_on
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
@@ -53,22 +53,22 @@ def observed(cluster: Cluster) -> ObservedCluster:
         if row.replica_nodes
     }
     moves = planned_moves(cluster)
-    living = [node for node, lives in alive.items() if lives]
+    switches = {node: _switched_on(cluster, node) for node, lives in alive.items() if lives}
     return ObservedCluster(
         alive,
         replicas,
-        [node for node in living if _is_set(cluster, node, DRAINING)],
+        [node for node, names in switches.items() if DRAINING in names],
         moves,
         _in_transaction(cluster, alive, moves),
-        [node for node in living if _is_set(cluster, node, TAKES_OVER)],
+        [node for node, names in switches.items() if TAKES_OVER in names],
     )
 
 
-def _is_set(cluster: Cluster, node: int, name: str) -> bool:
+def _switched_on(cluster: Cluster, node: int) -> set[str]:
     try:
-        return is_set(cluster, node, name)
+        return switched_on(cluster, node)
     except ClientError:
-        return False  # it has ended since, or cannot be reached from here
+        return set()  # it has ended since, or cannot be reached from here
 
 
 def _in_transaction(
