@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -37,7 +38,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import report
-from bench.peer_recipes import JVM, format_storage, install, java
+from bench.client import LoadError
+from bench.peer_recipes import JVM, NotInstalled, format_storage, install, java
 from bench.server import Recipe, Server, free_port
 from tests.kit import minio
 from tests.kit.machines import Machine
@@ -233,8 +235,10 @@ class Load:
         return self.bytes / 1e6 / (time.monotonic() - begun)
 
     def flush(self) -> None:
-        """Wait until every record is acknowledged."""
-        self._producer.flush(120)
+        """Wait until every record is acknowledged. Raises LoadError if one is not."""
+        left = self._producer.flush(120)
+        if left or self.failed:
+            raise LoadError(f"{left} records without an answer, failed: {self.failed[:3]}")
 
 
 def longest_wait(acked_at: Mapping[int, Sequence[float]], since: float) -> float:
@@ -248,12 +252,11 @@ def longest_wait(acked_at: Mapping[int, Sequence[float]], since: float) -> float
     return longest
 
 
-def failover(side: Side, bootstrap: str, node: int) -> float:
+def failover(side: Side, node: int) -> float:
     """Kill a broker under load, start it again; return the longest wait before it was started."""
-    load, ended = Load(bootstrap), threading.Event()
-    thread = threading.Thread(target=load.paced, args=(600.0, ended))
-    thread.start()
-    try:
+    load, ended = Load(side.bootstrap), threading.Event()
+    with ThreadPoolExecutor(1) as pool, ending(ended):
+        sending = pool.submit(load.paced, 600.0, ended)
         wait_until(lambda: all(load.acked_at.values()), "acknowledgements of all partitions")
         killed = time.monotonic()
         side.kill(node)
@@ -263,11 +266,19 @@ def failover(side: Side, bootstrap: str, node: int) -> float:
             lambda: all(times[-1] > after for times in load.acked_at.values()), "all partitions"
         )
         waited = longest_wait(load.acked_at, killed)
-    finally:
         ended.set()
-        thread.join()
+        sending.result()
     side.start(node)
     return waited
+
+
+@contextmanager
+def ending(event: threading.Event) -> Iterator[None]:
+    """Set an event at the end, also after a failure."""
+    try:
+        yield
+    finally:
+        event.set()
 
 
 def create(side: Side) -> None:
@@ -311,7 +322,7 @@ def measured(name: str, side: Side, seconds: float, rounds: int, step: report.St
     step(f"{name}: throughput", True)
     failovers = []
     for number in range(rounds):
-        failovers.append(failover(side, side.bootstrap, NODES[number % len(NODES)]))
+        failovers.append(failover(side, NODES[number % len(NODES)]))
         step(f"{name}: failover {failovers[-1]:.1f} s", True)
     return [
         name,
@@ -339,8 +350,7 @@ def ours(folder: Path) -> Iterator[Ours]:
 
 @contextmanager
 def kafka(folder: Path) -> Iterator[Kafka]:
-    """Three nodes of Kafka, not started."""
-    install("kafka")
+    """Three nodes of Kafka, which is installed, not started."""
     made = Kafka(folder, set(range(os.cpu_count() or 1)))
     try:
         yield made
@@ -356,6 +366,10 @@ def main() -> None:
     given = parser.parse_args()
     rows = []
     sides: dict[str, Any] = {"kafkawire, durability=s3": ours, "Kafka, 3 of 3, min ISR 2": kafka}
+    try:
+        install("kafka")
+    except NotInstalled as why:
+        parser.exit(3, f"{why}\n")
     with report.progress(len(sides) * (3 + given.rounds)) as step:
         for name, side in sides.items():
             with (
