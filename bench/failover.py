@@ -81,6 +81,7 @@ class Side(Protocol):
     bootstrap: str
     copies: int
 
+    def start_all(self) -> None: ...
     def kill(self, node: int) -> None: ...
     def start(self, node: int) -> None: ...
     def stop(self) -> None: ...
@@ -99,6 +100,11 @@ class Kafka:
             recipe = Recipe("Kafka", _kafka_command, _prepared(node, controller, voters))
             self._servers[node] = Server(recipe, folder / f"kafka-{node}", cores)
         self.bootstrap = ",".join(f"127.0.0.1:{each.port}" for each in self._servers.values())
+
+    def start_all(self) -> None:
+        """Start all at once: a node serves only when most of them run."""
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            list(pool.map(self.start, NODES))
 
     def start(self, node: int) -> None:
         self._servers[node].start()
@@ -163,6 +169,11 @@ class Ours:
             return found
 
         return asyncio.run(ask())
+
+    def start_all(self) -> None:
+        """Start one after the other: the first one claims the new bucket for the cluster."""
+        for node in NODES:
+            self.start(node)
 
     def start(self, node: int) -> None:
         machine = self._machines[node]
@@ -305,11 +316,7 @@ def sql_rate(side: Side, work: Callable[[], None]) -> str:
 
 def measured(name: str, side: Side, seconds: float, rounds: int, step: report.Step) -> list[str]:
     """Start a side, and measure it; return its row."""
-    starting = [threading.Thread(target=side.start, args=(node,)) for node in NODES]
-    for each in starting:
-        each.start()
-    for each in starting:
-        each.join()
+    side.start_all()
     create(side)
     Load(side.bootstrap).bulk(WARMUP_S)
     step(f"{name}: warm", True)
