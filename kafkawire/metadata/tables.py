@@ -174,6 +174,27 @@ object_logs = Table(  # the logs of brokers; see kafkawire.offsets.catalog.objec
     Column("changed_ms", BigInteger, nullable=False),
 )
 
+followers = Table(  # processes that keep copies of logs; see kafkawire.offsets.catalog.replica_sets
+    "followers",
+    metadata,
+    Column("replica_id", Text, primary_key=True),  # of its folder, 32 hexadecimal digits
+    Column("node_id", Integer, nullable=False),  # the broker whose machine it is on
+    Column("host", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("secret", LargeBinary(32), nullable=False),  # who has it may connect
+    Column("changed_ms", BigInteger, nullable=False),
+)
+
+replica_sets = Table(  # which followers have all that a broker has acknowledged; as above
+    "replica_sets",
+    metadata,
+    Column("node_id", Integer, primary_key=True, autoincrement=False),
+    Column("broker_epoch", BigInteger, nullable=False),  # of the process that stored it
+    Column("in_sync", Text, nullable=False),  # replica ids with commas between
+    Column("version", BigInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+
 partition_offset_checkpoints = Table(  # the checkpoint of each partition
     "partition_offset_checkpoints",
     metadata,

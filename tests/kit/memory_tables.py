@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class MemoryTables:
-    """The tables `object_logs` and `data_folders`, and node ids and epochs of `brokers`, which each
+    """The tables `object_logs`, `replica_sets`, `followers` and `data_folders`, and node ids and epochs of `brokers`, which each
     transaction gets from the catalog. A statement on another table fails."""
 
     def __init__(self) -> None:
@@ -39,6 +39,8 @@ class MemoryTables:
                         tables.brokers,
                         tables.broker_heartbeats,
                         tables.object_logs,
+                        tables.replica_sets,
+                        tables.followers,
                         tables.data_folders,
                     ]
                     tables.metadata.create_all(connection, tables=used)

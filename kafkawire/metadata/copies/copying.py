@@ -32,6 +32,7 @@ ROWS = 5_000
 _OF_RECORDS = (
     "offset_mappings", "segments", "partition_metadata", "checkpoints",
     "remote_objects", "tiering_offsets", "tiers", "data_folders", "object_logs",
+    "replica_sets",
 )  # fmt: skip
 
 T = TypeVar("T")
