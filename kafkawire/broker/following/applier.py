@@ -74,9 +74,10 @@ class CatalogApplier:
             known = catalog.brokers.get(info.node_id)
             if info.node_id == me:
                 self._check_own(known, info)
-            elif known != info:
+            elif known is None or (known, known.epoch) != (info, info.epoch):
                 catalog.update_broker(info, self._broker.env.clock.monotonic())
-                logger.info("broker %d is registered with %s", info.node_id, info.listeners)
+                if known != info:
+                    logger.info("broker %d is registered with %s", info.node_id, info.listeners)
         if changes.registered is None:
             return
         for node_id in sorted(catalog.brokers.keys() - changes.registered):

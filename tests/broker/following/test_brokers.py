@@ -335,3 +335,19 @@ def led(broker: Broker) -> set[int]:
 def coordinator(broker: Broker, index: int) -> Coordinator:
     (found,) = [each for each in broker.groups.led() if each.partition.index == index]
     return found
+
+
+async def test_start_of_another_broker_at_the_same_address_is_followed(pair: Pair, url: str) -> None:
+    """A takeover names the epoch of the broker: with an old one it would be refused forever."""
+    one, _ = pair
+    epochs = []
+    for _ in range(2):
+        process = SqlMetadata(url)
+        try:
+            catalog = await process.open()
+            await process.register_broker(3, {"PLAINTEXT": ("127.0.0.1", 9092)}, None)
+            epochs.append(catalog.brokers[3].epoch)
+        finally:
+            await process.close()
+        await until(lambda: 3 in one.catalog.brokers and one.catalog.brokers[3].epoch == epochs[-1])
+    assert epochs[1] == epochs[0] + 1
