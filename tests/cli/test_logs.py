@@ -7,7 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
-from kafkawire.cli.serving.log_format import JsonFormatter, TextFormatter
+from kafkawire.log_format import JsonFormatter, TextFormatter
 
 
 def _record(**extra: object) -> logging.LogRecord:

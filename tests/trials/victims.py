@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kafkawire.cli.serving.log_format import TextFormatter
+from kafkawire.log_format import TextFormatter
 from tests.kit.server import port_of, running
 from tests.trials.process import Log, Usage, usage
 

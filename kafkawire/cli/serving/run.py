@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
-from kafkawire.cli.serving import log_format
+from kafkawire import log_format
 from kafkawire.cli.serving.sources import FLAGS, Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
     WILDCARDS,

@@ -2,11 +2,11 @@
 
 Both go to standard error; standard output has only the line with the addresses the broker listens
 on. Uses the standard library's logging and the system clock, so it is not for simulations. Called
-by kafkawire.cli.serving.run before anything is opened.
+before anything is opened.
 
-JSON fields: time (UTC, ISO 8601, milliseconds), level, node (of one of several workers), logger,
-message; exception (the traceback) where there is one; and every `extra` of the logging call under
-its own name.
+JSON fields: time (UTC, ISO 8601, milliseconds), level, node (of one of several workers, or
+`follower`), logger, message; exception (the traceback) where there is one; and every `extra` of the
+logging call under its own name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import time
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-def setup(level: str, log_format: str, node: int | None = None) -> None:
+def setup(level: str, log_format: str, node: int | str | None = None) -> None:
     """Send records from `level` up to standard error in `log_format` (text or json). `node`: the
-    node id that marks the lines of one of several workers."""
+    node id that marks the lines of one of several workers, or the name of another process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(node) if log_format == "json" else TextFormatter(node))
     root = logging.getLogger()
@@ -39,7 +39,7 @@ class TextFormatter(logging.Formatter):
     """`time LEVEL logger: message`, a traceback on the lines after it; `time LEVEL [node] logger:
     message` of a worker."""
 
-    def __init__(self, node: int | None = None) -> None:
+    def __init__(self, node: int | str | None = None) -> None:
         mark = "" if node is None else f"[{node}] "
         super().__init__(f"%(asctime)s %(levelname)-7s {mark}%(name)s: %(message)s")
 
@@ -51,7 +51,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per line; newlines inside it are escaped, so a record is always one line."""
 
-    def __init__(self, node: int | None = None) -> None:
+    def __init__(self, node: int | str | None = None) -> None:
         super().__init__()
         self._node = {} if node is None else {"node": node}
 

@@ -1,0 +1,104 @@
+"""The folder of a follower: its lock, its identity, and the copies of each broker.
+
+lock          locked while a process uses the folder
+identity      the replica id and the key, which the follower's brokers get from its supervisor
+NODE/fence    the lowest epoch of this broker that may write
+NODE/EPOCH/   the copy of the log that this broker has written in that epoch
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+import secrets
+from dataclasses import dataclass
+from threading import Lock
+
+from kafkawire.replication import sealed_file
+from kafkawire.replication.failures import FollowerError
+from kafkawire.replication.machine import Files
+from kafkawire.replication.messages import KEY_BYTES, REPLICA_ID_BYTES
+from kafkawire.replication.node_copies import NodeCopies
+
+_NODE = re.compile(r"0|[1-9]\d*")
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerIdentity:
+    """The identity of a follower's folder. `key` is the secret that its brokers prove to have."""
+
+    replica_id: bytes
+    key: bytes
+
+
+class Follower:
+    """All copies in one folder. Thread-safe."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        """Open the folder; create it if it does not exist. Raises FollowerError if it is locked,
+        damaged, or cannot be used, and DiskFailed."""
+        self._files = files
+        self._folder = folder
+        self._nodes: dict[int, NodeCopies] = {}
+        self._adding = Lock()
+        try:
+            files.make_folder(folder)
+            self._lock = self._locked()
+            try:
+                self._open()
+            except BaseException:
+                files.close(self._lock)
+                raise
+        except OSError as failure:
+            path = failure.filename or folder
+            raise FollowerError(f"{path} cannot be used: {failure.strerror}") from failure
+
+    def node(self, node_id: int) -> NodeCopies:
+        """Return the copies of a broker, of which there may be none yet."""
+        with self._adding:
+            if node_id not in self._nodes:
+                path = f"{self._folder}/{node_id}"
+                self._nodes[node_id] = NodeCopies(self._files, path, node_id)
+            return self._nodes[node_id]
+
+    def close(self) -> None:
+        """Make everything durable, close the files and release the lock."""
+        for node in self._nodes.values():
+            node.close()
+        self._files.close(self._lock)
+
+    def _open(self) -> None:
+        """Load the identity and the copies."""
+        self._files.sync_folder(self._folder)  # a process may have been killed before it did
+        nodes = [int(name) for name in self._files.names(self._folder) if _NODE.fullmatch(name)]
+        self.identity = self._load_identity(is_new=not nodes)
+        for node_id in nodes:
+            self.node(node_id)
+
+    def _locked(self) -> int:
+        try:
+            return self._files.lock(f"{self._folder}/lock")
+        except BlockingIOError:
+            raise FollowerError(
+                f"{self._folder} is used by another process: a folder belongs to one follower"
+            ) from None
+
+    def _load_identity(self, is_new: bool) -> FollowerIdentity:
+        path = f"{self._folder}/identity"
+        content = sealed_file.load(self._files, path)
+        if content is not None:
+            ids = bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"])
+            return FollowerIdentity(*ids)
+        if not is_new:
+            raise FollowerError(
+                f"{path} is missing, and the folder has copies: without it brokers do not know "
+                "this follower. Restore the file or, if the copies are not needed, begin with an "
+                "empty folder"
+            )
+        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
+        made = FollowerIdentity(
+            secrets.token_bytes(REPLICA_ID_BYTES), secrets.token_bytes(KEY_BYTES)
+        )
+        text = {"replica_id": made.replica_id.hex(), "key": made.key.hex()}
+        sealed_file.save(self._files, path, text)
+        return made

@@ -1,0 +1,394 @@
+"""One copy of a broker's commit log: a folder with its journals, byte for byte at their positions.
+
+The folder has the files of the journals and the file `copy` (kafkawire.replication.copy_state).
+Bytes are appended; `sync` makes them durable and returns up to where.
+
+After a start of the process nothing is known about bytes after the durable log position that the
+file `copy` has: a power failure may have left zeros there, or a failed fsync of an earlier process
+bytes that are in the page cache and not on the disk. So the copy continues from that position, and
+the broker sends the bytes again, over those that are there. They are not removed, since some have
+been acknowledged: `listing` and `read` have them meanwhile. Not thread-safe:
+kafkawire.replication.node_copies has the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+from dataclasses import dataclass, replace
+
+from kafkawire.replication import copy_state, sealed_file
+from kafkawire.replication.copy_state import CopyState
+from kafkawire.replication.failures import DiskFailed, FollowerError
+from kafkawire.replication.machine import Files
+from kafkawire.replication.messages import POSITION_BITS, POSITION_MASK, Buffer
+
+logger = logging.getLogger(__name__)
+
+RECORD_EVERY_BYTES = 32 << 20
+"""The durable log position is stored after this many bytes, and at the end of a journal. After a
+start at most this much is sent again: a third of a second on a network of 1 Gbit/s. Storing it
+takes two fsyncs."""
+RESERVED_BYTES = 16 << 20
+"""Space on the volume that copies leave free, for the small files: without changes of these nothing
+can be deleted, and no other process of a broker can be fenced."""
+MAX_UNSYNCED_JOURNALS = 16
+"""Open files of one copy. A broker that begins journals faster than it is acknowledged, each with a
+few bytes, would otherwise use all descriptors of the process."""
+DELETED_SUFFIX = ".deleted"
+"""Suffix of a folder whose files are being deleted."""
+_JOURNAL = re.compile(r"(\d{10})\.journal")
+_OWN_FILES = (copy_state.NAME, copy_state.NAME + sealed_file.NEW_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyListing:
+    """The bytes of a log that a copy has: see kafkawire.replication.messages.CopyMessage."""
+
+    end: int
+    committed: int
+    files: tuple[tuple[int, int], ...]
+
+
+def journal_name(number: int) -> str:
+    """Return the name of a journal's file, which is the same at the broker."""
+    return f"{number:010d}.journal"
+
+
+def position_text(position: int) -> str:
+    """Return a log position for a log line."""
+    return f"byte {position & POSITION_MASK} of journal {position >> POSITION_BITS}"
+
+
+class JournalCopy:
+    """The copy in one folder. `end`: log position of the next byte. Methods raise OSError,
+    DiskFailed."""
+
+    def __init__(self, files: Files, folder: str, state: CopyState) -> None:
+        self._files = files
+        self._folder = folder
+        self._state = state
+        self._sizes: dict[int, int] = {}
+        """Size of the file of each journal."""
+        self._open: dict[int, int] = {}
+        """Descriptors by journal: the one that is written to, and others that are not synced."""
+        self._unsynced: set[int] = set()
+        self._has_new_names = False
+        for name in files.names(folder):
+            if match := _JOURNAL.fullmatch(name):
+                self._sizes[int(match[1])] = files.size(f"{folder}/{name}")
+        for number in [each for each in self._sizes if each < state.first]:
+            self._remove(number)  # a deletion that was interrupted
+        self._kept = self._last()
+        """Bytes before this log position may have been acknowledged by an earlier process."""
+        self.end = self._synced = self._trusted()
+
+    @classmethod
+    def create(cls, files: Files, node_folder: str, epoch: int, first: int) -> JournalCopy:
+        """Begin an empty copy."""
+        folder = f"{node_folder}/{epoch}"
+        new = folder + sealed_file.NEW_SUFFIX
+        if os.path.basename(new) in files.names(node_folder):
+            delete_folder(files, new)  # of a process that ended here
+        files.make_folder(new)
+        state = CopyState(epoch, first, first << POSITION_BITS)
+        copy_state.save(files, new, state)
+        files.rename(new, folder)
+        files.sync_folder(node_folder)
+        return cls(files, folder, state)
+
+    @classmethod
+    def open(cls, files: Files, folder: str) -> JournalCopy:
+        """Open a copy, and complete a change of its epoch that was interrupted. Raises
+        FollowerError if its state is damaged."""
+        files.sync_folder(folder)  # an earlier process may have been killed before it did
+        copy = cls(files, folder, copy_state.load(files, folder))
+        if os.path.basename(folder) != str(copy.epoch):
+            copy._complete_change()
+        return copy
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the broker that writes this log."""
+        return self._state.epoch
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder."""
+        return self._folder
+
+    @property
+    def committed(self) -> int:
+        """The best known committed log position of the broker."""
+        return self._state.committed
+
+    def common(self, epoch: int) -> int | None:
+        """Return the log position before which this copy has the bytes of the log of an epoch; None
+        if they are different logs."""
+        return self._state.common(epoch)
+
+    # Writing
+
+    def resume(self, first: int) -> int:
+        """Return the log position from which on bytes are wanted; everything before it is durable.
+        `first`: the first journal that the broker needs, with which an empty copy begins."""
+        self.sync()
+        begin = first << POSITION_BITS
+        if not self._sizes and self.end != begin:
+            self._save(replace(self._state, first=first, durable=begin))
+            self.end = self._synced = begin
+        if self.end < self._state.durable:  # files were lost
+            self._save(replace(self._state, durable=self.end))
+        return self.end
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Write bytes at the end, or at the beginning of a later journal. Raises FollowerError if
+        there is no space, after which the bytes since the last sync are removed."""
+        number, at = position >> POSITION_BITS, position & POSITION_MASK
+        if position != self.end and (at != 0 or number <= self.end >> POSITION_BITS):
+            raise FollowerError(
+                f"the broker sent {position_text(position)}, which does not continue the copy: "
+                f"{self._folder} ends at {position_text(self.end)}"
+            )
+        try:
+            if self._files.free_bytes(self._folder) < RESERVED_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if position != self.end:
+                self._roll(number)
+            self._files.write(self._opened(number), data, at)
+        except OSError as failure:
+            self._roll_back()
+            path = f"{self._folder}/{journal_name(number)}"
+            raise FollowerError(f"{path} cannot be written: {failure.strerror}") from failure
+        self.end = position + len(data)
+        self._sizes[number] = max(self._sizes[number], at + len(data))
+
+    def sync(self) -> int:
+        """Make everything that was written durable and return the end."""
+        if self._unsynced or self._has_new_names:
+            self._sync_files()
+        self._synced = self.end
+        durable = self._state.durable
+        rolled = self.end >> POSITION_BITS != durable >> POSITION_BITS
+        if rolled or self.end - durable >= RECORD_EVERY_BYTES:
+            # On a full disk the stored position stays lower, and more is sent again after a start.
+            with contextlib.suppress(OSError):
+                self._save(replace(self._state, durable=self.end))
+        return self.end
+
+    def mark(self, committed: int, first: int) -> None:
+        """Remember the committed log position, and delete the journals before `first`, except the
+        last one."""
+        committed = max(committed, self._state.committed)
+        self._state = replace(self._state, committed=committed)  # stored with the next change
+        first = min(first, self.end >> POSITION_BITS)
+        if any(number < first for number in self._sizes):
+            state = replace(self._state, first=first, durable=self.sync())
+            try:
+                self._save(state)
+            except OSError:  # as on a full disk, which this is to give space
+                self._remove(min(self._sizes))
+                self._save(state)
+            for number in sorted(self._sizes):
+                if number < first:
+                    self._remove(number)
+            self._files.sync_folder(self._folder)
+
+    def become(self, epoch: int, continues: int, at: int) -> None:
+        """Make this the copy of a higher epoch, whose log continues that of `continues` from the
+        log position `at` on."""
+        self.sync()
+        self._save(replace(self._state, durable=self.end).continued(epoch, continues, at))
+        try:
+            self._complete_change()
+        except OSError as failure:
+            raise DiskFailed(
+                f"{self._folder} cannot be changed to broker epoch {epoch} ({failure.strerror}): "
+                "this follower ends, and completes the change at its next start"
+            ) from failure
+
+    def close(self) -> None:
+        """Make everything durable and close the files. The copy can still be used."""
+        self.sync()
+        self._close_files()
+
+    def abandon(self) -> None:
+        """Close the files, of which nothing is known after a failed fsync."""
+        self._unsynced.clear()
+        self._close_files()
+
+    def delete(self) -> list[str]:
+        """Delete the folder. Return the names in it that are not of a copy: if there are any, it is
+        left as it is."""
+        unknown = [name for name in self._files.names(self._folder) if not is_own(name)]
+        if not unknown:
+            self.abandon()
+            parent, name = os.path.split(self._folder)
+            deleted = f"{parent}/{name}{DELETED_SUFFIX}"
+            if os.path.basename(deleted) in self._files.names(parent):
+                delete_folder(self._files, deleted)
+            # Renamed, because a copy without some of its journals must not be taken for one.
+            self._files.rename(self._folder, deleted)
+            self._files.sync_folder(parent)
+            delete_folder(self._files, deleted)
+        return unknown
+
+    # Reading
+
+    def listing(self, limit: int) -> CopyListing:
+        """Return the files that the copy has before a log position."""
+        last, at = limit >> POSITION_BITS, limit & POSITION_MASK
+        files = tuple(
+            (number, min(size, at) if number == last else size)
+            for number, size in sorted(self._sizes.items())
+            if number <= last
+        )
+        begin = self._state.first << POSITION_BITS
+        end = files[-1][0] << POSITION_BITS | files[-1][1] if files else min(begin, limit)
+        return CopyListing(end, min(self._state.committed, limit), files)
+
+    def read(self, position: int, length: int, limit: int) -> bytes:
+        """Return bytes of one journal before a log position, fewer at its end. Raises
+        FollowerError if the copy does not have this journal."""
+        number, at = position >> POSITION_BITS, position & POSITION_MASK
+        path = f"{self._folder}/{journal_name(number)}"
+        if number not in self._sizes or position > limit:
+            raise FollowerError(f"this follower does not have {path}")
+        stop = self._sizes[number]
+        if limit >> POSITION_BITS == number:
+            stop = min(stop, limit & POSITION_MASK)
+        fd = self._files.open(path)
+        try:
+            return self._files.read(fd, max(0, min(length, stop - at)), at)
+        finally:
+            self._files.close(fd)
+
+    # Inside
+
+    def _last(self) -> int:
+        """Return the log position after the last byte of all files."""
+        number = max(self._sizes, default=self._state.first)
+        return number << POSITION_BITS | self._sizes.get(number, 0)
+
+    def _trusted(self) -> int:
+        """Return the durable log position, less if the files do not reach it."""
+        durable = self._state.durable
+        number, at = durable >> POSITION_BITS, durable & POSITION_MASK
+        earlier = [each for each in self._sizes if each < number]
+        if self._sizes.get(number, 0) >= at and (number in self._sizes or not earlier):
+            return durable
+        if number not in self._sizes:
+            number = max(earlier, default=self._state.first)
+        found = number << POSITION_BITS | self._sizes.get(number, 0)
+        logger.error(
+            "%s ends at %s, but was durable up to %s: files were removed or truncated by another "
+            "program, or the disk lost them; the broker sends the missing bytes again if it has "
+            "them", self._folder, position_text(found), position_text(durable),
+        )  # fmt: skip
+        return found
+
+    def _opened(self, number: int) -> int:
+        """Return the descriptor of a journal that is about to be changed."""
+        fd = self._open.get(number)
+        if fd is None:
+            is_new = number not in self._sizes
+            path = f"{self._folder}/{journal_name(number)}"
+            fd = self._open[number] = self._files.open(path, create=is_new)
+            if is_new:
+                self._sizes[number] = 0
+                self._has_new_names = True
+        self._unsynced.add(number)
+        return fd
+
+    def _roll(self, number: int) -> None:
+        """Move the end to the beginning of a later journal. Bytes of an earlier process between
+        them are not in the broker's log."""
+        if len(self._unsynced) >= MAX_UNSYNCED_JOURNALS:
+            self._sync_files()
+        if self.end < self._kept:
+            self._cut(self.end, below=number)
+        self.end = number << POSITION_BITS
+
+    def _cut(self, position: int, below: int | None = None) -> None:
+        """Remove the bytes after a log position, of journals below a number. The change of the file
+        that is truncated is durable after the next sync."""
+        last, at = position >> POSITION_BITS, position & POSITION_MASK
+        for number in sorted(self._sizes, reverse=True):
+            if number > last and (below is None or number < below):
+                self._remove(number)
+                self._has_new_names = True
+        if last in self._sizes:
+            fd = self._opened(last)
+            self._files.truncate(fd, min(at, self._sizes[last]))
+            self._sizes[last] = min(at, self._sizes[last])
+
+    def _roll_back(self) -> None:
+        """Remove what was written since the last sync, and by the write that failed."""
+        try:
+            self._cut(max(self._synced, self._kept))
+        except OSError as failure:
+            raise DiskFailed(
+                f"the bytes that were written to {self._folder} before an error cannot be removed "
+                f"({failure.strerror}): this follower ends, and examines them at its next start"
+            ) from failure
+        self.end = self._synced
+
+    def _complete_change(self) -> None:
+        """Remove what the new epoch does not continue, and rename the folder to it."""
+        cut = self._state.cut
+        assert cut is not None, "a state with another epoch than its folder has a cut"
+        self._cut(cut)
+        self._sync_files()
+        self._close_files()
+        parent = os.path.dirname(self._folder)
+        folder = f"{parent}/{self.epoch}"
+        self._files.rename(self._folder, folder)
+        self._files.sync_folder(parent)
+        self._folder = folder
+        self._kept = min(self._kept, cut)
+        self.end = self._synced = min(self.end, cut)
+
+    def _remove(self, number: int) -> None:
+        if (fd := self._open.pop(number, None)) is not None:
+            self._files.close(fd)
+        self._unsynced.discard(number)
+        self._files.remove(f"{self._folder}/{journal_name(number)}")
+        del self._sizes[number]
+
+    def _sync_files(self) -> None:
+        """Sync all files and the folder, and close those of journals before the last one."""
+        for number in sorted(self._unsynced):
+            path = f"{self._folder}/{journal_name(number)}"
+            self._files.sync(self._open[number], path)
+        if self._has_new_names:
+            self._files.sync_folder(self._folder)
+        self._unsynced.clear()
+        self._has_new_names = False
+        last = self.end >> POSITION_BITS
+        for number in [each for each in self._open if each != last]:
+            self._files.close(self._open.pop(number))
+
+    def _close_files(self) -> None:
+        while self._open:
+            self._files.close(self._open.popitem()[1])
+
+    def _save(self, state: CopyState) -> None:
+        copy_state.save(self._files, self._folder, state)
+        self._state = state
+
+
+def is_own(name: str) -> bool:
+    """Return whether a file of this name in the folder of a copy is one of the copy's."""
+    return name in _OWN_FILES or _JOURNAL.fullmatch(name) is not None
+
+
+def delete_folder(files: Files, folder: str) -> None:
+    """Delete a folder that is no copy any more, or not yet. Raises OSError, also if it has files
+    that are not of a copy."""
+    for name in files.names(folder):
+        if is_own(name):
+            files.remove(f"{folder}/{name}")
+    files.remove_folder(folder)

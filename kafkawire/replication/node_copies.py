@@ -1,0 +1,241 @@
+"""The copies of one broker's logs: one for each of its epochs, the fence, and what is allowed when.
+
+A broker gets a higher epoch with each start. Only the copy of the newest epoch is written to, and
+none of an epoch below the fence. Each method holds the lock, so after `fence` has returned nothing
+that an earlier process of the broker sends is written or acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os.path
+import re
+from collections.abc import Iterator
+from threading import Lock
+
+from kafkawire.plural import count
+from kafkawire.replication import sealed_file
+from kafkawire.replication.failures import DiskFailed, Fenced, FollowerError
+from kafkawire.replication.journal_copy import (
+    DELETED_SUFFIX,
+    CopyListing,
+    JournalCopy,
+    delete_folder,
+    position_text,
+)
+from kafkawire.replication.machine import Files
+from kafkawire.replication.messages import Buffer
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+_EPOCH = re.compile(r"0|[1-9]\d*")
+_LEFT = re.compile(rf"\d+(?:{re.escape(sealed_file.NEW_SUFFIX)}|{re.escape(DELETED_SUFFIX)})")
+
+
+class NodeCopies:
+    """All copies of one node id, in a folder that is created with the first copy or fence. Methods
+    raise Fenced, FollowerError, DiskFailed, and after a DiskFailed only that. Thread-safe."""
+
+    def __init__(self, files: Files, folder: str, node_id: int) -> None:
+        """Open the copies that are there. Raises OSError, FollowerError, DiskFailed."""
+        self._files = files
+        self._folder = folder
+        self._node_id = node_id
+        self._lock = Lock()
+        self._failed: DiskFailed | None = None
+        self._fence = NO_EPOCH
+        self._copies: dict[int, JournalCopy] = {}
+        self._reported: set[str] = set()
+        """Folders that cannot be deleted, each of which is logged once."""
+        if str(node_id) in files.names(os.path.dirname(folder)):
+            self._open()
+
+    def begin(self, epoch: int, continues: int, at: int, first: int) -> int:
+        """Make the copy of an epoch the one that is written to, and return the log position from
+        which on bytes are wanted: everything before it is durable.
+
+        If there is a copy of this epoch it is resumed. Otherwise the newest copy that has the log
+        of epoch `continues` becomes that of this epoch, without its bytes at and after `at`.
+        Otherwise an empty copy begins with the journal `first`; earlier copies stay until `forget`.
+        After a start of this process the log position may be lower than what was acknowledged
+        before: kafkawire.replication.journal_copy has the reason.
+        """
+        with self._locked():
+            self._check(epoch)
+            copy = self._copies.get(epoch) or self._new_copy(epoch, continues, at, first)
+            for each in self._copies.values():
+                if each is not copy:
+                    each.close()
+            return copy.resume(first)
+
+    def write(self, epoch: int, position: int, data: Buffer) -> None:
+        """Write bytes of the log of an epoch. They are durable after `sync`."""
+        with self._locked():
+            self._current(epoch).write(position, data)
+
+    def sync(self, epoch: int) -> int:
+        """Make everything durable and return the end of the copy."""
+        with self._locked():
+            return self._current(epoch).sync()
+
+    def mark(self, epoch: int, committed: int, first: int) -> None:
+        """Remember the committed log position of the broker, and delete journals before `first`."""
+        with self._locked():
+            self._current(epoch).mark(committed, first)
+
+    def forget(self, epoch: int) -> None:
+        """Delete the copies of lower epochs. A folder with files that are not of a copy stays."""
+        with self._locked():
+            self._current(epoch)
+            deleted = 0
+            for earlier in sorted(each for each in self._copies if each < epoch):
+                copy = self._copies[earlier]
+                if unknown := copy.delete():
+                    self._report_unknown(copy, unknown)
+                else:
+                    del self._copies[earlier]
+                    deleted += 1
+            if deleted:
+                logger.info(
+                    "deleted %s of logs of broker %d with epochs below %d, which the broker does "
+                    "not need any more",
+                    count(deleted, "copy", "copies"), self._node_id, epoch,
+                )  # fmt: skip
+
+    def fence(self, epoch: int) -> None:
+        """Refuse writes of lower epochs from now on, durably."""
+        with self._locked():
+            higher = max(self._fence, *self._copies, NO_EPOCH)
+            if higher > epoch:
+                raise Fenced(higher)
+            if self._fence < epoch:
+                self._files.make_folder(self._folder)
+                sealed_file.save(self._files, f"{self._folder}/fence", {"epoch": epoch})
+                self._fence = epoch
+                logger.info(
+                    "processes of broker %d with epochs below %d are fenced: their writes are "
+                    "refused from now on", self._node_id, epoch,
+                )  # fmt: skip
+
+    def listing(self, epoch: int) -> CopyListing:
+        """Return what this follower has of the log of an epoch."""
+        with self._locked():
+            copy, limit = self._of(epoch)
+            return copy.listing(limit)
+
+    def read(self, epoch: int, position: int, length: int) -> bytes:
+        """Return bytes of one journal of the log of an epoch, fewer at its end."""
+        with self._locked():
+            copy, limit = self._of(epoch)
+            return copy.read(position, length, limit)
+
+    def close(self) -> None:
+        """Make everything durable and close the files."""
+        with self._locked():
+            for copy in self._copies.values():
+                copy.close()
+
+    # Inside
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            try:
+                yield
+            except DiskFailed as failure:
+                self._failed = failure
+                raise
+            except OSError as failure:
+                raise FollowerError(
+                    f"{failure.filename or self._folder}: {failure.strerror}"
+                ) from failure
+
+    def _open(self) -> None:
+        """Open the copies and the fence of the folder."""
+        # An earlier process may have been killed between a rename and its sync: what is read here
+        # must not be lost later.
+        self._files.sync_folder(self._folder)
+        fence = sealed_file.load(self._files, f"{self._folder}/fence")
+        self._fence = NO_EPOCH if fence is None else fence["epoch"]
+        for name in self._files.names(self._folder):
+            path = f"{self._folder}/{name}"
+            if _EPOCH.fullmatch(name):
+                copy = JournalCopy.open(self._files, path)
+                self._copies[copy.epoch] = copy
+                logger.info(
+                    "copy of the log of broker %d, epoch %d: %s",
+                    self._node_id, copy.epoch, _extent(copy),
+                )  # fmt: skip
+            elif _LEFT.fullmatch(name):
+                try:
+                    delete_folder(self._files, path)
+                except OSError as failure:
+                    logger.warning("%s cannot be deleted: %s", path, failure.strerror)
+
+    def _check(self, epoch: int) -> None:
+        """Raise Fenced if there is a higher epoch."""
+        higher = max(self._fence, *self._copies, NO_EPOCH)
+        if higher > epoch:
+            raise Fenced(higher)
+
+    def _current(self, epoch: int) -> JournalCopy:
+        """Return the copy that is written to."""
+        self._check(epoch)
+        copy = self._copies.get(epoch)
+        if copy is None:
+            raise FollowerError(f"no copy of epoch {epoch} of broker {self._node_id} was begun")
+        return copy
+
+    def _new_copy(self, epoch: int, continues: int, at: int, first: int) -> JournalCopy:
+        """Return the copy of a higher epoch than all others: a continued one or an empty one."""
+        for earlier in sorted(self._copies, reverse=True):
+            copy = self._copies[earlier]
+            if copy.common(continues) is None:
+                continue
+            if at < copy.committed:
+                logger.warning(
+                    "broker %d continues with epoch %d at %s, before the end of what epoch %d had "
+                    "committed, %s: the records between them are removed from this copy",
+                    self._node_id, epoch, position_text(at), earlier, position_text(copy.committed),
+                )  # fmt: skip
+            copy.become(epoch, continues, at)
+            del self._copies[earlier]
+            break
+        else:
+            self._files.make_folder(self._folder)
+            copy = JournalCopy.create(self._files, self._folder, epoch, first)
+        self._copies[epoch] = copy
+        return copy
+
+    def _of(self, epoch: int) -> tuple[JournalCopy, int]:
+        """Return the copy with the log of an epoch, and the log position before which it has it."""
+        for candidate in sorted(self._copies, key=lambda each: (each == epoch, each), reverse=True):
+            copy = self._copies[candidate]
+            limit = copy.common(epoch)
+            if limit is not None:
+                return copy, limit
+        raise FollowerError(
+            f"this follower has no copy of the log of broker {self._node_id}, epoch {epoch}"
+        )
+
+    def _report_unknown(self, copy: JournalCopy, names: list[str]) -> None:
+        if copy.folder not in self._reported:
+            self._reported.add(copy.folder)
+            logger.warning(
+                "%s is not needed any more, but has files that are not of a copy (%s, ...): it is "
+                "left as it is; delete it if they are not needed", copy.folder, names[0],
+            )  # fmt: skip
+
+
+def _extent(copy: JournalCopy) -> str:
+    """Describe how far a copy reaches, for a log line."""
+    listing = copy.listing((1 << 63) - 1)
+    if not listing.files:
+        return "no journal"
+    size = sum(length for _, length in listing.files)
+    journals = count(len(listing.files), "journal")
+    return f"{journals} with {size:,} bytes, up to {position_text(listing.end)}"

@@ -1,0 +1,29 @@
+"""Messages between the supervisor and its follower process, each of them one frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FOLLOWER_FOLDER = "replicas"
+"""The folder of a follower in the data folder of its machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerOptions:
+    """Options of a follower process. `descriptors`: listening sockets that it inherits;
+    `cluster_id`: the cluster of its brokers, empty: any; `log_level` and `log_format` as of the
+    broker's options."""
+
+    folder: str
+    descriptors: tuple[int, ...]
+    cluster_id: str
+    log_level: str
+    log_format: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerReady:
+    """The follower serves. Brokers need its replica id, to recognise it, and its key."""
+
+    replica_id: bytes
+    key: bytes

@@ -1,0 +1,66 @@
+"""The connections that write, one for each log: a new one replaces the one before it.
+
+A broker that lost its connection opens another one, of which the follower may be notified earlier
+than of the loss. The new one begins when the thread of the former one has ended, because both would
+otherwise write at the same log position.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from threading import Event, Lock
+
+from kafkawire.replication.failures import FollowerError
+
+REPLACED_S = 10.0
+"""How long to wait for the end of the former connection, which may be in an fsync."""
+
+
+class Writers:
+    """The writing connections by node id and epoch. Thread-safe."""
+
+    def __init__(self, replaced_s: float = REPLACED_S) -> None:
+        self._replaced_s = replaced_s
+        self._lock = Lock()
+        self._current: dict[tuple[int, int], LogWriter] = {}
+
+    def begin(self, writer: LogWriter) -> None:
+        """Make a connection the one that writes its log, after the former one has ended. Raises
+        FollowerError if that does not end."""
+        while True:
+            with self._lock:
+                former = self._current.setdefault(writer.log, writer)
+            if former is writer:
+                return
+            if not former.stopped(self._replaced_s):
+                raise FollowerError(
+                    f"the former connection for this log has not ended within "
+                    f"{self._replaced_s:g} s: the disk may be slow or hang"
+                )
+
+    def end(self, writer: LogWriter) -> None:
+        """A connection writes no more."""
+        with self._lock:
+            if self._current.get(writer.log) is writer:
+                del self._current[writer.log]
+        writer.set_ended()
+
+
+class LogWriter:
+    """One connection that writes the log (node id, epoch)."""
+
+    def __init__(self, log: tuple[int, int], connection: socket.socket) -> None:
+        self.log = log
+        self._connection = connection
+        self._ended = Event()
+
+    def stopped(self, within_s: float) -> bool:
+        """Shut the connection down, and return whether it has ended within a time."""
+        with contextlib.suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
+        return self._ended.wait(within_s)
+
+    def set_ended(self) -> None:
+        """Notify the connection that waits for this one."""
+        self._ended.set()
