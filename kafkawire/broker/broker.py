@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
+from kafkawire.broker.followers.opening import open_replication
+from kafkawire.broker.followers.replica_lists import ReplicaLists
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.liveness.starting import StartingHeartbeats
@@ -31,8 +33,8 @@ from kafkawire.broker.new_topics import (
     check_replicas,
 )
 from kafkawire.broker.objects.fresh import begin_afresh, check_fresh, check_unchanged
-from kafkawire.broker.objects.opening import leads_in_objects, open_object_logs
-from kafkawire.broker.objects.registration import epoch_seen, register
+from kafkawire.broker.objects.opening import leads_movable, open_object_logs
+from kafkawire.broker.objects.registration import register
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
@@ -40,7 +42,7 @@ from kafkawire.broker.replicas.selector import ReplicaSelector
 from kafkawire.broker.replicas.views import PartitionViews
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
-from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log import fresh_folder
@@ -251,17 +253,18 @@ class Broker:
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when this broker was started elsewhere, so that this process
-        cannot acknowledge records of topics with durability=s3 any more."""
-        if self.log.object_logs is not None:
-            self.log.object_logs.when_superseded(fn)
+        cannot acknowledge records of topics with durability=s3 or replicated any more."""
+        for each in (self.log.object_logs, self.log.replication):
+            if each is not None:
+                each.when_superseded(fn)
 
     def superseded(self, why: str) -> None:
         """Note that another process was started as this broker. A broker with topics of
-        durability=s3 has to end then, or one that machines take over from each other; another one
-        continues to serve reads."""
+        durability=s3 or replicated has to end then, or one that machines take over from each other;
+        another one continues to serve reads."""
         logs = self.log.object_logs
-        ends = self.config.cluster_takeover_enable
-        if logs is not None and (ends or leads_in_objects(self.catalog, self.node_id)):
+        ends = self.config.cluster_takeover_enable or leads_movable(self.catalog, self.node_id)
+        if logs is not None and ends:
             logs.superseded(why)
 
     @property
@@ -306,7 +309,7 @@ class Broker:
         starting: StartingHeartbeats,
     ) -> Broker:
         config = BrokerConfig(Layers({}, {}, static).merged())
-        node_id = config.node_id
+        node_id, guest = config.node_id, after >= 0
         home = f"{folder}/brokers/{node_id}"
         # Before anything is written: a second process must not change the first one's rows.
         lock = lock_folder(env, home)
@@ -322,17 +325,20 @@ class Broker:
             store = await _open_tier(config, storage, catalog, folder)
             if fresh:
                 await check_fresh(found, storage, catalog)
-            after = after if after > 0 else epoch_seen(config, catalog)
             await register(env, config, metadata, catalog, listeners, folder, store, after)
             await starting.begin(node_id, catalog)
             if not fresh:
                 await check_unchanged(metadata, stored, node_id)
-            logs = await open_object_logs(env, config, store, metadata, storage, catalog)
-            object_logs, meter = logs
+            object_logs, meter = await open_object_logs(
+                env, config, store, metadata, storage, catalog
+            )
             if fresh:
                 found, stored = await begin_afresh(
                     env, found, home, storage, catalog, config, store, metadata, stored
                 )
+            replication = await open_replication(
+                env, config, metadata, catalog, listeners, folder, home, fresh=fresh, guest=guest
+            )
         except BaseException:
             await _close(metadata, store)
             leave_folder(env, home, lock)
@@ -344,7 +350,7 @@ class Broker:
                 env, home, config, catalog, storage, metadata, node_id, lock,
                 found.identity is None and found.has_log,
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
-                object_logs=object_logs, fresh=fresh,
+                object_logs=object_logs, replication=replication, fresh=fresh,
             )  # fmt: skip
         except BaseException:
             await _close(security, metadata, store)
@@ -376,6 +382,9 @@ class Broker:
         counts its requests."""
         self.topics.follower.start()
         self.liveness.start()
+        if self.config.replication_listener:
+            wanted = self.config.replica_group_size - 1
+            ReplicaLists(self.env, self.metadata, self.catalog, wanted).start()
         await self.quotas.start()
         await self.security.watch(self.env, self.metadata, self.quotas.refresh_from)
         if self.config.local_manifest_enable:
@@ -514,7 +523,7 @@ async def _open_metadata(
     # With takeover also a broker that leads nothing moves between machines; `_check_fresh` refuses
     # one that has records only in another folder.
     moves = config.cluster_takeover_enable and bool(config.tier_url)
-    adopts = moves or leads_in_objects(catalog, found.node_id)
+    adopts = moves or leads_movable(catalog, found.node_id)
     if begun or (is_superseded(found, stored) and adopts):
         return catalog, stored, True
     check_pairing(found, stored, metadata.name)
@@ -560,11 +569,12 @@ def _check_durability(catalog: Catalog) -> None:
     """Raise IdentityError if topics are stored in a remote tier before they are acknowledged, which
     a broker without one cannot do."""
     for topic_id, configs in catalog.configured():
-        if configs.get(DURABILITY, "").strip() == S3:
+        durability = configs.get(DURABILITY, "").strip()
+        if durability in BEYOND_FOLDER:
             name = catalog.by_id[topic_id].name
             raise IdentityError(
-                f"topic {name} has {DURABILITY}={S3}, which needs a remote tier: start the broker "
-                "with --tier URL"
+                f"topic {name} has {DURABILITY}={durability}, which needs a remote tier: start the "
+                "broker with --tier URL"
             )
 
 

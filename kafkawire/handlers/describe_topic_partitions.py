@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.nodes import Nodes, is_internal, topic_operations
+from kafkawire.handlers.nodes import Nodes, is_internal, is_replicated, topic_operations
 from kafkawire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -126,7 +126,7 @@ class _Page:
                 name=topic.name,
                 topic_id=topic.id,
                 is_internal=topic.internal,
-                partitions=[self._partition(row) for row in rows],
+                partitions=[self._partition(row, is_replicated(topic)) for row in rows],
                 topic_authorized_operations=self._operations(topic.name),
             )
         )
@@ -146,15 +146,20 @@ class _Page:
             )
         )
 
-    def _partition(self, row: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    def _partition(
+        self, row: PartitionInfo, replicated: bool
+    ) -> DescribeTopicPartitionsResponsePartition:
         reachable = row.leader in self.nodes.by_id
+        replicas, in_sync = [row.leader], [row.leader]
+        if replicated:
+            replicas, in_sync = self.nodes.replicas(row.number, row.leader, replicated)
         return DescribeTopicPartitionsResponsePartition(
             partition_index=row.index,
             leader_id=row.leader if reachable else -1,
             leader_epoch=row.leader_epoch,
-            replica_nodes=[row.leader],
-            isr_nodes=[row.leader],
+            replica_nodes=replicas,
+            isr_nodes=in_sync,
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=self.nodes.offline(row.leader),
+            offline_replicas=self.nodes.offline(replicas),
         )

@@ -9,18 +9,19 @@ hints, as are the fields of authorized operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
+from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from kafkawire.metadata.catalog import BrokerInfo
+    from kafkawire.metadata.catalog import BrokerInfo, TopicInfo
 
 OPERATIONS_OMITTED = -(2**31)  # the request did not ask
 
@@ -62,7 +63,9 @@ class Nodes:
     """The brokers with an address on the listener of a request: `by_id` those that are alive,
     `fenced` the others."""
 
-    __slots__ = ("_known", "_listener", "_me", "_selector", "_silent", "by_id", "fenced")
+    __slots__ = (
+        "_known", "_listener", "_me", "_replicas", "_selector", "_silent", "by_id", "fenced",
+    )  # fmt: skip
 
     def __init__(self, ctx: RequestContext) -> None:
         broker = ctx.broker
@@ -70,6 +73,7 @@ class Nodes:
         self._silent = broker.catalog.silent
         self._me = broker.node_id
         self._selector = broker.replica_selector
+        self._replicas = broker.catalog.replicas
         self._listener = ctx.listener
         self.by_id: dict[int, Node] = {}
         self.fenced: list[Node] = []
@@ -98,14 +102,25 @@ class Nodes:
             return ErrorCode.LISTENER_NOT_FOUND
         return ErrorCode.LEADER_NOT_AVAILABLE
 
-    def replicas(self, number: int, leader: int) -> list[int]:
-        """Return the brokers that consumers may read a partition from, the leader first: Java
-        clients send to no other one (kafkawire.broker.replicas)."""
-        return self._selector.replicas(number, leader, self._listener)
+    def replicas(self, number: int, leader: int, replicated: bool) -> tuple[list[int], list[int]]:
+        """Return the replicas of a partition and those in sync, the leader first. `replicated`: its
+        topic has durability=replicated. Brokers that consumers may read it from are among them,
+        since Java clients send to no other one (kafkawire.broker.replicas)."""
+        readers = self._selector.replicas(number, leader, self._listener)
+        found = self._replicas.get(leader) if replicated else None
+        if found is None:
+            return readers, readers
+        every = found.every + [node for node in readers if node not in found.every]
+        return every, found.in_sync
 
-    def offline(self, leader: int) -> list[int]:
-        """Return the unreachable replicas of a partition: its leader, if any."""
-        return [] if leader in self.by_id else [leader]
+    def offline(self, replicas: Sequence[int]) -> list[int]:
+        """Return the unreachable replicas of a partition."""
+        return [node for node in replicas if node not in self.by_id]
+
+
+def is_replicated(topic: TopicInfo) -> bool:
+    """Return whether followers have copies of a topic."""
+    return topic.configs.get(DURABILITY) == REPLICATED
 
 
 def is_internal(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkawire.codec.compile import part_encoder
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.nodes import OPERATIONS_OMITTED, Nodes, is_internal
+from kafkawire.handlers.nodes import OPERATIONS_OMITTED, Nodes, is_internal, is_replicated
 from kafkawire.handlers.slices import array_count, split
 from kafkawire.messages.metadata import (
     MetadataResponse,
@@ -91,22 +91,23 @@ class TopicEncoder:
         head, tail = split(b"".join(whole), self._flexible, tail_bytes)
         self._parts += (head, array_count(len(partitions), self._flexible))
         yield None
+        replicated = entry.topic is not None and is_replicated(entry.topic)
         for partition in partitions:
-            self._encode(self._partition(partition), self._parts)
+            self._encode(self._partition(partition, replicated), self._parts)
             yield None
         self._parts.append(tail)
 
-    def _partition(self, partition: PartitionInfo) -> MetadataResponsePartition:
+    def _partition(self, partition: PartitionInfo, replicated: bool) -> MetadataResponsePartition:
         error = self._nodes.leader_error(partition.leader)
         if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_FROM:
             error = ErrorCode.LEADER_NOT_AVAILABLE
-        replicas = self._nodes.replicas(partition.number, partition.leader)
+        replicas, in_sync = self._nodes.replicas(partition.number, partition.leader, replicated)
         return MetadataResponsePartition(
             error_code=error,
             partition_index=partition.index,
             leader_id=-1 if error else partition.leader,
             leader_epoch=partition.leader_epoch,
             replica_nodes=replicas,
-            isr_nodes=replicas,
-            offline_replicas=self._nodes.offline(partition.leader),
+            isr_nodes=in_sync,
+            offline_replicas=self._nodes.offline(replicas),
         )

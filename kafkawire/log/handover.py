@@ -2,8 +2,8 @@
 
 Everything of them is cut into segments, which the other broker reads where they are, and their last
 checkpoint is stored; so the next leader loads exactly what is here, and nothing is copied. Segments
-of topics with durability=s3 are uploaded, too: any broker reads them from the remote tier, and the
-log objects here are not needed for them any more. In this order:
+of topics with durability=s3 or replicated are uploaded, too: any broker reads them from the remote
+tier, and the log objects and journals here are not needed for them any more. In this order:
 
 1. What the journals have is cut, if it is much, and uploaded. Appends are served.
 2. New transactions in these partitions are refused. Open ones get some seconds to end, since a
@@ -147,7 +147,7 @@ class HandOver:
         return found
 
     async def _prepare(self, found: list[Partition], made: HandedOver, patience_s: float) -> None:
-        uploaded = [each for each in found if each.in_objects]
+        uploaded = [each for each in found if each.config.movable]
         uncut = sum(each.size_bytes - sum(each.segments.length) for each in found)
         if uploaded or uncut > EARLY_BYTES:
             async with self._segments.cutting():
@@ -160,7 +160,7 @@ class HandOver:
             async with asyncio.timeout(CLOSED_S):
                 await self._commit_log.durable()
                 await self._cut(moving)
-                await self._upload([each for each in moving if each.in_objects])
+                await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()
                 if any(each.dirty for each in moving):  # it changed while that was stored

@@ -38,6 +38,7 @@ from kafkawire.log.maintenance.indexer import Indexer, write
 from kafkawire.log.maintenance.journal_end import end_journal
 from kafkawire.log.maintenance.retention import Retention
 from kafkawire.log.maintenance.unloader import Unloader
+from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in, transactions_in
@@ -51,6 +52,7 @@ from kafkawire.log.recovery.report import report
 from kafkawire.log.recovery.restore import load_partitions
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import check_known
+from kafkawire.log.replicas.service import Replication
 from kafkawire.log.scheduler import Upkeep
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store.remote_tier import RemoteTier
@@ -113,6 +115,7 @@ class Log:
         lock: Lock,
         pinned_topics: Container[str] = (),
         object_logs: ObjectLogs | None = None,
+        replication: Replication | None = None,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -152,6 +155,7 @@ class Log:
         )  # fmt: skip
         self._pinned_topics = pinned_topics
         self.object_logs = object_logs
+        self.replication = replication
         self._storage = storage
         self._catalog = catalog
         self._metadata = metadata
@@ -177,13 +181,14 @@ class Log:
         verify: bool = False,
         pinned_topics: Container[str] = (),
         object_logs: ObjectLogs | None = None,
+        replication: Replication | None = None,
         fresh: bool = False,
     ) -> Log:
         """Recover and get ready to serve. `lock` is that of `lock_folder`, if it is already held;
         `verify`: compare every journal with the catalog, since the folder has no identity;
         `pinned_topics`: names of topics whose partitions stay in memory once they are loaded;
-        `object_logs`: those of this broker, if it has a remote tier; `fresh`: the folder replaces
-        one that was lost (kafkawire.log.fresh_folder).
+        `object_logs`: those of this broker, if it has a remote tier; `replication`: to followers;
+        `fresh`: the folder replaces one that was lost (kafkawire.log.fresh_folder).
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
         newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
@@ -193,12 +198,13 @@ class Log:
         try:
             log = cls(
                 env, folder, config, catalog, storage, metadata, node_id, lock, pinned_topics,
-                object_logs,
+                object_logs, replication,
             )  # fmt: skip
             await log._recover(verify, fresh)
         except BaseException:
-            if object_logs is not None:
-                await object_logs.close()
+            for each in (replication, object_logs):
+                if each is not None:
+                    await each.close()
             lock.release()
             raise
         return log
@@ -250,7 +256,7 @@ class Log:
             # With flush=os readers may have seen a tail of which nothing is left.
             lost = fresh or last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
-        await self._end_object_logs()
+        await self._secure_journals()
         if losses or began or not clean:
             await self.checkpoints.save()
         committed = self.commit_log.commits.committed
@@ -267,9 +273,11 @@ class Log:
         if self.object_logs is not None:
             await self.object_logs.begin(self.commit_log)
 
-    async def _end_object_logs(self) -> None:
-        """End the logs of objects of earlier lives, and store what only the journals have: a
-        checkpoint may cover it then."""
+    async def _secure_journals(self) -> None:
+        """End the logs of objects of earlier lives, and store what only the journals have, there
+        and at followers: a checkpoint may cover it then."""
+        if self.replication is not None:
+            await self.replication.recover(self.commit_log)
         if self.object_logs is not None:
             await self.object_logs.recover(self.commit_log, self.loader, self.checkpoints)
 
@@ -301,6 +309,7 @@ class Log:
             self.catalog_frames,
             Quarantine(self.env.fs, self.folder),
             self._given_up.journals(),
+            UploadCheck(self.loader, self._storage, self.env.slices),
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
         self.unloader = Unloader(self.env, self.loader, self.checkpoints, self._pinned_topics)
@@ -456,6 +465,7 @@ class Log:
         try:
             await self.env.worker.close()
             stored = await self.commit_log.objects.close()
+            stored = await self.commit_log.replicas.close() and stored
             if self.object_logs is not None:
                 await self.object_logs.close()
             if self.commit_log.failed is None and stored:
@@ -466,8 +476,9 @@ class Log:
         except Exception:
             logger.exception("closing the log failed, the next start recovers it")
         finally:
-            if self.object_logs is not None:
-                await self.object_logs.close()
+            for each in (self.replication, self.object_logs):
+                if each is not None:
+                    await each.close()
             self.commit_log.commits.stop()
             self.commit_log.ledger.close()
             self.segments.close()

@@ -157,6 +157,7 @@ class Upkeep:
         taken = await self._segments.cut()
         if taken:
             self._retention.touched.update(taken)
+        if taken or self._retention.held:
             await self._retention.reclaim()
 
     async def _check_disk(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkawire.codec.configs.features import FinalizedFeatures
 from kafkawire.metadata.directory import (
@@ -82,16 +82,25 @@ class ConfigChange:
     value: str | None
 
 
+class Replicas(NamedTuple):
+    """Node ids of the replicas of what a broker leads, and of those in sync; the leader first."""
+
+    every: list[int]
+    in_sync: list[int]
+
+
 class Catalog:
     """All topics and brokers. `by_name` and `by_id` create a TopicInfo on access; see `directory`.
     `partitions` are counted without iteration. `silent`: brokers that are registered, but not alive
     as far as this process knows; SQL does not have them. `moves`: numbers of partitions
     that are to be moved, and the node id of the broker that is to lead each. `address_changes`:
-    when this process saw the last change of a broker's addresses, in seconds of its clock."""
+    when this process saw the last change of a broker's addresses, in seconds of its clock.
+    `replicas`: by leader, of topics with durability=replicated, as they were read last."""
 
     __slots__ = (
         "_directory", "_dotted", "address_changes", "broker_overrides", "brokers", "by_id",
-        "by_name", "cluster_id", "features", "moves", "silent", "stored_version", "version",
+        "by_name", "cluster_id", "features", "moves", "replicas", "silent", "stored_version",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +113,7 @@ class Catalog:
         self.address_changes: dict[int, float] = {}
         self.silent: frozenset[int] = frozenset()
         self.moves: dict[int, int] = {}
+        self.replicas: dict[int, Replicas] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
         self.features = FinalizedFeatures()
         self._directory = directory or Directory()
@@ -176,6 +186,11 @@ class Catalog:
     def set_silent(self, nodes: frozenset[int]) -> None:
         """Set which brokers are not alive."""
         self.silent = nodes
+        self.version += 1
+
+    def set_replicas(self, replicas: dict[int, Replicas]) -> None:
+        """Set the replicas of what each broker leads."""
+        self.replicas = replicas
         self.version += 1
 
     def add_topic(self, info: TopicInfo) -> None:

@@ -35,6 +35,7 @@ from kafkawire.metadata.tables import (
     brokers,
     cluster,
     configs,
+    followers,
     lead_groups,
     offset_mappings,
     partition_metadata,
@@ -205,6 +206,7 @@ def remove_broker(connection: Connection, node_id: int, version: int) -> None:
             held = f"Broker {node_id} has {count(number, *nouns)}: {advice}."
             raise KafkaError(ErrorCode.INVALID_REQUEST, held)
     connection.execute(delete(broker_heartbeats).where(broker_heartbeats.c.node_id == node_id))
+    connection.execute(delete(followers).where(followers.c.node_id == node_id))
     connection.execute(
         delete(configs).where(
             configs.c.resource_type == BROKER_RESOURCE, configs.c.resource == str(node_id)

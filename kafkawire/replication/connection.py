@@ -52,7 +52,9 @@ logger = logging.getLogger(__name__)
 WRITER_MESSAGES: tuple[type[Message], ...] = (
     BeginMessage, BytesMessage, MarkMessage, ForgetMessage,
 )  # fmt: skip
-READER_MESSAGES: tuple[type[Message], ...] = (FenceMessage, ListMessage, ReadMessage)
+READER_MESSAGES: tuple[type[Message], ...] = (
+    FenceMessage, ListMessage, ReadMessage, ForgetMessage,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,8 @@ class BrokerConnection:
                 elif isinstance(message, ReadMessage):
                     data = node.read(listed, message.position, message.length)
                     self._messages.send_bytes(message.position, data)
+                elif isinstance(message, ForgetMessage):
+                    node.forget(hello.epoch)
             has_more = self._messages.receive()
 
     def _fence(self, node: NodeCopies, epoch: int) -> None:

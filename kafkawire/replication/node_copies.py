@@ -88,7 +88,7 @@ class NodeCopies:
     def forget(self, epoch: int) -> None:
         """Delete the copies of lower epochs. A folder with files that are not of a copy stays."""
         with self._locked():
-            self._current(epoch)
+            self._check(epoch)
             deleted = 0
             for earlier in sorted(each for each in self._copies if each < epoch):
                 copy = self._copies[earlier]

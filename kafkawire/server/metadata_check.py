@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os.path
 
-from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import rebuild_command
@@ -40,15 +40,15 @@ def warn_of_common_loss(path: str, data: str, catalog: Catalog, config: BrokerCo
     names = [
         catalog.by_id[topic_id].name
         for topic_id, configs in catalog.configured()
-        if configs.get(DURABILITY, "").strip() == S3
+        if configs.get(DURABILITY, "").strip() in BEYOND_FOLDER
     ]
-    if not inside or not (names or config.durability == S3):
+    if not inside or not (names or config.durability in BEYOND_FOLDER):
         return
     what = f"topic {min(names)}" if names else "the default of new topics"
     logger.warning(
-        "%s has %s=%s, but the metadata %s is in the data folder: if the folder is lost, records "
-        "cannot be found in the remote tier; use PostgreSQL or a file elsewhere (--metadata)",
-        what, DURABILITY, S3, path,
+        "%s has a %s other than local, but the metadata %s is in the data folder: if the folder is "
+        "lost, records cannot be found elsewhere; use PostgreSQL or a file elsewhere (--metadata)",
+        what, DURABILITY, path,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from kafkawire.broker.options import ServeOptions, WorkerRole
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.service_manager import READY, STOPPING, notify
+from kafkawire.supervisor.follower import FollowerStartError, SupervisedFollower
 from kafkawire.supervisor.guests import Guests
 from kafkawire.supervisor.pages import Pages
 from kafkawire.supervisor.plan import PlanError, WorkerPlan, monitors_of, plans_of, takeover_ports
@@ -47,6 +48,7 @@ class Supervisor:
         self._options = options
         config = BrokerConfig(options.settings)
         monitors = monitors_of(config)
+        self._follower = SupervisedFollower.of(options)
         self._sockets = BoundSockets.bind(
             options.listeners, plans, monitors, config.socket_listen_backlog_size,
             pages=not config.metrics_tls,
@@ -107,6 +109,8 @@ class Supervisor:
         self._handle_signals()
         try:
             await self.pages.open()
+            if self._follower is not None:  # before the workers, which may wait for each other's
+                await self._follower.start()
             code = await self._start()
             if code is None:
                 with contextlib.suppress(TimeoutError):
@@ -200,6 +204,8 @@ class Supervisor:
                     each.signal(signal.SIGKILL)
             if late:
                 await asyncio.wait(late)
+        if self._follower is not None:  # after the workers of this machine, whose ends others need
+            await self._follower.stop()
         await self.pages.close()
         self._sockets.close()
 
@@ -229,4 +235,8 @@ async def _supervise(options: ServeOptions, arguments: Sequence[str]) -> int:
             "the data folder has more brokers than --workers %d: %s; they are started too, hand "
             "over the partitions that they lead, and end", options.workers, ", ".join(surplus),
         )  # fmt: skip
-    return await supervisor.run()
+    try:
+        return await supervisor.run()
+    except FollowerStartError as wrong:
+        print(f"kafkawire: {wrong}", file=sys.stderr)
+        return 1

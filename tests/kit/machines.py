@@ -28,6 +28,8 @@ from tests.kit.proxy import Network
 from tests.kit.waiting import wait_until
 
 LEASE_S = 3.0
+REPLICATED = {"durability": "replicated", "min.insync.replicas": 2}
+"""Settings of machines that replicate; each has a follower with an address of its own."""
 SETTINGS = {
     "cluster.takeover.enable": True,
     "cluster.return.delay.ms": 2000,
@@ -128,6 +130,8 @@ class Machines(FaultyCluster):
         node = str(settings["node.id"])
         metadata = self._through(node, SQL, url)
         endpoint = self._through(node, S3, self._minio.endpoint)
+        if settings["durability"] == "replicated":
+            settings = {**settings, "replication.listener": f"127.0.0.1:{free_port()}"}
         made = Machine(data, endpoint, settings, ["--metadata", metadata])
         self._addresses[int(node)] = "127.0.0.1", made.port
         self.machines[int(node)] = made
@@ -138,6 +142,13 @@ class Machines(FaultyCluster):
         super().end()
         for node, machine in self.machines.items():
             (self._folder / f"machine-{node}.log").write_text(machine.output)
+
+    def pause_follower(self, node: int) -> int:
+        """Stop the follower of a machine with SIGSTOP; return its process id."""
+        children = psutil.Process(self.machines[node].pid).children()
+        (found,) = (each for each in children if "kafkawire.replication.main" in each.cmdline())
+        os.kill(found.pid, signal.SIGSTOP)
+        return int(found.pid)
 
     def pause(self, node: int) -> None:
         """Stop all processes of a machine with SIGSTOP."""
@@ -187,4 +198,4 @@ def wait_s(seconds: float) -> None:
     wait_until(lambda: time.monotonic() >= end, f"{seconds:g} s")
 
 
-__all__ = ["LEASE_S", "S3", "SQL", "Machine", "Machines", "wait_s"]
+__all__ = ["LEASE_S", "REPLICATED", "S3", "SQL", "Machine", "Machines", "wait_s"]

@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 
 class MemoryTables:
-    """The tables `object_logs`, `replica_sets`, `followers` and `data_folders`, and node ids and epochs of `brokers`, which each
-    transaction gets from the catalog. A statement on another table fails."""
+    """The tables `object_logs`, `replica_sets`, `followers` and `data_folders`, and node ids and
+    epochs of `brokers`, which each transaction gets from the catalog. A statement on another table
+    fails."""
 
     def __init__(self) -> None:
         self._image = b""

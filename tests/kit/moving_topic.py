@@ -51,8 +51,10 @@ def old_metadata() -> Iterator[None]:
     """Have Metadata answer with the first leaders of partitions."""
     original = TopicEncoder._partition
 
-    def old(self: TopicEncoder, partition: PartitionInfo) -> MetadataResponsePartition:
-        return original(self, replace(partition, leader=1, leader_epoch=0))
+    def old(
+        self: TopicEncoder, partition: PartitionInfo, replicated: bool
+    ) -> MetadataResponsePartition:
+        return original(self, replace(partition, leader=1, leader_epoch=0), replicated)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TopicEncoder, "_partition", old)

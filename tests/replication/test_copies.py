@@ -80,7 +80,7 @@ def test_bytes_must_continue_the_copy(node: NodeCopies) -> None:
 
 
 def test_write_needs_the_copy_of_its_epoch(node: NodeCopies) -> None:
-    for each in (lambda: node.write(1, 0, b""), lambda: node.sync(1), lambda: node.forget(1)):
+    for each in (lambda: node.write(1, 0, b""), lambda: node.sync(1)):
         with pytest.raises(FollowerError, match="no copy of epoch 1 of broker 3 was begun"):
             each()
 
@@ -251,3 +251,14 @@ def test_folder_with_unknown_files_is_left(
     node.forget(2)
     assert caplog.text.count("has files that are not of a copy (notes.txt, ...)") == 1
     check(node, log, 1, log.end, 0)
+
+
+def test_forget_needs_no_copy_of_the_epoch(node: NodeCopies) -> None:
+    """As from a broker that has other followers, or runs on the machine of this one."""
+    filled(node, model())
+    node.forget(7)
+    with pytest.raises(FollowerError, match="no copy of the log of broker 3, epoch 1"):
+        node.listing(1)
+    node.fence(9)
+    with pytest.raises(Fenced):
+        node.forget(8)

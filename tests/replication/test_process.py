@@ -106,7 +106,7 @@ def test_signals_of_the_process(tmp_path: Path, listener: socket.socket) -> None
     process.process.send_signal(signal.SIGTERM)
     code, errors = process.ended()
     assert code == 0
-    assert json.loads(errors.splitlines()[0])["process"] == "follower"
+    assert json.loads(errors.splitlines()[0])["node"] == "follower"
 
 
 @pytest.mark.real

@@ -387,3 +387,11 @@ def test_idle_connection_ends(tmp_path: Path) -> None:
             assert refusal(client) == "timed out"
     finally:
         running.close()
+
+
+def test_reader_has_earlier_copies_deleted(running: Running) -> None:
+    with running.client(WRITE, 1) as writer:
+        writer.stream(model())
+    with running.client(READ, 2) as reader:
+        reader.send(ForgetMessage(), ListMessage(1))
+        assert refusal(reader) == "this follower has no copy of the log of broker 3, epoch 1"

@@ -119,7 +119,7 @@ class Produced(Waiting):
     def __init__(self, client: Client, acks: int, broken: bool) -> None:
         super().__init__(client.connection, 1, 7, False)
         self.acks, self.size_bytes, self.broken = acks, 1, broken
-        self.in_objects = self.on_disk = False
+        self.in_objects = self.on_disk = self.replicated = False
         client.connection.exchanges.append(self)
 
     def respond(self, failure: BaseException | None) -> None:

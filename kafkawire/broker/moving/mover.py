@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.broker.moving.plan import (
     DRAINING,
-    in_objects,
     loads,
+    moves_anywhere,
     refusal,
     spread_over,
     targets_of,
@@ -165,7 +165,7 @@ class PartitionMover:
             wanted = [n for n in led if catalog.leader_of(n) == broker.node_id]
             targets: dict[int, int] = {}
             for anywhere in (True, False):
-                some = [n for n in wanted if in_objects(catalog, n) == anywhere]
+                some = [n for n in wanted if moves_anywhere(catalog, n) == anywhere]
                 if some and (chosen := self._targets(anywhere)):
                     targets |= spread_over(some, chosen, loads(catalog))
             await broker.metadata.plan_moves(targets, seen)

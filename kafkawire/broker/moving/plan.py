@@ -1,8 +1,8 @@
 """Which broker a partition is to be moved to: pure decisions.
 
 Records of most topics are in the segment files of a data folder, so their partitions can be moved
-to brokers that write to the same folder. Those of topics with durability=s3 are uploaded before a
-move, and can be moved to any broker.
+to brokers that write to the same folder. Those of topics with durability=s3 or replicated are
+uploaded before a move, and can be moved to any broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
 from kafkawire.metadata.catalog import Catalog
 
 DRAINING = "broker.draining"
@@ -30,11 +30,11 @@ def share_folder(catalog: Catalog, one: int, other: int) -> bool:
     return known[0].folder is not None and known[0].folder == known[1].folder
 
 
-def in_objects(catalog: Catalog, number: int) -> bool:
-    """Return whether a partition is of a topic with durability=s3."""
+def moves_anywhere(catalog: Catalog, number: int) -> bool:
+    """Return whether a partition is of a topic with durability=s3 or replicated."""
     place = catalog.locate(number)
     info = None if place is None else catalog.by_id.get(place.topic_id)
-    return info is not None and info.configs.get(DURABILITY) == S3
+    return info is not None and info.configs.get(DURABILITY) in BEYOND_FOLDER
 
 
 def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | None:
@@ -45,7 +45,7 @@ def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | No
     if leader != target and is_draining(catalog, target):
         return f"Broker {target} hands over its own partitions: {DRAINING} is set."
     apart = leader != target and not share_folder(catalog, leader, target)
-    if apart and not in_objects(catalog, number):
+    if apart and not moves_anywhere(catalog, number):
         return (
             f"Broker {target} does not write to the data folder of broker {leader}, which has the "
             "records of the partition, since its topic has durability=local."
@@ -55,7 +55,7 @@ def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | No
 
 def targets_of(catalog: Catalog, leader: int, alive: Iterable[int], *, anywhere: bool) -> list[int]:
     """Return the brokers that can take partitions of a broker that is drained, in order.
-    `anywhere`: partitions with durability=s3."""
+    `anywhere`: partitions with durability=s3 or replicated."""
     return [
         node
         for node in sorted(set(alive))

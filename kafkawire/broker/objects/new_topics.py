@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED, S3
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -29,7 +29,13 @@ async def check_storage(broker: BrokerParts, topics: Iterable[CreatableTopic]) -
 
 def refuse_unusable(broker: BrokerParts, configs: Mapping[str, str]) -> None:
     """Raise INVALID_CONFIG if a topic with these settings needs log objects, which the storage
-    cannot have according to the last check."""
+    cannot have according to the last check, or followers, of which this machine has none."""
     logs = broker.log.object_logs
     if logs is not None and logs.unusable and configs.get(DURABILITY) == S3:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{DURABILITY}={S3}: {logs.unusable}")
+    if configs.get(DURABILITY) == REPLICATED and not broker.config.replication_listener.strip():
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{DURABILITY}={REPLICATED}: this broker's machine has no follower: start all brokers "
+            "of the cluster with replication.listener",
+        )

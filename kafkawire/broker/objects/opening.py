@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs.durability_rules import DURABILITY, S3
+from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY, S3
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.recovery.identity import IdentityError
 
@@ -22,6 +22,16 @@ def leads_in_objects(catalog: Catalog, node_id: int) -> bool:
     """Return whether a broker leads partitions with durability=s3."""
     return any(
         info.configs.get(DURABILITY) == S3 and any(row.leader == node_id for row in info.partitions)
+        for info in catalog.by_name.values()
+    )
+
+
+def leads_movable(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a broker leads partitions with durability=s3 or replicated, so that it may be
+    started with another data folder."""
+    return any(
+        info.configs.get(DURABILITY) in BEYOND_FOLDER
+        and any(row.leader == node_id for row in info.partitions)
         for info in catalog.by_name.values()
     )
 

@@ -34,7 +34,9 @@ async def register(
     after: int,
 ) -> None:
     """Register a broker whose addresses are `listeners`, when it can reach its tier; `after`: the
-    epoch that it must have; 0 or less: any. Raises BrokerSuperseded, MetadataError, StoreError."""
+    epoch that it must have; 0 or less: that of `epoch_seen`. Raises BrokerSuperseded,
+    MetadataError, StoreError."""
+    after = after if after > 0 else epoch_seen(config, catalog)
     if store is not None and config.cluster_takeover_enable:
         from kafkawire.tiering.store.reachable import wait_until_reachable
 

@@ -20,7 +20,8 @@ class ObservedCluster:
     """A cluster. `alive`: whether each registered broker with an address for this client is alive;
     `replicas`: the broker of each partition, which leads it while it is alive; `in_transaction`:
     partitions to be moved that have an open transaction; `takes_over`: living brokers whose machine
-    takes over brokers of others."""
+    takes over brokers of others; `out_of_sync`: by leader, the replicas of what it leads with
+    durability=replicated that are not in sync."""
 
     alive: Mapping[int, bool]
     replicas: Mapping[Partition, int]
@@ -28,6 +29,7 @@ class ObservedCluster:
     moves: Sequence[PlannedMove] = ()
     in_transaction: Collection[Partition] = ()
     takes_over: Collection[int] = ()
+    out_of_sync: Mapping[int, Collection[int]] = field(default_factory=dict)
     counts: Counter[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +68,12 @@ def _of(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
         yield from _draining(seen, node)
     else:
         yield BrokerCause(node, "serves", False, f"It leads {led}.")
+    if seen.alive.get(node, False) and seen.out_of_sync.get(node):
+        yield BrokerCause(
+            node, "replicas-out-of-sync", False,
+            f"The machine of {_all(seen.out_of_sync[node])} is not in sync with it: acks=all does "
+            "not wait for it, and with fewer than min.insync.replicas produces are refused.",
+        )  # fmt: skip
     yield from _moving(seen, node)
 
 
@@ -88,6 +96,10 @@ def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
 
 def _either(nodes: Collection[int]) -> str:
     return "broker " + " or ".join(map(str, sorted(nodes)))
+
+
+def _all(nodes: Collection[int]) -> str:
+    return "broker " + " and of broker ".join(map(str, sorted(nodes)))
 
 
 def _draining(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:

@@ -46,11 +46,13 @@ def observed(cluster: Cluster) -> ObservedCluster:
     answer = cluster.request(DESCRIBE_CLUSTER, asked)
     check("DescribeCluster", answer.error_code, answer.error_message)
     alive = {row.broker_id: not row.is_fenced for row in answer.brokers}
-    replicas = {
-        (topic.name, row.partition_index): row.replica_nodes[0]
-        for topic in cluster.metadata(None).topics
-        for row in topic.partitions
-        if row.replica_nodes
+    topics = cluster.metadata(None).topics
+    rows = [(topic, row) for topic in topics for row in topic.partitions if row.replica_nodes]
+    replicas = {(topic.name, row.partition_index): row.replica_nodes[0] for topic, row in rows}
+    out_of_sync = {
+        row.replica_nodes[0]: sorted({*row.replica_nodes} - {*row.isr_nodes})
+        for _, row in rows
+        if len(row.isr_nodes) < len(row.replica_nodes)
     }
     moves = planned_moves(cluster)
     switches = {node: _switched_on(cluster, node) for node, lives in alive.items() if lives}
@@ -61,6 +63,7 @@ def observed(cluster: Cluster) -> ObservedCluster:
         moves,
         _in_transaction(cluster, alive, moves),
         [node for node, names in switches.items() if TAKES_OVER in names],
+        out_of_sync,
     )
 
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
 from kafkawire import log_format
+from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
 from kafkawire.cli.serving.sources import FLAGS, Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
     WILDCARDS,
@@ -44,6 +44,7 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
     _check_tier(sources)
     _check_backups(sources)
     _check_monitors(sources)
+    _check_replication(sources)
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
     settings, own = sources.texts()  # the checks have normalized some
@@ -59,7 +60,7 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
         workers=int(sources.options["workers"].text),
         worker_ports=sources.options["worker-ports"].values,
     )
-    takes_over = BrokerConfig(settings).cluster_takeover_enable
+    takes_over = _is_clustered(settings)
     if options.workers == 1 and not (options.worker_ports or takes_over) and worker is None:
         return options
     if sources.options["workers"].source == "default" and not takes_over and worker is None:
@@ -94,6 +95,17 @@ def _check_monitors(sources: Sources) -> None:
         name, _, _ = parse_address("metrics.listener", given.text)
         if name is not None:
             raise OptionError("metrics.listener", given.text, "HOST:PORT without a name")
+
+
+def _check_replication(sources: Sources) -> None:
+    """Check the address at which other machines' brokers reach the follower of this one."""
+    given = sources.settings.get("replication.listener")
+    if given is not None and given.text.strip():
+        name, _, port = parse_address("replication.listener", given.text)
+        if name is not None or not port:
+            raise OptionError(
+                "replication.listener", given.text, "HOST:PORT with a port that stays the same"
+            )
 
 
 def _check_tier(sources: Sources) -> None:
@@ -192,7 +204,7 @@ def has_workers(chosen: ServeOptions, sources: Sources) -> bool:
     machines."""
     if chosen.worker is not None:
         return False
-    if BrokerConfig(chosen.settings).cluster_takeover_enable:
+    if _is_clustered(chosen.settings):
         return True
     if sources.options["workers"].source == "default":
         return False
@@ -201,6 +213,13 @@ def has_workers(chosen: ServeOptions, sources: Sources) -> bool:
     from kafkawire.supervisor.surplus import surplus_brokers
 
     return bool(surplus_brokers(chosen.data, BrokerConfig(chosen.settings).node_id, 1))
+
+
+def _is_clustered(settings: Mapping[str, str]) -> bool:
+    """Return whether a supervisor is needed to start brokers of other machines, or the follower of
+    this one."""
+    config = BrokerConfig(settings)
+    return config.cluster_takeover_enable or bool(config.replication_listener.strip())
 
 
 def read(given: Given, environ: Mapping[str, str]) -> Sources:

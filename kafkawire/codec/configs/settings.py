@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.codec.configs.durability_rules import (
+    BEYOND_FOLDER,
     DURABILITY,
+    REPLICATED,
     S3,
     check_broker_durability,
     check_durability,
@@ -128,7 +130,7 @@ def check_topic(
     earlier = None
     if before is not None:
         earlier = str(_topic_value(TOPIC_CONFIGS[DURABILITY], before, broker))
-    check_durability(values, tiered_by_default(broker), earlier)
+    check_durability(values, broker, tiered_by_default(broker), earlier)
 
 
 def check_broker(texts: Mapping[str, str]) -> None:
@@ -192,6 +194,8 @@ class TopicConfig:
     schedule_topic: str  # the fixed target of a schedule topic, "": none
     schedule_header: str  # the header that names the target, "": none
     in_objects: bool  # durability=s3: committed once stored in log objects
+    replicated: bool  # durability=replicated: committed once in-sync followers have it
+    movable: bool  # between machines: its acknowledged records are not only in one data folder
     schedules: bool  # whether it is a schedule topic: one of the two is set
 
     def __init__(
@@ -214,7 +218,9 @@ class TopicConfig:
         values["tier_level"] = TierLevel.of(level_name)
         values["compression_level"] = None if level == -1 else level
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
-        values["in_objects"] = values["in_objects"] == S3
+        durability = values["in_objects"]
+        values["in_objects"], values["replicated"] = durability == S3, durability == REPLICATED
+        values["movable"] = durability in BEYOND_FOLDER
         for attribute, value in values.items():
             setattr(self, attribute, value)  # the row has checked the type
         self.schedules = bool(self.schedule_topic or self.schedule_header)
@@ -294,6 +300,10 @@ class BrokerConfig:
     num_partitions: int
     default_replication_factor: int
     durability: str
+    replication_listener: str
+    replica_group_size: int
+    replica_lag_time_max_ms: int
+    min_insync_replicas: int  # of topics without the setting
     max_request_partition_size_limit: int
     metadata_cache_bytes: int
     flush: str
@@ -460,6 +470,9 @@ class BrokerConfig:
                 setattr(self, row.attribute, row.default if text is None else validate(row, text))
         self.file_delete_delay_ms = whole_number(
             _topic_value(TOPIC_CONFIGS["file.delete.delay.ms"], {}, texts)
+        )
+        self.min_insync_replicas = whole_number(
+            _topic_value(TOPIC_CONFIGS["min.insync.replicas"], {}, texts)
         )
 
 

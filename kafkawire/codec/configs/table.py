@@ -61,9 +61,11 @@ _TOPIC_ROWS = (
            "What must have a record before it is acknowledged and read. local: the disk of the "
            "broker, as `flush` says. s3: the remote tier, so that acknowledged records survive the "
            "loss of the machine and its disk (docs/durability.md); needs tier.url, and acks=1 "
-           "waits as acks=all does. Fixed when the topic is created. Without the setting a new "
-           "topic gets the broker's `durability`, and one of an earlier version has local.",
-           choices=("local", "s3"), dynamic=False),
+           "waits as acks=all does. replicated: the disks of this machine and of all in-sync "
+           "followers (docs/replication.md); needs tier.url, too. Fixed when the topic is "
+           "created. Without the setting a new topic gets the broker's `durability`, and one of "
+           "an earlier version has local.",
+           choices=("local", "s3", "replicated"), dynamic=False),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
            "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),
@@ -107,8 +109,10 @@ _TOPIC_ROWS = (
     of_topic("min.compaction.lag.ms", L, 0, "log.cleaner.min.compaction.lag.ms",
            "The least time a record of a compacted topic stays as it is.", 0),
     of_topic("min.insync.replicas", I, 1, "min.insync.replicas",
-           "Replicas that must have a record before acks=all is answered. There is one replica: "
-           "with more than 1, acks=all is refused with NOT_ENOUGH_REPLICAS.", 1),
+           "Replicas that must have a record before acks=all is answered. With "
+           "durability=replicated the in-sync followers and the leader count; with another "
+           "durability there is one replica. With fewer, acks=all is refused with "
+           "NOT_ENOUGH_REPLICAS.", 1),
     of_topic("preallocate", B, False, "log.preallocate",
            "Kafka's preallocation of segment files. Here journals are recycled.", effect=NO),
     of_topic("retention.bytes", L, -1, "log.retention.bytes",
@@ -172,8 +176,8 @@ _BROKER_ROWS = (
            dynamic=True),
     Config("cluster.takeover.enable", B, False,
            "With `serve --workers`: whether this machine starts brokers of other machines that are "
-           "not alive, with topics of durability=s3 only, and gives them back when their machine "
-           "runs again. Set it on all machines of a cluster."),
+           "not alive, with topics of durability=s3 or replicated only, and gives them back when "
+           "their machine runs again. Set it on all machines of a cluster."),
     Config("cluster.takeover.ports", S, "",
            "Ports of the addresses of brokers that this machine takes over, as in --worker-ports: "
            "9193-9196, with several listeners NAME://9193-9196. Each gets the first one that no "
@@ -195,8 +199,21 @@ _BROKER_ROWS = (
     Config("durability", S, "local",
            "The durability of topics that are created without the setting, internal ones "
            "(__consumer_offsets, __transaction_state, __schedule_state) included. It is stored "
-           "with them: a change of this setting does not change existing topics. s3 needs "
-           "tier.url.", choices=("local", "s3")),
+           "with them: a change of this setting does not change existing topics. s3 and "
+           "replicated need tier.url.", choices=("local", "s3", "replicated")),
+    Config("replication.listener", S, "",
+           "HOST:PORT where this machine takes copies of the logs of other machines' brokers, for "
+           "topics with durability=replicated; empty: nowhere. The other brokers connect to HOST, "
+           "or to the host that the first listener advertises if it is a wildcard address "
+           "([replication.md](replication.md))."),
+    Config("replica.group.size", I, 3,
+           "With durability=replicated: on how many machines the log of this broker is, its own "
+           "included. It is the replication factor of these topics.",
+           at_least=2, at_most=9),
+    Config("replica.lag.time.max.ms", I, 3000,
+           "With durability=replicated: a follower that has not had everything for so long leaves "
+           "the in-sync followers, for which acks=all waits (Kafka's default is 30 s).",
+           at_least=500),
     Config("max.request.partition.size.limit", I, 2000,
            "The most partitions in one DescribeTopicPartitions answer.", at_least=1),
     Config("metadata.cache.bytes", L, 32 * MIB,

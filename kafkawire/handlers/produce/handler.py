@@ -226,7 +226,7 @@ class Produce:
                 _check(partition, exchange, buf, item)
                 guard = None if batches is None else batches.guard(topic, index)
                 done = partition.queue(buf[start:stop], pending.now_ms, None, guard)
-                exchange.note(partition.in_objects)
+                exchange.note(partition)
                 results.append((topic, index, 0, *done, None, ()))
                 appended += 1
             except LongBatch:
@@ -322,7 +322,7 @@ class Produce:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))
         done = partition.queue(batch, self.pending().now_ms, inspected, guard)
-        exchange.note(partition.in_objects)
+        exchange.note(partition)
         return topic, index, 0, *done, None, ()
 
     async def check_schedules(self, peer: Peer, partition: Partition, batch: memoryview) -> None:
@@ -360,7 +360,7 @@ def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: Produ
     _, _, start, stop = item
     if start < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
-    if exchange.acks == -1 and partition.config.min_insync_replicas > 1:
+    if exchange.acks == -1 and partition.too_few_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     if (
         exchange.version < ZSTD_FROM

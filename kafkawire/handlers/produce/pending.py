@@ -1,7 +1,8 @@
 """The Produces of one write batch: responses after it was written, and after the commit.
 
 Batches for topics with durability=s3 are committed when they are in log objects
-(kafkawire.log.objects): acks=1 waits for that, too.
+(kafkawire.log.objects): acks=1 waits for that, too. Those for topics with durability=replicated are
+committed when in-sync followers have them (kafkawire.log.replicas).
 
 A batch stays in the receive buffer until its write batch is written, so a write batch pins that
 memory. One callback of the log serves all its requests, and each connection sends once. Used by
@@ -45,21 +46,24 @@ class Item(NamedTuple):
 class Waiting(Exchange):
     """One or several Produces whose batches are being written.
 
-    `size_bytes`: receive memory of the requests. `in_objects`, `on_disk`: whether there are batches
-    for partitions with durability=s3, and for others.
+    `size_bytes`: receive memory of the requests. `in_objects`, `replicated`, `on_disk`: whether
+    there are batches for partitions with durability=s3, replicated, local.
     """
 
-    __slots__ = ("acks", "in_objects", "on_disk", "size_bytes")
+    __slots__ = ("acks", "in_objects", "on_disk", "replicated", "size_bytes")
 
     acks: int
     size_bytes: int
     in_objects: bool
     on_disk: bool
+    replicated: bool
 
-    def note(self, in_objects: bool) -> None:
-        """Note a batch that was queued for a partition with durability=s3, or another one."""
-        if in_objects:
+    def note(self, partition: Partition) -> None:
+        """Note a batch that was queued for a partition. Hot."""
+        if partition.in_objects:
             self.in_objects = True
+        elif partition.replicated:
+            self.replicated = True
         else:
             self.on_disk = True
 
@@ -84,7 +88,7 @@ class ProduceExchange(Waiting):
         super().__init__(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         self.acks = acks
         self.size_bytes = size_bytes
-        self.in_objects = self.on_disk = False
+        self.in_objects = self.on_disk = self.replicated = False
         self.results: list[ProduceResult] = []
         self.hints: LeaderHints | None = None
 
@@ -130,7 +134,7 @@ class Portion(Waiting):
         super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
         self.acks = acks
         self.size_bytes = 0
-        self.in_objects = self.on_disk = False
+        self.in_objects = self.on_disk = self.replicated = False
         self.reported = reported
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
@@ -144,6 +148,7 @@ class Portion(Waiting):
         """Begin with batches that were queued, for `begun`, before it was known that the request is
         long."""
         self.in_objects, self.on_disk = begun.in_objects, begun.on_disk
+        self.replicated = begun.replicated
         self.results = results
         self.size_bytes = size_bytes
 
@@ -161,11 +166,11 @@ class Portion(Waiting):
 class PendingProduces:
     """The Produces whose batches are in one write batch. `now_ms` is its time. It is in `open`
     while some are not answered; `is_written`: only those that wait for a commit: `waiting` for that
-    of the journals, `storing` for log objects."""
+    of the journals, `storing` for log objects, `replicating` for followers."""
 
     __slots__ = (
-        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open", "storing",
-        "waiting",
+        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open",
+        "replicating", "storing", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -180,6 +185,7 @@ class PendingProduces:
         self.exchanges: list[Waiting] = []
         self.waiting: list[Waiting] = []
         self.storing: list[Waiting] = []
+        self.replicating: list[Waiting] = []
         self.blocks: list[Pinned] = []
 
     def add(self, exchange: Waiting, block: Pinned) -> None:
@@ -201,6 +207,16 @@ class PendingProduces:
                     self.log.after_store(self.stored)
                 self.storing.append(exchange)
         elif exchange.acks == -1:
+            self._await_commit(exchange)
+
+    def _await_commit(self, exchange: Waiting) -> None:
+        """Answer a Produce with acks=all when its batches are committed. Followers have them only
+        after the own disk, so nothing else is waited for then."""
+        if exchange.replicated:
+            if not self.replicating:
+                self.log.after_replication(self.replicated)
+            self.replicating.append(exchange)
+        else:
             if not self.waiting:
                 self.log.after_commit(self.committed)
             self.waiting.append(exchange)
@@ -208,8 +224,7 @@ class PendingProduces:
     def written(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
         self.is_written = True
-        if not self.waiting and not self.storing:
-            self.open.discard(self)
+        self._close_if_answered()
         for block in self.blocks:
             block.unpin()
         requests = 0
@@ -236,17 +251,26 @@ class PendingProduces:
         storing, self.storing = self.storing, []
         if failure is None:
             # Their other batches are written: usually they are committed, too.
-            mixed = [each for each in storing if each.on_disk and each.acks == -1]
+            mixed = [
+                each for each in storing if (each.on_disk or each.replicated) and each.acks == -1
+            ]
             if mixed:
                 storing = [each for each in storing if each not in mixed]
-                if not self.waiting:
-                    self.log.after_commit(self.committed)
-                self.waiting += mixed
+                for each in mixed:
+                    self._await_commit(each)
         self._answer(storing, failure)
 
-    def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
-        if not self.waiting and not self.storing:
+    def replicated(self, failure: BaseException | None) -> None:
+        """In-sync followers have the frames of the write batch, or never will."""
+        replicating, self.replicating = self.replicating, []
+        self._answer(replicating, failure)
+
+    def _close_if_answered(self) -> None:
+        if not (self.waiting or self.storing or self.replicating):
             self.open.discard(self)
+
+    def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
+        self._close_if_answered()
         for exchange in exchanges:
             _notify(exchange, failure)
             exchange.peer.collect()
@@ -257,7 +281,9 @@ class PendingProduces:
         """Answer unanswered batches of a resigned partition with NOT_LEADER_OR_FOLLOWER. Nothing is
         answered yet: the others still wait."""
         why = partition.refusal()
-        unanswered = [*self.waiting, *self.storing] if self.is_written else self.exchanges
+        unanswered = self.exchanges
+        if self.is_written:
+            unanswered = [*self.waiting, *self.storing, *self.replicating]
         for exchange in unanswered:
             if exchange.resign(partition, why, hints) and not exchange.acks:
                 exchange.peer.abort("the leader of a produce with acks=0 has changed")

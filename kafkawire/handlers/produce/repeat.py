@@ -38,7 +38,7 @@ class RepeatedProduces(Waiting):
         self.shape = shape
         self.acks = shape.acks
         self.size_bytes = size_bytes
-        self.in_objects = self.on_disk = False
+        self.in_objects = self.on_disk = self.replicated = False
         self.answers = answers
         self.refused: dict[int, KafkaError] | None = None
         self.hints: LeaderHints | None = None
@@ -118,11 +118,7 @@ class Repeat:
         if rights is not None and rights.generation != self.generation:
             return pos  # a rule has changed
         found = shape.find(buf, pos, end, MAX_REPEATED)
-        if (
-            not found
-            or partition.removed
-            or (shape.acks == -1 and partition.config.min_insync_replicas > 1)
-        ):
+        if not found or partition.removed or (shape.acks == -1 and partition.too_few_replicas):
             return pos
         write, size, guard = shape.write, shape.answer_bytes, self.guard
         before, after = shape.before, shape.after
@@ -144,7 +140,7 @@ class Repeat:
         if answers:
             peer = self.peer
             row = RepeatedProduces(peer, shape, pos - first, answers)
-            row.note(self.partition.in_objects)  # as all partitions of a topic
+            row.note(self.partition)  # as all partitions of a topic
             if shape.acks:
                 peer.exchanges.append(row)
                 peer.more += row.more

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.group_commit import Commits, call, called
+from kafkawire.log.append.group_commit import Commits, called
 from kafkawire.log.append.journal_writer import JournalWriter
+from kafkawire.log.io.callbacks import call, call_all
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
@@ -44,6 +45,7 @@ from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
+from kafkawire.log.replicas.commits import ReplicaCommits
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -76,8 +78,8 @@ class CommitLog:
         "_callbacks", "_refusals", "_requests", "_trouble", "appended_bytes", "appended_records",
         "batch_bytes", "batch_number", "commits", "config", "dirty", "env", "failed", "frames",
         "full", "hooks", "journals", "ledger", "losses", "objects", "producing", "reader",
-        "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed", "validate_all",
-        "waiting_for_room", "write_batches", "writer", "written",
+        "refusal", "replicas", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
+        "validate_all", "waiting_for_room", "write_batches", "writer", "written",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +122,7 @@ class CommitLog:
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
         self.objects = ObjectCommits(self)
+        self.replicas = ReplicaCommits(self)
         self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
         self.losses: Sequence[Loss] = ()
@@ -161,16 +164,24 @@ class CommitLog:
         if not self.scheduled:
             self.queued()
 
+    def after_replication(self, fn: Callback) -> None:
+        """Call `fn` when everything appended so far to partitions with durability=replicated is
+        durable here and at all in-sync followers."""
+        self._callbacks.replicated.append(fn)
+        if not self.scheduled:
+            self.queued()
+
     async def committed(self) -> None:
-        """Return when everything appended so far is committed as its partitions want it: when both
-        `after_commit` and `after_store` would call their functions. Raises KAFKA_STORAGE_ERROR, or
-        NOT_LEADER_OR_FOLLOWER of log objects, if that fails."""
-        await called(self.after_commit, self.after_store)
+        """Return when everything appended so far is committed as its partitions want it: when
+        `after_commit`, `after_store` and `after_replication` would call their functions. Raises
+        KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
+        await called(self.after_commit, self.after_store, self.after_replication)
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
-        what partitions with durability=s3 have is in log objects. Raises as `committed`."""
-        await called(self.commits.when_durable, self.after_store)
+        what partitions with another durability than local have is where that says. Raises as
+        `committed`."""
+        await called(self.commits.when_durable, self.after_store, self.after_replication)
 
     def want_commit(self) -> None:
         """Commit at once: a reader waits for what is written and not committed."""
@@ -233,7 +244,9 @@ class CommitLog:
 
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
-        self.room_bytes = min(self.commits.room_bytes(), self.objects.room_bytes())
+        self.room_bytes = min(
+            self.commits.room_bytes(), self.objects.room_bytes(), self.replicas.room_bytes()
+        )
         self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
@@ -264,7 +277,7 @@ class CommitLog:
         the event-loop iteration: the processor's caches do not hold thousands of them. Those that
         wait for an fsync are left to share one."""
         if len(self._requests) >= MANY_REQUESTS and (
-            self.commits.os_mode or not (self._callbacks.committed or self._callbacks.stored)
+            self.commits.os_mode or not self._callbacks.wait
         ):
             self._write_queued()
 
@@ -339,7 +352,7 @@ class CommitLog:
         self._finish(write_batch, None)
         if rolled:
             call(lambda _: self.hooks.rolled(rolled), None)
-        if not self.journals.ready and self._half_full(self.journals.active):
+        if not self.journals.ready and self.journals.is_half_full(self.config.journal_entries):
             self.journals.prepare()
 
     def _apply(  # noqa: C901 (hot: no calls)
@@ -347,8 +360,9 @@ class CommitLog:
     ) -> None:
         """Change the state in memory as the write batch says. Hot."""
         for write in writes:
-            self._account(write, rolled)
-        commits, objects = self.commits, self.objects
+            rolled += self.journals.take(write)
+            self.commits.mark_dirty(write.journal)
+        commits, objects, replicas = self.commits, self.objects, self.replicas
         touched = commits.touched
         dirty = self.dirty
         watched = False
@@ -378,6 +392,9 @@ class CommitLog:
             if partition.in_objects:
                 objects.add(frame)  # its readers wait for an object, not for the next fsync
                 continue
+            if partition.replicated:
+                replicas.add(partition, end, length)
+                continue
             if not partition.touched:
                 partition.touched = True
                 touched.append(partition)
@@ -393,22 +410,8 @@ class CommitLog:
         if objects.gathered:
             objects.wrote()
         commits.wrote(write_batch.size_bytes, watched)
-
-    def _account(self, write: Write, rolled: list[Journal]) -> None:
-        journal = write.journal
-        if journal is not self.journals.active:
-            rolled.append(self.journals.advance())
-            assert journal is self.journals.active, "journals are written one after the other"
-        journal.end = write.position + write.length
-        journal.entries += write.entries
-        if write.named:
-            journal.numbers.update([partition.number for partition in write.named])
-        self.commits.mark_dirty(journal)
-
-    def _half_full(self, journal: Journal) -> bool:
-        """Prepare the next journal now; an idle broker needs no space for one."""
-        bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
-        return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
+        if replicas.gathered:
+            replicas.wrote()
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the write batch.
@@ -438,15 +441,15 @@ class CommitLog:
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
         """Call those who waited for the write; those who wait for the commit continue to wait."""
         callbacks = write_batch.callbacks
-        for fn in callbacks.written:
-            call(fn, error)
+        call_all(callbacks.written, error)
         if error is None:
             self.commits.wait(callbacks.committed)
             if callbacks.stored:
                 self.objects.wait(callbacks.stored)
+            if callbacks.replicated:
+                self.replicas.wait(callbacks.replicated)
         else:
-            for fn in [*callbacks.committed, *callbacks.stored]:
-                call(fn, error)
+            call_all([*callbacks.committed, *callbacks.stored, *callbacks.replicated], error)
 
     async def close(self) -> None:
         """Write and commit what is queued, then accept no more."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_delay import ReaderPause
+from kafkawire.log.io.callbacks import call_all
 from kafkawire.log.io.ports import File
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.ledger import LedgerWrite
@@ -44,7 +45,7 @@ class Commits:
 
     Everything before the log position `committed` is durable; `touched` are the partitions with
     batches above their high watermark, which the next commit moves; `seconds` are the durations of
-    the fsyncs.
+    the fsyncs; `refusal` is None: only CommitLog refuses batches of all partitions.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class Commits:
         "_wanted",
         "committed",
         "os_mode",
+        "refusal",
         "seconds",
         "touched",
     )
@@ -75,6 +77,7 @@ class Commits:
         self._delay_s = (config.flush_os_ms if self.os_mode else config.commit_delay_ms) / 1000
         self._pause = ReaderPause(self._delay_s)
         self.committed = 0
+        self.refusal: KafkaError | None = None
         self.seconds = Histogram()
         self.touched: list[Partition] = []
         self._dirty: list[Journal] = []
@@ -128,8 +131,7 @@ class Commits:
         if not callbacks:
             return
         if self.os_mode:
-            for fn in callbacks:
-                call(fn, None)
+            call_all(callbacks, None)
         else:
             self._await_durable(callbacks)
 
@@ -168,11 +170,9 @@ class Commits:
     def _await_durable(self, callbacks: list[Callback]) -> None:
         log = self._log
         if log.failed is not None:
-            for fn in callbacks:
-                call(fn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed))
+            call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed))
         elif self.committed == log.written:
-            for fn in callbacks:
-                call(fn, None)
+            call_all(callbacks, None)
         elif self._running and self._target == log.written:
             self._covered_callbacks += callbacks
         else:
@@ -262,8 +262,7 @@ class Commits:
                 if partition.watchers:
                     partition.moved()
         callbacks, self._covered_callbacks = self._covered_callbacks, []
-        for fn in callbacks:
-            call(fn, None)
+        call_all(callbacks, None)
         self._log.measure_room()
         self._go()
 
@@ -278,9 +277,7 @@ class Commits:
         )
         callbacks = [*self._covered_callbacks, *self._waiting]
         self._covered_callbacks, self._waiting = [], []
-        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
-        for fn in callbacks:
-            call(fn, error)
+        call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         log.measure_room()
 
 
@@ -304,14 +301,6 @@ def _registered(register: Callable[[Callback], None]) -> asyncio.Future[None]:
 
     register(settle)
     return done
-
-
-def call(fn: Callback, failure: BaseException | None) -> None:
-    """Call a callback; an exception in it must not keep the others from being called."""
-    try:
-        fn(failure)
-    except Exception:
-        logger.exception("a callback of the commit log failed")
 
 
 def sync_all(files: list[File], entry: LedgerWrite | None) -> None:

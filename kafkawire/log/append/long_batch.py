@@ -16,7 +16,13 @@ import asyncio
 from kafkawire.codec.batches import stamp
 from kafkawire.codec.validate import Head, check_batch, unpack_long, walk_long
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition.partition import MAX_WALKED_RECORDS, Inspected, Partition, StoredForm
+from kafkawire.log.partition.partition import (
+    MAX_WALKED_RECORDS,
+    Inspected,
+    Partition,
+    StoredForm,
+    stored_form,
+)
 
 POOL = "read"
 """The thread pool for decompression: its four threads mostly wait for disks, and this takes one."""
@@ -58,4 +64,4 @@ class LongBatches:
 def _stored_form(
     partition: Partition, batch: memoryview, head: Head, newest: int, now_ms: int
 ) -> StoredForm:
-    return partition.stored_form(batch, head, newest, now_ms, at_once=False)
+    return stored_form(partition.config, batch, head, newest, now_ms, at_once=False)

@@ -15,6 +15,7 @@ import errno
 import logging
 import os.path
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.file import (
@@ -24,6 +25,9 @@ from kafkawire.log.journal.file import (
     index_name,
     journal_name,
 )
+
+if TYPE_CHECKING:
+    from kafkawire.log.journal.write_batch import Write
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +138,24 @@ class Journals:
         self.by_number[self.active.number] = self.active
         self._warm()
         return before
+
+    def take(self, write: Write) -> list[Journal]:
+        """Note what was written, after the whole write batch was; return the journal that was
+        rolled before it, if one was."""
+        journal, rolled = write.journal, []
+        if journal is not self.active:
+            rolled.append(self.advance())
+            assert journal is self.active, "journals are written one after the other"
+        journal.end = write.position + write.length
+        journal.entries += write.entries
+        if write.named:
+            journal.numbers.update([partition.number for partition in write.named])
+        return rolled
+
+    def is_half_full(self, entries: int) -> bool:
+        """Return whether to prepare the next journal now, of which one takes `entries`; an idle
+        broker needs no space for it."""
+        return self.active.end * 2 > self.journal_bytes or self.active.entries * 2 > entries
 
     def prepare(self, *, again: bool = False) -> None:
         """Prepare the next journal in a thread, so that rolling costs the event loop nothing.

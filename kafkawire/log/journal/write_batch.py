@@ -73,15 +73,22 @@ class Frame:
 
 
 class Callbacks:
-    """The callbacks of a write batch: for when it is `written`, for when it is `committed`, and for
-    when its frames of partitions with durability=s3 are `stored` in log objects."""
+    """The callbacks of a write batch: for when it is `written`, for when it is `committed`, for
+    when its frames of partitions with durability=s3 are `stored` in log objects, and for when those
+    of partitions with durability=replicated are `replicated`."""
 
-    __slots__ = ("committed", "stored", "written")
+    __slots__ = ("committed", "replicated", "stored", "written")
 
     def __init__(self) -> None:
         self.written: list[Callback] = []
         self.committed: list[Callback] = []
         self.stored: list[Callback] = []
+        self.replicated: list[Callback] = []
+
+    @property
+    def wait(self) -> bool:
+        """Whether any of them waits for more than the write."""
+        return bool(self.committed or self.stored or self.replicated)
 
 
 class WriteBatch:

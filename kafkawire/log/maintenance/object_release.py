@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Env
+from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.objects.commits import Gathered, Retain
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.manifest.keys import log_object_key
@@ -36,8 +37,6 @@ INTERVAL_S = 1.0
 """Between two checks: an upload takes longer, and a check of the oldest object costs little."""
 MAX_AT_ONCE = 500
 """Objects of one transaction and one request that deletes them."""
-SLICE = 256
-"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
 EARLY_PART = 4
 """A checkpoint is saved early when it alone holds back this part of `log.unreleased.max.bytes`."""
 
@@ -74,9 +73,8 @@ class ObjectRelease:
         needed; it returns False if this process was superseded."""
         self._env = env
         self._commit_log = commit_log
-        self._loader = loader
+        self._uploads = UploadCheck(loader, storage, env.slices)
         self._checkpoints = checkpoints
-        self._storage = storage
         self._stores = stores
         self._released = released
         self._task: asyncio.Task[None] | None = None
@@ -123,7 +121,7 @@ class ObjectRelease:
         for each in list(islice(self.retained, MAX_AT_ONCE)):
             if done and each.log != done[0].log:
                 break
-            if not await self._uploaded(each):
+            if not await self._uploads.passed(each.ends):
                 break
             if each.log_position > self._checkpoints.log_position:
                 if not self._holds_much():
@@ -145,27 +143,6 @@ class ObjectRelease:
         return (
             self._commit_log.objects.unreleased_bytes * EARLY_PART
             >= config.log_unreleased_max_bytes
-        )
-
-    async def _uploaded(self, each: Retained) -> bool:
-        """Return whether no record of an object is needed from it."""
-        unloaded: list[tuple[int, int]] = []
-        for at, (number, end) in enumerate(each.ends):
-            partition = self._loader.partitions.get(number)
-            if partition is None:
-                if self._loader.config_of(number) is not None:
-                    unloaded.append((number, end))
-            elif max(partition.commit_offset, partition.log_start) < end:
-                return False
-            if at % SLICE == SLICE - 1:
-                await self._env.slices.pause()
-        if not unloaded:
-            return True
-        rows = await self._storage.load_partitions([number for number, _ in unloaded])
-        starts = [row.checkpoint.log_start if row.checkpoint is not None else 0 for row in rows]
-        return all(
-            max(row.commit_offset, start) >= end
-            for row, start, (_, end) in zip(rows, starts, unloaded, strict=True)
         )
 
     async def _run(self) -> None:

@@ -9,6 +9,9 @@ covers it.
 It checks partitions with batches in the journals and those that were `touched`: loaded, cut, or
 given other settings. For all others a query of SQL finds extents in segments that are due
 (kafkawire.log.segments.expiry). Topics whose only policy is `compact` are not expired.
+
+A journal with records of topics with durability=replicated is held until they are uploaded: another
+process of the broker may start from the copy of a follower, which has journals and no segments.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from kafkawire.log.append.catalog_frames import CatalogFrames
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.journal.file import Journal, index_name
 from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.plural import count
@@ -65,7 +69,8 @@ def due(partition: Partition, now_ms: int) -> int:
 class Retention:
     """Moves log starts and recycles journals, periodically. `touched`: partition numbers to check,
     also without batches in the journals. `damaged`: journals with records that were given up; they
-    are moved to the quarantine and not recycled."""
+    are moved to the quarantine and not recycled. `held`: journals without live batches whose
+    records are not uploaded yet, with the end offsets of what is in them by partition number."""
 
     __slots__ = (
         "_catalog_frames",
@@ -74,6 +79,8 @@ class Retention:
         "_damaged",
         "_partitions",
         "_quarantine",
+        "_uploads",
+        "held",
         "touched",
     )
 
@@ -85,6 +92,7 @@ class Retention:
         catalog_frames: CatalogFrames,
         quarantine: Quarantine,
         damaged: set[int],
+        uploads: UploadCheck,
     ) -> None:
         self._commit_log = commit_log
         self._partitions = partitions
@@ -92,6 +100,8 @@ class Retention:
         self._catalog_frames = catalog_frames
         self._quarantine = quarantine
         self._damaged = damaged
+        self._uploads = uploads
+        self.held: dict[int, list[tuple[int, int]]] = {}
         self.touched: set[int] = set()
 
     async def run(self) -> None:
@@ -122,6 +132,7 @@ class Retention:
         """Recycle the journals without live batches."""
         journals = self._commit_log.journals
         dead = [journal for journal in journals if self._is_dead(journal)]
+        dead = [journal for journal in dead if not await self._is_held(journal)]
         if not dead or self._commit_log.failed is not None:
             return
         staying = [journal.number for journal in journals if journal not in dead]
@@ -140,6 +151,7 @@ class Retention:
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 self._catalog_frames.forget(journal.number)
+                self.held.pop(journal.number, None)
                 if journal.number in self._damaged:
                     await self._set_aside(journal)
                 else:
@@ -162,6 +174,15 @@ class Retention:
             journal.number,
             self._quarantine.folder,
         )
+
+    async def _is_held(self, journal: Journal) -> bool:
+        """Return whether a journal without live batches is needed because of followers."""
+        ends = self.held.get(journal.number)
+        if ends is None:  # what it has of them is below what was cut, since nothing in it is live
+            ends = await self._uploads.cut_ends(journal.numbers)
+            if ends:
+                self.held[journal.number] = ends
+        return not await self._uploads.passed(ends)
 
     def _is_dead(self, journal: Journal) -> bool:
         return (

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.callbacks import call_all
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, padded
@@ -225,13 +226,13 @@ class ObjectCommits:
     def wait(self, callbacks: list[Callback]) -> None:
         """Add callbacks that wait for everything gathered so far."""
         if self.failed is not None:
-            _call(callbacks, self.failed)
+            call_all(callbacks, self.failed)
         elif self.gathered:
             self._next.callbacks += callbacks
         elif self._storing:
             self._storing[-1].callbacks += callbacks
         else:
-            _call(callbacks, None)
+            call_all(callbacks, None)
 
     def released(self, number: int, size_bytes: int) -> None:
         """Note that so many stored objects with so many bytes are deleted."""
@@ -370,7 +371,7 @@ class ObjectCommits:
                         partition.moved()
             self._retain(first, gathered)
             first += 1
-            _call(gathered.callbacks, None)
+            call_all(gathered.callbacks, None)
         self._update_refusal()
         self._log.measure_room()
         self._go()
@@ -434,14 +435,5 @@ class ObjectCommits:
         self._full.clear()
         self._next, self.gathered = Gathered(), False
         for gathered in waiting:
-            _call(gathered.callbacks, why)
+            call_all(gathered.callbacks, why)
         self._log.measure_room()
-
-
-def _call(callbacks: list[Callback], failure: BaseException | None) -> None:
-    """Call callbacks; an exception in one must not keep the others from being called."""
-    for fn in callbacks:
-        try:
-            fn(failure)
-        except Exception:
-            logger.exception("a callback of a log object failed")

@@ -252,7 +252,7 @@ class Loader:
         if partition is None:
             return  # deleted meanwhile
         fill(partition, row)
-        if len(self._catalog.brokers) > 1 and not partition.in_objects:
+        if len(self._catalog.brokers) > 1 and not partition.config.movable:
             report_absent(partition)
         self._entered(partition)
 

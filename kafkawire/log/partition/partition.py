@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
@@ -75,6 +75,38 @@ class Inspected(NamedTuple):
     stored: StoredForm | None
 
 
+class Committer(Protocol):
+    """Commits what is written to a partition. `refusal`: the error for its batches, if they are
+    refused."""
+
+    refusal: KafkaError | None
+
+
+def stored_form(
+    config: TopicConfig,
+    batch: memoryview,
+    head: Head,
+    newest: int,
+    now_ms: int,
+    *,
+    at_once: bool = True,
+) -> StoredForm:
+    """Return the batch as it is to be stored with LogAppendTime or a compression.type. With
+    `at_once`, raise LongBatch for one that should be compressed in a thread."""
+    append_time = now_ms if config.timestamp_type else None
+    codec = head[5] & CODEC_MASK
+    wanted = codec if config.compression < 0 else config.compression
+    if wanted != codec or append_time is not None:
+        level = config.compression_level
+        stored = convert(batch, head, wanted, level, append_time, at_once=at_once)
+        if len(stored) > config.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        batch = memoryview(stored)
+    if append_time is None:
+        return batch, newest, -1
+    return batch, append_time, append_time
+
+
 class Partition:
     """One partition of the log. `next_offset` is the applied end, `high_watermark` what readers may
     see, `last_stable_offset` what readers of committed records may see: it is lower while a
@@ -89,18 +121,19 @@ class Partition:
     offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
     records of its topic. Retention keeps the records of a schedule topic from `kept_from` on.
     Offsets below `absent_end` without a row were left at another broker. `in_objects`: its topic
-    has durability=s3 (kafkawire.log.objects). `closed`: it takes no appends, since it is being
-    handed over or was removed; `removed`: it is not in memory any more; `resigned`: another broker
-    leads it.
+    has durability=s3 (kafkawire.log.objects); `replicated`: durability=replicated
+    (kafkawire.log.replicas); `committer` commits its frames. `closed`: it takes no appends, since
+    it is being handed over or was removed; `removed`: it is not in memory any more; `resigned`:
+    another broker leads it.
     """
 
     __slots__ = (
-        "_rows", "absent_end", "bound", "closed", "commit_offset", "config", "cut_offset", "dirty",
-        "dispatch_offset", "epochs", "evicted", "frame", "high_watermark", "in_objects", "index",
-        "journal_extents", "kept_from", "last_stable_offset", "leader_epoch", "log", "log_start",
-        "named_in", "next_offset", "number", "offsets", "producers", "removed", "reserve",
-        "resigned", "segments", "size_bytes", "tail", "topic", "topic_id", "touched", "traffic",
-        "watchers",
+        "_rows", "absent_end", "bound", "closed", "commit_offset", "committer", "config",
+        "cut_offset", "dirty", "dispatch_offset", "epochs", "evicted", "frame", "high_watermark",
+        "in_objects", "index", "journal_extents", "kept_from", "last_stable_offset",
+        "leader_epoch", "log", "log_start", "named_in", "next_offset", "number", "offsets",
+        "producers", "removed", "replicated", "reserve", "resigned", "segments", "size_bytes",
+        "tail", "topic", "topic_id", "touched", "traffic", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +156,13 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.config = config
         self.in_objects = config.in_objects
+        self.replicated = config.replicated
+        self.committer: Committer = log.commits
+        if config.in_objects:
+            self.committer = log.objects
+        elif config.replicated:
+            self.committer = log.replicas
+            log.replicas.need()
         self.offsets = PartitionOffsetManager(0)
         self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
         self.log_start = 0
@@ -151,6 +191,12 @@ class Partition:
         self.bound = 0
         self.reserve = 0
         self.kept_from = 0
+
+    @property
+    def too_few_replicas(self) -> bool:
+        """Whether fewer replicas are in sync than its topic wants for acks=all."""
+        least = self.config.min_insync_replicas
+        return least > 1 and not (self.replicated and self.log.replicas.in_sync >= least)
 
     @property
     def rows(self) -> HotIndex:
@@ -200,7 +246,7 @@ class Partition:
         config = self.config
         log = self.log
         head = check_batch(batch, config.max_message_bytes)
-        if log.failed is not None or self.closed or (self.in_objects and log.objects.refusal):
+        if log.failed is not None or self.closed or self.committer.refusal is not None:
             raise self.refusal()
         count = head[12]
         append_time = -1
@@ -227,7 +273,7 @@ class Partition:
             if inspected is not None and inspected.stored is not None:
                 batch, newest, append_time = inspected.stored
             else:
-                batch, newest, append_time = self.stored_form(batch, head, newest, now_ms)
+                batch, newest, append_time = stored_form(config, batch, head, newest, now_ms)
         base = self.offsets.assign(count)
         if producer_id >= 0:
             if transactional:
@@ -267,33 +313,14 @@ class Partition:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
         return False
 
-    def stored_form(
-        self, batch: memoryview, head: Head, newest: int, now_ms: int, *, at_once: bool = True
-    ) -> StoredForm:
-        """Return the batch as it is to be stored with LogAppendTime or a compression.type. With
-        `at_once`, raise LongBatch for one that should be compressed in a thread."""
-        config = self.config
-        append_time = now_ms if config.timestamp_type else None
-        codec = head[5] & CODEC_MASK
-        wanted = codec if config.compression < 0 else config.compression
-        if wanted != codec or append_time is not None:
-            level = config.compression_level
-            stored = convert(batch, head, wanted, level, append_time, at_once=at_once)
-            if len(stored) > config.max_message_bytes:
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-            batch = memoryview(stored)
-        if append_time is None:
-            return batch, newest, -1
-        return batch, append_time, append_time
-
     def refusal(self) -> KafkaError:
         """The error for appends: the log has failed, or the partition is not here any more."""
         if self.removed and not self.resigned:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.closed:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.in_objects and self.log.objects.refusal is not None:
-            return self.log.objects.refusal
+        if self.committer.refusal is not None:
+            return self.committer.refusal
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def append_records(self, batch: memoryview, now_ms: int) -> Appended:
@@ -313,7 +340,12 @@ class Partition:
 
     def after_commit(self, fn: Callable[[BaseException | None], None]) -> None:
         """Call `fn` when what was appended so far is committed, or has failed."""
-        (self.log.after_store if self.in_objects else self.log.after_commit)(fn)
+        if self.in_objects:
+            self.log.after_store(fn)
+        elif self.replicated:
+            self.log.after_replication(fn)
+        else:
+            self.log.after_commit(fn)
 
     def begin_frame(self) -> None:
         """Have the next append follow everything queued so far, of all partitions, in the journal:

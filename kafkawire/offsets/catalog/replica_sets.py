@@ -100,12 +100,14 @@ def store(
 
 def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
     """Store the address of a follower. Another one that was registered for the same broker stays,
-    since its copies may be the only ones."""
+    since its copies may be the only ones. Of the brokers of one machine the lowest counts."""
     session.run(
         "INSERT INTO followers (replica_id, node_id, host, port, secret, changed_ms)"
         " VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (replica_id) DO UPDATE SET node_id = excluded.node_id, host = excluded.host,"
-        " port = excluded.port, secret = excluded.secret, changed_ms = excluded.changed_ms",
+        " ON CONFLICT (replica_id) DO UPDATE SET node_id = CASE"
+        " WHEN followers.node_id < excluded.node_id THEN followers.node_id"
+        " ELSE excluded.node_id END, host = excluded.host, port = excluded.port,"
+        " secret = excluded.secret, changed_ms = excluded.changed_ms",
         (
             follower.replica_id, follower.node_id, follower.host, follower.port, follower.secret,
             now_ms,

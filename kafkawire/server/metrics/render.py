@@ -19,6 +19,7 @@ from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
 from kafkawire.server.metrics.log_objects import log_object_families
 from kafkawire.server.metrics.quotas import quota_families
+from kafkawire.server.metrics.replicas import replica_families
 from kafkawire.server.metrics.schedules import schedule_families
 from kafkawire.server.metrics.tier import tier_families
 from kafkawire.server.metrics.transactions import transaction_families
@@ -55,6 +56,7 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from quota_families(broker)
     yield from log_families(broker)
     yield from log_object_families(broker)
+    yield from replica_families(broker)
     yield from topic_families(broker)
     yield from partition_families(broker)
     yield from group_families(broker)

@@ -1,7 +1,7 @@
-"""Ends a broker that cannot store log objects, so that another machine takes it over.
+"""Ends a broker that can acknowledge nothing, so that another machine takes it over.
 
-Its heartbeats continue if only the remote tier cannot be reached from here, so other machines would
-not notice. The next process of the broker registers when it reaches the tier
+Its heartbeats continue if only the remote tier, or its followers, cannot be reached from here, so
+other machines would not notice. The next process of the broker registers when it reaches the tier
 (kafkawire.broker.objects.registration).
 """
 
@@ -20,16 +20,21 @@ INTERVAL_S = 1.0
 
 
 def watch_storage(broker: Broker, give_up: Callable[[str], object]) -> None:
-    """Call `give_up` with the reason when log objects could not be stored for GIVE_UP_S, and
-    another broker is alive."""
-    broker.env.spawn(_watch(broker, give_up), "watch the storage of log objects")
+    """Call `give_up` with the reason when log objects could not be stored, or no follower has taken
+    records, for GIVE_UP_S, and another broker is alive."""
+    broker.env.spawn(_watch(broker, give_up), "watch commits")
 
 
 async def _watch(broker: Broker, give_up: Callable[[str], object]) -> None:
-    objects = broker.log.commit_log.objects
-    while objects.waiting_s() < GIVE_UP_S or len(broker.liveness.may_lead()) < 2:
+    log = broker.log.commit_log
+    while True:
+        waiting_s = max(log.objects.waiting_s(), log.replicas.waiting_s())
+        if waiting_s >= GIVE_UP_S and len(broker.liveness.may_lead()) > 1:
+            break
         await broker.env.sleep(INTERVAL_S)
+    stored = log.objects.waiting_s() < GIVE_UP_S
+    what = "reach a follower in sync" if stored else "store log objects"
     give_up(
-        f"broker {broker.node_id} could not store log objects for {GIVE_UP_S:g} s: it ends, so "
-        "that another machine takes it over"
+        f"broker {broker.node_id} could not {what} for {GIVE_UP_S:g} s: it ends, so that another "
+        "machine takes it over"
     )

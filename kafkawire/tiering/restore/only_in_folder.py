@@ -9,8 +9,9 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 DURABILITY = "durability"
-OBJECTS = "s3"
-"""The topic setting that is fixed at creation, and its value for topics with log objects."""
+ELSEWHERE = frozenset({"s3", "replicated"})
+"""The topic setting that is fixed at creation, and its values for topics of which log objects or
+followers have the latest records."""
 AT_ONCE = 500
 """Partitions read at a time."""
 MAX_NAMED = 10
@@ -18,11 +19,11 @@ MAX_NAMED = 10
 
 
 async def only_in_folder(storage: SegmentCatalog, catalog: Catalog, node_id: int) -> list[str]:
-    """Return the partitions led by this broker, as `topic-0`, that have records and do not have
-    durability=s3; after MAX_NAMED of them `5 more`. Empty if there is none. Records that were
+    """Return the partitions led by this broker, as `topic-0`, that have records and have
+    durability=local; after MAX_NAMED of them `5 more`. Empty if there is none. Records that were
     written after the partition's creation and before its first checkpoint are not counted. Raises
     the storage's errors."""
-    safe = {topic for topic, own in catalog.configured() if own.get(DURABILITY) == OBJECTS}
+    safe = {topic for topic, own in catalog.configured() if own.get(DURABILITY) in ELSEWHERE}
     numbers = [
         number
         for group in catalog.groups()

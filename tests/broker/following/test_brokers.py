@@ -337,7 +337,7 @@ def coordinator(broker: Broker, index: int) -> Coordinator:
     return found
 
 
-async def test_start_of_another_broker_at_the_same_address_is_followed(pair: Pair, url: str) -> None:
+async def test_restart_of_a_broker_at_its_address_is_followed(pair: Pair, url: str) -> None:
     """A takeover names the epoch of the broker: with an old one it would be refused forever."""
     one, _ = pair
     epochs = []

@@ -9,9 +9,9 @@ import pytest
 
 from kafkawire.broker.moving.plan import (
     DRAINING,
-    in_objects,
     is_draining,
     loads,
+    moves_anywhere,
     refusal,
     share_folder,
     spread_over,
@@ -53,7 +53,7 @@ def test_uploaded_partitions_move_between_folders() -> None:
     catalog = cluster(n1="a", n2="b", n3="a")
     catalog.add_topic(new_topic(NewTopic("local", [1]), b"l" * 16, 1))
     catalog.add_topic(new_topic(NewTopic("remote", [1], {"durability": "s3"}), b"r" * 16, 2))
-    assert [in_objects(catalog, number) for number in (1, 2, 3)] == [False, True, False]
+    assert [moves_anywhere(catalog, number) for number in (1, 2, 3)] == [False, True, False]
     assert "durability=local" in (refusal(catalog, 1, 2, 1) or "")
     assert refusal(catalog, 1, 2, 2) is None
     assert targets_of(catalog, 1, [1, 2, 3], anywhere=True) == [2, 3]

@@ -104,3 +104,15 @@ def test_moves_wait_for_open_transactions() -> None:
     assert seen[1, "open-transactions"]
     text = sentence("open-transactions", BOTH, 1, 1, moves=moves, in_transaction={T1, T2})
     assert text.startswith("1 partition to be moved when")
+
+
+def test_replicas_that_are_not_in_sync_are_named() -> None:
+    alive, replicas = {1: True, 2: False}, {("t", 0): 1, ("t", 1): 2}
+    (found,) = [
+        each
+        for each in causes(ObservedCluster(alive, replicas, out_of_sync={1: [2, 3], 2: [3]}))
+        if each.kind == "replicas-out-of-sync"
+    ]
+    assert found.broker == 1
+    assert not found.stuck
+    assert "The machine of broker 2 and of broker 3 is not in sync with it" in found.sentence

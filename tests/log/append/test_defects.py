@@ -11,6 +11,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.journal.directory import Journals
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, offload, read_all
@@ -75,7 +76,7 @@ async def test_exception_while_applying_written_batch_stops_writing(
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CommitLog, "_account", broken)
+        patched.setattr(Journals, "take", broken)
         answers = appended(log, partition, b"unknown")
         await ticks()
     assert codes(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

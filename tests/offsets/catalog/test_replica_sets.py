@@ -44,6 +44,10 @@ async def get(store: SqlStore) -> ReplicaSet | None:
     return await store.transact(lambda session: replica_sets.load(session, NODE))
 
 
+async def register(store: SqlStore, row: FollowerRow, now_ms: int) -> None:
+    await store.transact(lambda session: replica_sets.register(session, row, now_ms))
+
+
 async def test_sets_are_stored_in_order_of_their_versions(store: SqlStore) -> None:
     assert await get(store) is None
     assert await put(store, 1, "ab", 0)
@@ -84,11 +88,9 @@ async def test_followers_are_registered_by_their_replica_id(store: SqlStore) -> 
     other = replace(one, replica_id="bb", node_id=1)
     newer = replace(one, replica_id="cc", port=9098)
     for at, each in enumerate((one, other, newer)):
-        await store.transact(
-            lambda session, each=each, at=at: replica_sets.register(session, each, NOW_MS + at)
-        )
+        await register(store, each, NOW_MS + at)
     found = await store.transact(replica_sets.load_followers)
     assert found == [other, newer, one]
     moved = replace(one, host="10.0.0.3", secret=b"t" * 32)
-    await store.transact(lambda session: replica_sets.register(session, moved, NOW_MS + 9))
+    await register(store, moved, NOW_MS + 9)
     assert await store.transact(replica_sets.load_followers) == [other, moved, newer]

@@ -48,7 +48,8 @@ def storage_fails(alive: list[int], recovers_s: float = 1e9) -> list[str]:
         return loop.now - 5 if 5 < loop.now < recovers_s else 0.0
 
     objects = SimpleNamespace(waiting_s=waiting_s)
-    log = SimpleNamespace(commit_log=SimpleNamespace(objects=objects))
+    quiet = SimpleNamespace(waiting_s=lambda: 0.0)
+    log = SimpleNamespace(commit_log=SimpleNamespace(objects=objects, replicas=quiet))
     broker = broker_of(loop, log=log, liveness=SimpleNamespace(may_lead=lambda: alive))
 
     async def run() -> None:

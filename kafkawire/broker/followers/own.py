@@ -1,0 +1,65 @@
+"""The follower on the machine of a broker: its identity, and its row in SQL."""
+
+from __future__ import annotations
+
+import ipaddress
+import os.path
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafkawire.client.address import split_address
+from kafkawire.offsets.catalog import replica_sets
+from kafkawire.offsets.catalog.replica_sets import FollowerRow
+from kafkawire.replication import sealed_file
+from kafkawire.replication.follower import FollowerIdentity
+from kafkawire.replication.machine import Files
+from kafkawire.replication.options import FOLLOWER_FOLDER
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.metadata.store import Transactions
+
+
+async def own_follower(env: Env, data: str) -> str:
+    """Return the replica id of the follower of a data folder; empty if it has none."""
+    found = await env.offload.submit("files", read_identity, data)
+    return "" if found is None else found.replica_id.hex()
+
+
+async def register_follower(
+    env: Env,
+    config: BrokerConfig,
+    metadata: Transactions,
+    listeners: Mapping[str, tuple[str, int]],
+    data: str,
+) -> None:
+    """Store the address of this machine's follower, if it has one, so that brokers of other
+    machines connect to it. Raises MetadataError."""
+    address = split_address(config.replication_listener)
+    found = await env.offload.submit("files", read_identity, data)
+    if address is None or found is None:
+        return
+    host = address[1]
+    if _is_wildcard(host):
+        host, _ = next(iter(listeners.values()))
+    row = FollowerRow(found.replica_id.hex(), config.node_id, host, address[2], found.key)
+    now_ms = env.clock.now_ms()
+    await metadata.transact(lambda session: replica_sets.register(session, row, now_ms))
+
+
+def read_identity(data: str) -> FollowerIdentity | None:
+    """Return the identity of the follower of a data folder; None if it has none. Blocks. Raises
+    OSError, FollowerError."""
+    content = sealed_file.load(Files(), os.path.join(data, FOLLOWER_FOLDER, "identity"))
+    if content is None:
+        return None
+    return FollowerIdentity(bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"]))
+
+
+def _is_wildcard(host: str) -> bool:
+    """Return whether a host stands for all addresses of the machine."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,217 @@
+"""Commits of partitions with durability=replicated: what is written to them is committed once it is
+durable here and at all in-sync followers.
+
+Frames of these partitions are in the journals, like all others. Followers get the journals byte for
+byte, so what is committed is a log position: everything before it. Then high watermarks move,
+waiting Fetches wake up, and acks=all is answered; acks=1 is answered after the write, as in Kafka.
+
+While there are fewer in-sync followers than `min.insync.replicas` wants, or the oldest write was
+not committed for REFUSE_AFTER_S, batches are refused with NOT_ENOUGH_REPLICAS. Owned by
+kafkawire.log.append.commit_log, which calls it; kafkawire.log.replicas.service moves what is
+committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.callbacks import call_all
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.journal.write_batch import Callback
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+REFUSE_AFTER_S = 10.0
+"""For so long producers wait for followers, then they are refused: their requests would time out
+after 30 s without an answer."""
+CLOSE_S = 10.0
+"""How long a broker that shuts down waits for its followers."""
+WITHOUT_BOUND = 1 << 62
+
+
+@dataclass(slots=True, eq=False)
+class UncommittedWrite:
+    """A write batch that is not committed. `log_position`: its end; `ends`: the end offset of each
+    partition in it; `at_s`: when it was written."""
+
+    log_position: int
+    ends: dict[Partition, int]
+    size_bytes: int
+    at_s: float
+    callbacks: list[Callback] = field(default_factory=list)
+
+
+class ReplicaCommits:
+    """Write batches and callers that wait for followers. `refusal`: the error for batches of these
+    partitions, if they are refused; `in_sync`: replicas that acks=all waits for, the broker itself
+    included; `failed`: why nothing is committed any more; `gathered`: whether frames were added to
+    the write batch that is being applied."""
+
+    __slots__ = (
+        "_closing", "_is_needed", "_log", "_next", "_next_bytes", "_unreplicated_bytes",
+        "_when_needed", "_when_written", "_writes", "failed", "gathered", "in_sync", "refusal",
+    )  # fmt: skip
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._next: dict[Partition, int] = {}
+        self._next_bytes = 0
+        self._writes: deque[UncommittedWrite] = deque()
+        self._unreplicated_bytes = 0
+        self._when_written: Callable[[], None] | None = None
+        self._when_needed: Callable[[], None] | None = None
+        self._is_needed = self._closing = False
+        self.gathered = False
+        self.in_sync = 1
+        self.failed: KafkaError | None = None
+        why = "the followers of this broker are not known yet"
+        self.refusal: KafkaError | None = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
+
+    @property
+    def unreplicated_bytes(self) -> int:
+        """Bytes that are written, and not yet committed."""
+        return self._unreplicated_bytes
+
+    def when_needed(self, fn: Callable[[], None]) -> None:
+        """Call `fn`, which begins replication, once there is a partition that needs it."""
+        self._when_needed = fn
+        if self._is_needed:
+            fn()
+
+    def need(self) -> None:
+        """Note that there is a partition with durability=replicated."""
+        if not self._is_needed:
+            self._is_needed = True
+            if self._when_needed is not None:
+                self._when_needed()
+
+    def when_written(self, fn: Callable[[], None]) -> None:
+        """Call `fn` after each write batch."""
+        self._when_written = fn
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be queued before Produce requests have to wait. While batches
+        are refused instead, other partitions need not wait."""
+        if self.refusal is not None:
+            return WITHOUT_BOUND
+        return self._log.config.uncommitted_max_bytes - self._unreplicated_bytes
+
+    def add(self, partition: Partition, end: int, size_bytes: int) -> None:
+        """Note a frame that was written, which ends at the offset `end`. Hot."""
+        self._next[partition] = end
+        self._next_bytes += size_bytes
+        self.gathered = True
+
+    def wrote(self) -> None:
+        """Note that a write batch is applied, of which frames were added."""
+        log = self._log
+        now_s = log.env.clock.monotonic()
+        self._writes.append(UncommittedWrite(log.written, self._next, self._next_bytes, now_s))
+        self._unreplicated_bytes += self._next_bytes
+        self._next, self._next_bytes, self.gathered = {}, 0, False
+        if self._when_written is not None:
+            self._when_written()  # followers write while the own disk does
+        log.commits.wait([self._synced])
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """Add callbacks that wait for everything that was written so far."""
+        if self.failed is not None:
+            call_all(callbacks, self.failed)
+        elif self._writes:
+            self._writes[-1].callbacks += callbacks
+        else:
+            call_all(callbacks, None)
+
+    def commit(self, log_position: int) -> None:
+        """Complete the write batches before a log position: move the high watermarks and call the
+        waiters."""
+        done = False
+        writes = self._writes
+        while writes and writes[0].log_position <= log_position:
+            written = writes.popleft()
+            done = True
+            self._unreplicated_bytes -= written.size_bytes
+            least = 1
+            for partition, end in written.ends.items():
+                least = max(least, partition.config.min_insync_replicas)
+                if end > partition.high_watermark:
+                    partition.advance(end)
+                    if partition.watchers:
+                        partition.moved()
+            call_all(written.callbacks, self._too_few() if least > self.in_sync else None)
+        if done:
+            self._log.measure_room()
+
+    def waiting_s(self) -> float:
+        """Return for how many seconds the oldest write has not been committed; 0 without any."""
+        return self._log.env.clock.monotonic() - self._writes[0].at_s if self._writes else 0.0
+
+    async def close(self) -> bool:
+        """Refuse what is appended from now on, and wait up to CLOSE_S for what was written; return
+        whether all of it is committed."""
+        self._closing = True
+        self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
+        self._log.measure_room()
+        done = asyncio.get_running_loop().create_future()
+
+        def settle(failure: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(failure is None)
+
+        self._log.after_replication(settle)
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                return bool(await done)
+        except TimeoutError:
+            why = "the broker has shut down before its followers had the records"
+            logger.warning("%s: they are not acknowledged, and the next start sends them", why)
+            self.end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
+            return False
+
+    def update(self, unready: str) -> None:
+        """Refuse batches for this reason, or because writes wait too long; empty: for no other."""
+        if self.failed is not None or self._closing:
+            return
+        why, before = unready, self.refusal
+        if not why and self.waiting_s() >= REFUSE_AFTER_S:
+            why = f"no follower has taken records for more than {REFUSE_AFTER_S:g} s"
+        self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why) if why else None
+        if (before is None) != (self.refusal is None):
+            self._log.measure_room()
+            if why:
+                logger.error("produces to topics with durability=replicated are refused: %s", why)
+            else:
+                logger.info("produces to topics with durability=replicated are accepted")
+
+    def end(self, why: KafkaError) -> None:
+        """Commit nothing any more, and answer everything that waits with an error."""
+        if self.failed is not None:
+            return
+        self.failed = self.refusal = why
+        writes, self._writes = self._writes, deque()
+        for written in writes:
+            call_all(written.callbacks, why)
+        self._log.measure_room()
+
+    def _synced(self, failure: BaseException | None) -> None:
+        """The own journals are durable up to some write batch, or never will be."""
+        if failure is not None:
+            self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        elif self._when_written is not None:
+            self._when_written()
+
+    def _too_few(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            f"the records are written to {self.in_sync} in-sync replicas, fewer than "
+            "min.insync.replicas of the topic",
+        )

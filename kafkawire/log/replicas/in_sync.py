@@ -1,0 +1,173 @@
+"""Which followers acknowledgements wait for: the in-sync followers of one broker. Pure.
+
+A follower is in sync if its copy has everything that was acknowledged. The set of them is stored in
+SQL (kafkawire.offsets.catalog.replica_sets), since another process of the broker may start from any
+of their copies. `due` decides what to store next; the caller stores it and calls `stored`.
+
+- Nothing is acknowledged before the set of this process is stored: it is *established* once enough
+  followers have everything that the journals had at the start. Until then the set of the process
+  before is valid.
+- A follower that is to enter counts from before the set with it is stored. One that is to leave
+  counts until the set without it is known to be stored: if the answer was lost, it is stored again.
+- The set never becomes smaller than `min.insync.replicas` wants. With fewer followers nothing can
+  be acknowledged anyway, and those that left last have everything that was.
+
+Source: the ISR of Kafka (Partition, KIP-497), with the strict minimum of KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class FollowerProgress:
+    """The progress of a follower. `end`: the log position up to which its copy is durable;
+    `lacks_s`: since when it has not had everything that was written then, None: it has;
+    `gone_s`: since when it does not receive the log, None: it does; `probe`: a log position that it
+    lacks, and when that was written: once it has it, `lacks_s` becomes that time."""
+
+    end: int
+    lacks_s: float | None
+    gone_s: float | None
+    probe: tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`wanted`: followers of a complete group; `needed`: those without which nothing may be
+    acknowledged; `lag_s`: for how long a follower may lack something before it leaves."""
+
+    wanted: int
+    needed: int
+    lag_s: float
+
+
+@dataclass(slots=True)
+class InSyncSet:
+    """The in-sync followers, by replica id.
+
+    `start`: the end of the journals when this process began, at `begun_s`; `written`: their end
+    now; `members`: as stored in SQL under `version`, without a follower on the machine of this
+    broker; `established`: whether that set is of this process; `changing`: the set that is being
+    stored, or may be stored.
+    """
+
+    limits: Limits
+    start: int
+    begun_s: float
+    version: int
+    members: frozenset[str] = frozenset()
+    established: bool = False
+    changing: frozenset[str] | None = None
+    followers: dict[str, FollowerProgress] = field(default_factory=dict)
+    written: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.written = self.start
+
+    def wrote(self, written: int, now_s: float) -> None:
+        """Note that the journals end at `written`."""
+        self.written = written
+        for each in self.followers.values():
+            if each.lacks_s is None and each.end < written:
+                each.lacks_s, each.probe = now_s, (written, now_s)
+
+    def connected(self, replica: str, end: int, now_s: float) -> None:
+        """Note that a follower receives the log from `end` on."""
+        known = self.followers.get(replica)
+        lacks_s = now_s if known is None or known.lacks_s is None else known.lacks_s
+        durable = end if known is None else known.end
+        self.followers[replica] = FollowerProgress(durable, lacks_s, None, (self.written, now_s))
+        self.acknowledged(replica, end, now_s)
+
+    def disconnected(self, replica: str, now_s: float) -> None:
+        """Note that a follower receives nothing. What it has stays durable."""
+        known = self.followers.get(replica)
+        if known is not None and known.gone_s is None:
+            known.gone_s = now_s
+
+    def acknowledged(self, replica: str, end: int, now_s: float) -> None:
+        """Note that the copy of a follower is durable up to `end`. A lower end than before takes
+        nothing back: a follower that was started again wants bytes again that it has."""
+        known = self.followers[replica]
+        known.end = end = max(known.end, end)
+        if end >= self.written:
+            known.lacks_s = None
+        elif end >= known.probe[0]:
+            known.lacks_s, known.probe = known.probe[1], (self.written, now_s)
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The followers that an acknowledgement waits for."""
+        return self.members | (self.changing or frozenset())
+
+    def committed(self, own: int) -> int:
+        """Return the log position up to which everything may be acknowledged, when the own journals
+        are durable up to `own`; -1 before the set is established."""
+        if not self.established or len(self.counted) < self.limits.needed:
+            return -1
+        return min([own, *(self._end(each) for each in self.counted)])
+
+    def live(self, now_s: float) -> int:
+        """Return how many in-sync followers are connected, and have lacked nothing for too long."""
+        return sum(self.lag_s(each, now_s) <= self.limits.lag_s for each in self.members)
+
+    def lag_s(self, replica: str, now_s: float) -> float:
+        """Return for how long a follower has lacked something, or has not been connected."""
+        known = self.followers.get(replica)
+        if known is None:
+            return now_s - self.begun_s
+        since = [each for each in (known.lacks_s, known.gone_s) if each is not None]
+        return now_s - min(since, default=now_s)
+
+    def due(self, own: int, now_s: float) -> frozenset[str] | None:
+        """Return the set to store next; None if the stored one is right, or one is being stored.
+        `own`: the log position up to which the own journals are durable."""
+        if self.changing is not None:
+            return None
+        if not self.established:
+            return self._first(now_s)
+        late = [each for each in self.members if self.lag_s(each, now_s) > self.limits.lag_s]
+        if late and len(self.members) > self.limits.needed:
+            return self.members - {min(late)}
+        committed = max(self.committed(own), self.start)
+        entering = [
+            each
+            for each, known in sorted(self.followers.items())
+            if each not in self.members and known.gone_s is None and known.end >= committed
+        ]
+        if entering and len(self.members) < self.limits.wanted:
+            return self.members | {entering[0]}
+        return None
+
+    def begin(self, members: Collection[str]) -> None:
+        """Note that a set is about to be stored."""
+        assert self.changing is None, "one change at a time"
+        self.changing = frozenset(members)
+
+    def stored(self) -> None:
+        """Note that the set is stored which `begin` got."""
+        assert self.changing is not None, "it was begun"
+        self.members, self.changing = self.changing, None
+        self.version += 1
+        self.established = True
+
+    def _first(self, now_s: float) -> frozenset[str] | None:
+        """Return the first set of this process, if there are enough followers for it."""
+        ready = [
+            each
+            for each, known in sorted(self.followers.items())
+            if known.gone_s is None and known.end >= self.start
+        ][: self.limits.wanted]
+        enough = len(ready) >= self.limits.needed
+        late = now_s - self.begun_s >= self.limits.lag_s
+        as_before = bool(self.members) and self.members.issubset(ready)
+        if len(ready) == self.limits.wanted or (enough and (late or as_before)):
+            return frozenset(ready)
+        return None
+
+    def _end(self, replica: str) -> int:
+        known = self.followers.get(replica)
+        return -1 if known is None else known.end

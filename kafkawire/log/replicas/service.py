@@ -1,0 +1,340 @@
+"""Replication: sends the log of this broker to followers, and decides what is committed.
+
+Used by topics with durability=replicated. It begins when the first partition of such a topic is in
+memory: it connects to followers, stores the set of those that are in sync in SQL, and from then on
+moves what is committed in kafkawire.log.replicas.commits. A start that continues a log of which
+followers have copies waits until the set of this process is stored, before any request is served.
+
+Created by kafkawire.broker.objects, run by kafkawire.log.manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import Env
+from kafkawire.log.replicas.choice import choose
+from kafkawire.log.replicas.in_sync import InSyncSet, Limits
+from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
+from kafkawire.log.replicas.source import FAILURES, CopyReader, reading
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import Transactions
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.offsets.catalog import replica_sets
+from kafkawire.offsets.catalog.replica_sets import FollowerRow, ReplicaSet
+from kafkawire.replication.messages import CONTINUES_NONE
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.append.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+"""Between two marks, which say that the broker is there and what is committed."""
+FOLLOWERS_S = 5.0
+"""Between two reads of the registered followers: one that is new waits for it."""
+FAILING_S = 30.0
+"""After which another follower is used in place of one that cannot be connected to."""
+MAX_WAIT_S = 5.0
+"""Between two attempts to store a set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatingProcess:
+    """The process whose log is replicated. `replica_id`: of the follower on its machine, empty:
+    none; `stored`: the set of a process before, None: there is none."""
+
+    cluster_id: str
+    node_id: int
+    broker_epoch: int
+    replica_id: str
+    stored: ReplicaSet | None
+
+
+class Replication:
+    """The followers of one broker. `links` by replica id; `in_sync`: None before it has begun."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        metadata: Transactions,
+        writer: ReplicatingProcess,
+        waits: bool,
+    ) -> None:
+        """`waits`: whether the broker leads partitions whose records followers have."""
+        self._env = env
+        self._config = config
+        self._metadata = metadata
+        self.writer = writer
+        self._waits = waits
+        self._log: CommitLog | None = None
+        self._when_superseded: list[Callable[[str], None]] = []
+        self._followers: list[FollowerRow] = []
+        self._read_s = -FOLLOWERS_S
+        self._established = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._storing = False
+        self.in_sync: InSyncSet | None = None
+        self.links: dict[str, FollowerLink] = {}
+
+    def when_superseded(self, fn: Callable[[str], None]) -> None:
+        """Call `fn` with the reason when another process was started as this broker."""
+        self._when_superseded.append(fn)
+
+    async def recover(self, log: CommitLog) -> None:
+        """Take the log that recovery found. Return when this process may acknowledge and serve what
+        is in it. Waits for followers as long as it takes."""
+        self._log = log
+        if self._waits:
+            self._begin()
+            reported = False
+            while not self._established.is_set():
+                try:
+                    async with asyncio.timeout(self._config.replica_lag_time_max_ms / 1000 + 2):
+                        await self._established.wait()
+                except TimeoutError:
+                    if not reported:
+                        logger.warning("the start waits for followers: %s", self._unready())
+                    reported = True
+        else:
+            log.replicas.when_needed(self._begin)
+
+    async def close(self) -> None:
+        """Acknowledge nothing any more, and close the connections."""
+        if self._log is not None:
+            self._log.replicas.end(
+                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
+            )
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in list(self.links.values()):
+            await link.close()
+        self.links.clear()
+
+    def connected(self, replica_id: str, end: int) -> None:
+        """Take that a follower receives the log; it may enter the set."""
+        _, in_sync = self._running()
+        in_sync.connected(replica_id, end, self._now())
+        self._progress()
+
+    def disconnected(self, replica_id: str) -> None:
+        """Take that a follower receives nothing; it leaves the set if that lasts."""
+        self._running()[1].disconnected(replica_id, self._now())
+
+    def acknowledged(self, replica_id: str, end: int) -> None:
+        """Take what a follower has on disk, and complete what is committed with it."""
+        _, in_sync = self._running()
+        in_sync.acknowledged(replica_id, end, self._now())
+        self._progress()
+
+    def fenced(self, replica_id: str, epoch: int) -> None:
+        """Have this process end: another one of the broker has begun."""
+        self._superseded(
+            f"broker {self.writer.node_id} was started elsewhere, in epoch {epoch}: the follower "
+            f"{replica_id} takes nothing more of this process"
+        )
+
+    def lags(self) -> dict[int, float]:
+        """Return for how many seconds each follower has not had everything, by the node id of the
+        broker whose machine it is on."""
+        if self.in_sync is None:
+            return {}
+        now_s, in_sync = self._now(), self.in_sync
+        return {
+            link.follower.node_id: in_sync.lag_s(replica, now_s)
+            for replica, link in self.links.items()
+        }
+
+    def _begin(self) -> None:
+        """Start to connect to followers."""
+        assert self._log is not None, "recovered before"
+        if self.in_sync is not None:
+            return
+        config, log, stored = self._config, self._log, self.writer.stored
+        limits = Limits(
+            wanted=config.replica_group_size - 1,
+            needed=config.min_insync_replicas - 1,
+            lag_s=config.replica_lag_time_max_ms / 1000,
+        )
+        earlier = frozenset() if stored is None else stored.in_sync - {self.writer.replica_id}
+        version = 0 if stored is None else stored.version
+        self.in_sync = InSyncSet(limits, log.written, self._now(), version, earlier)
+        log.replicas.when_written(self._written)
+        self._tasks.append(self._env.spawn(self._run(), "replication"))
+
+    def _origin(self) -> ReplicatedLog:
+        _, in_sync = self._running()
+        stored = self.writer.stored
+        return ReplicatedLog(
+            self.writer.cluster_id, self.writer.node_id, self.writer.broker_epoch,
+            CONTINUES_NONE if stored is None else stored.broker_epoch, in_sync.start,
+        )  # fmt: skip
+
+    def _written(self) -> None:
+        """A write batch was written, or is durable here."""
+        log, in_sync = self._running()
+        in_sync.wrote(log.written, self._now())
+        for link in self.links.values():
+            link.pump()
+        self._progress()
+
+    def _progress(self) -> None:
+        """Complete what is committed, and store another set if one is due."""
+        log, in_sync = self._running()
+        own = log.commits.committed
+        committed = in_sync.committed(own)
+        if committed > 0:
+            log.replicas.commit(committed)
+        due = None if self._storing else in_sync.due(own, self._now())
+        if due is not None:
+            self._storing = True
+            in_sync.begin(due)
+            self._tasks.append(self._env.spawn(self._store(due), "store the replica set"))
+
+    async def _run(self) -> None:
+        while True:
+            await self._read_followers()
+            self._connect()
+            log, in_sync = self._running()
+            for link in self.links.values():
+                link.mark(in_sync.committed(log.commits.committed))
+            self._progress()
+            log.replicas.update(self._unready())
+            self._tasks = [each for each in self._tasks if not each.done()]
+            await self._env.sleep(TICK_S)
+
+    async def _read_followers(self) -> None:
+        if self._now() - self._read_s < FOLLOWERS_S:
+            return
+        try:
+            self._followers = await self._metadata.transact(replica_sets.load_followers)
+            self._read_s = self._now()
+        except OSError as failure:
+            logger.debug("the followers cannot be read: %s", failure)
+
+    def _connect(self) -> None:
+        """Have links to the followers that are chosen, and to no others."""
+        log, in_sync = self._running()
+        now_s = self._now()
+        failing = {
+            replica
+            for replica, link in self.links.items()
+            if link.failing_s is not None and now_s - link.failing_s >= FAILING_S
+        }
+        writer, wanted = self.writer, in_sync.limits.wanted
+        rows = choose(self._followers, writer.node_id, writer.replica_id, failing, wanted)
+        chosen = {each.replica_id: each for each in rows}
+        for replica, link in list(self.links.items()):
+            if chosen.get(replica) != link.follower:
+                del self.links[replica]
+                self._tasks.append(self._env.spawn(link.close(), "close the link to a follower"))
+        for replica, row in chosen.items():
+            if replica not in self.links:
+                self.links[replica] = FollowerLink(
+                    self._env, log.journals, row, self._origin(), self
+                )
+
+    async def _store(self, members: frozenset[str]) -> None:
+        """Store a set; try again until it is known to be stored."""
+        log, in_sync = self._running()
+        writer, before = self.writer, in_sync.members if in_sync.established else None
+        version, failures = in_sync.version, 0
+
+        def store(session: Session) -> bool:
+            now_ms = self._env.clock.now_ms()
+            return replica_sets.store(
+                session, writer.node_id, writer.broker_epoch, members, version, now_ms
+            )
+
+        while True:
+            try:
+                stored = await self._metadata.transact(store)
+                break
+            except OSError as failure:
+                failures += 1
+                if failures == 1:
+                    logger.warning(
+                        "the in-sync followers cannot be stored, so none leaves or enters: %s",
+                        failure,
+                    )
+            await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+        self._storing = False
+        if not stored:
+            self._superseded(
+                f"broker {writer.node_id} was started elsewhere: this process is superseded"
+            )
+            return
+        in_sync.stored()
+        log.replicas.in_sync = 1 + len(in_sync.members)
+        self._report(before, in_sync.members)
+        if before is None:
+            for link in self.links.values():
+                link.forget()
+            self._tasks.append(self._env.spawn(self._forget_others(), "forget copies"))
+            self._established.set()
+        self._progress()
+        log.replicas.update(self._unready())
+
+    async def _forget_others(self) -> None:
+        """Have followers without a link, as that of this machine, delete copies of earlier
+        processes. One that cannot be reached keeps them until a later process of this broker."""
+        writer = self.writer
+        process = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
+        for each in self._followers:
+            if each.replica_id not in self.links:
+                with contextlib.suppress(*FAILURES):
+                    async with reading(process, each) as source:
+                        await source.forget()
+
+    def _report(self, before: frozenset[str] | None, members: frozenset[str]) -> None:
+        names = {each.replica_id: f"that of broker {each.node_id}" for each in self._followers}
+        text = ", ".join(sorted(names.get(each, each) for each in members)) or "none"
+        level = logging.INFO if before is None or members > before else logging.WARNING
+        logger.log(level, "in-sync followers of broker %d: %s", self.writer.node_id, text)
+
+    def _unready(self) -> str:
+        """Return why nothing can be committed now; an empty string if it can."""
+        log, in_sync = self._running()
+        needed = in_sync.limits.needed
+        if not in_sync.established:
+            ready = sum(each.gone_s is None for each in in_sync.followers.values())
+            return (
+                f"{ready} followers are connected and {len(self._followers)} are registered, "
+                f"min.insync.replicas={needed + 1} needs {needed} that have the log"
+            )
+        live = in_sync.live(self._now())
+        if live < needed:
+            return f"{live + 1} replicas are in sync, min.insync.replicas={needed + 1}"
+        held = log.journals.size_bytes()
+        if held >= self._config.log_unreleased_max_bytes + log.config.journal_bytes:
+            return (
+                f"{held} bytes of journals wait until their records are uploaded in segments "
+                "(log.unreleased.max.bytes)"
+            )
+        return ""
+
+    def _superseded(self, why: str) -> None:
+        log, _ = self._running()
+        if log.replicas.failed is None:
+            logger.critical("%s. This process stops", why)
+            log.stop_writing(why)
+        log.replicas.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+        for fn in self._when_superseded:
+            fn(why)
+
+    def _running(self) -> tuple[CommitLog, InSyncSet]:
+        assert self._log is not None, "recovered before"
+        assert self.in_sync is not None, "begun before"
+        return self._log, self.in_sync
+
+    def _now(self) -> float:
+        return self._env.clock.monotonic()

@@ -1,0 +1,144 @@
+"""A connection to a follower that reads the copy of a log, or has copies deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from kafkawire.log.journal.file import POSITION_BITS
+from kafkawire.log.replicas.link import greeting
+from kafkawire.metadata.store import BrokerSuperseded
+from kafkawire.offsets.catalog.replica_sets import FollowerRow
+from kafkawire.replication import wire
+from kafkawire.replication.messages import (
+    FROM_FOLLOWER,
+    BytesMessage,
+    ChallengeMessage,
+    CopyMessage,
+    ErrorMessage,
+    FencedMessage,
+    FenceMessage,
+    ForgetMessage,
+    ListMessage,
+    Message,
+    Purpose,
+    ReadMessage,
+    WireError,
+)
+
+ANSWER_S = 10.0
+"""Limit for one message of a follower: it reads at most a mebibyte for it."""
+CHUNK_BYTES = 1 << 20
+"""Bytes read at a time; the next ones are read while these are written."""
+AHEAD = 4
+"""Chunks that are requested before the first of them is written."""
+FAILURES = (OSError, TimeoutError, EOFError, WireError)
+"""Raised for a follower that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReader:
+    """The process that reads a copy."""
+
+    cluster_id: str
+    node_id: int
+    broker_epoch: int
+
+
+@contextlib.asynccontextmanager
+async def reading(reader: CopyReader, follower: FollowerRow) -> AsyncIterator[FollowerSource]:
+    """Connect to a follower for the duration of a block. Raises FAILURES."""
+    async with asyncio.timeout(ANSWER_S):
+        streams = await asyncio.open_connection(follower.host, follower.port)
+    source = FollowerSource(reader, follower, *streams)
+    try:
+        await source.greet()
+        yield source
+    finally:
+        streams[1].close()
+
+
+class FollowerSource:
+    """A connection to a follower for reading."""
+
+    def __init__(
+        self,
+        process: CopyReader,
+        follower: FollowerRow,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._follower = follower
+        self._reader = reader
+        self._writer = writer
+        self._decoder = wire.WireDecoder(FROM_FOLLOWER)
+        self.name = f"{follower.host}:{follower.port}"
+
+    async def greet(self) -> None:
+        """Answer the challenge. Raises WireError if it is another follower."""
+        challenge = await self._receive()
+        if not isinstance(challenge, ChallengeMessage):
+            raise WireError("it sends no challenge")
+        if challenge.replica_id.hex() != self._follower.replica_id:
+            raise WireError("another follower is at this address")
+        hello = greeting(
+            challenge, self._follower.secret, Purpose.READ, self._process.node_id,
+            self._process.broker_epoch, self._process.cluster_id,
+        )  # fmt: skip
+        self._writer.write(wire.encode(hello))
+
+    async def fence(self) -> None:
+        """Have it take nothing of earlier processes. Raises BrokerSuperseded if it takes nothing of
+        this one."""
+        self._writer.write(wire.encode(FenceMessage()))
+        answer = await self._receive()
+        if not isinstance(answer, FencedMessage):
+            raise WireError(f"{type(answer).__name__} in answer to a fence")
+        if answer.epoch != self._process.broker_epoch:
+            raise BrokerSuperseded(self._process.node_id, answer.epoch)
+
+    async def forget(self) -> None:
+        """Have it delete the copies of earlier processes, which are not needed any more."""
+        self._writer.write(wire.encode(ForgetMessage()))
+        self._writer.write_eof()
+        async with asyncio.timeout(ANSWER_S):
+            while await self._reader.read(CHUNK_BYTES):
+                pass
+
+    async def list(self, epoch: int) -> CopyMessage:
+        """Return what it has of the log of a process."""
+        self._writer.write(wire.encode(ListMessage(epoch)))
+        answer = await self._receive()
+        if not isinstance(answer, CopyMessage):
+            raise WireError(f"{type(answer).__name__} in answer to a list")
+        return answer
+
+    async def chunks(self, number: int, length: int) -> AsyncIterator[bytes]:
+        """Yield the bytes of a journal."""
+        asked = at = 0
+        while at < length:
+            while asked < length and asked - at < AHEAD * CHUNK_BYTES:
+                size = min(CHUNK_BYTES, length - asked)
+                read = ReadMessage(number << POSITION_BITS | asked, size)
+                self._writer.write(wire.encode(read))
+                asked += size
+            answer = await self._receive()
+            expected = min(CHUNK_BYTES, length - at)
+            if not isinstance(answer, BytesMessage) or len(answer.data) != expected:
+                raise WireError(f"{type(answer).__name__} in answer to a read")
+            at += expected
+            yield bytes(answer.data)
+
+    async def _receive(self) -> Message:
+        async with asyncio.timeout(ANSWER_S):
+            while (message := self._decoder.next()) is None:
+                data = await self._reader.read(CHUNK_BYTES)
+                if not data:
+                    raise EOFError("it has closed the connection")
+                self._decoder.feed(data)
+        if isinstance(message, ErrorMessage):
+            raise ConnectionRefusedError(message.text)
+        return message
