@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
-from kafkawire.broker.followers.opening import open_replication
+from kafkawire.broker.followers.opening import StartingReplicas
 from kafkawire.broker.followers.replica_lists import ReplicaLists
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
@@ -324,21 +324,21 @@ class Broker:
             storage = await _open_storage(env, config, metadata, home, catalog)
             store = await _open_tier(config, storage, catalog, folder)
             if fresh:
-                await check_fresh(found, storage, catalog)
+                await check_fresh(found, storage, catalog, metadata)
             await register(env, config, metadata, catalog, listeners, folder, store, after)
             await starting.begin(node_id, catalog)
             if not fresh:
                 await check_unchanged(metadata, stored, node_id)
-            object_logs, meter = await open_object_logs(
-                env, config, store, metadata, storage, catalog
+            logs, meter = await open_object_logs(env, config, store, metadata, storage, catalog)
+            replicas = await StartingReplicas.load(
+                env, config, metadata, catalog, listeners, folder, guest=guest
             )
             if fresh:
                 found, stored = await begin_afresh(
-                    env, found, home, storage, catalog, config, store, metadata, stored
-                )
-            replication = await open_replication(
-                env, config, metadata, catalog, listeners, folder, home, fresh=fresh, guest=guest
-            )
+                    env, found, home, storage, catalog, config, store, metadata, stored,
+                    replicas.copy_into,
+                )  # fmt: skip
+            replication = await replicas.open(folder)
         except BaseException:
             await _close(metadata, store)
             leave_folder(env, home, lock)
@@ -350,7 +350,7 @@ class Broker:
                 env, home, config, catalog, storage, metadata, node_id, lock,
                 found.identity is None and found.has_log,
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
-                object_logs=object_logs, replication=replication, fresh=fresh,
+                object_logs=logs, replication=replication, fresh=fresh,
             )  # fmt: skip
         except BaseException:
             await _close(security, metadata, store)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.server.run import Server
@@ -286,3 +287,43 @@ async def test_topic_is_refused_without_a_follower_of_this_machine(
     async with broker(tmp_path, url, replication_listener="") as server:
         with pytest.raises(KafkaError, match=r"replication\.listener"):
             await create(server)
+
+
+async def test_folder_that_alone_has_the_records_is_not_superseded(
+    tmp_path: Path, url: str
+) -> None:
+    async with broker(tmp_path, url, min_insync_replicas="1") as server:
+        await create(server)
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"one")
+        await client.close()
+    with pytest.raises(IdentityError, match="no follower was in sync"):
+        async with broker(tmp_path, url, "b", min_insync_replicas="1"):
+            pass
+    async with broker(tmp_path, url, min_insync_replicas="1") as server:
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"two")
+        assert await high_watermark(client) == 2
+        await client.close()
+
+
+async def test_set_is_forgotten_without_replicated_topics(
+    tmp_path: Path, url: str, follower: NewFollower
+) -> None:
+    two = follower(2)
+    await two.register(url)
+    async with broker(tmp_path, url) as server:
+        await create(server)
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"one")
+        await server.broker.topics.delete([server.broker.catalog.by_name["t"].id])
+        await client.close()
+    two.stop()
+    async with broker(tmp_path, url) as server:  # waits for no follower
+        assert await stored_set(url, 1) is None
+        two.start()
+        await create(server)
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"two")
+        assert two.journals(1) == journals_of(server)
+        await client.close()

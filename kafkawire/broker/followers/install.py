@@ -19,6 +19,7 @@ from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, File
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log.replicas.network import Network
 from kafkawire.log.replicas.source import FAILURES, CopyReader, FollowerSource, reading
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.objectstore.backoff import wait_s
@@ -34,7 +35,12 @@ REPORT_BYTES = 128 << 20
 
 
 async def install(
-    env: Env, reader: CopyReader, stored: ReplicaSet, followers: Sequence[FollowerRow], home: str
+    env: Env,
+    network: Network,
+    reader: CopyReader,
+    stored: ReplicaSet,
+    followers: Sequence[FollowerRow],
+    home: str,
 ) -> int:
     """Copy the journals of a follower in the stored set to `home`, durably; return their bytes.
 
@@ -49,7 +55,7 @@ async def install(
     failures = 0
     while True:
         try:
-            return await _install_once(env, reader, stored, members, home)
+            return await _install_once(env, network, reader, stored, members, home)
         except BrokerSuperseded:
             raise
         except FAILURES as failure:
@@ -64,11 +70,16 @@ async def install(
 
 
 async def _install_once(
-    env: Env, reader: CopyReader, stored: ReplicaSet, members: Sequence[FollowerRow], home: str
+    env: Env,
+    network: Network,
+    reader: CopyReader,
+    stored: ReplicaSet,
+    members: Sequence[FollowerRow],
+    home: str,
 ) -> int:
     async with contextlib.AsyncExitStack() as stack:
         found = await asyncio.gather(
-            *(_listed(env, stack, reader, stored, each) for each in members)
+            *(_listed(stack, network, reader, stored, each) for each in members)
         )
         copies = [each for each in found if each is not None]
         if not copies:
@@ -94,15 +105,15 @@ async def _install_once(
 
 
 async def _listed(
-    env: Env,
     stack: contextlib.AsyncExitStack,
+    network: Network,
     reader: CopyReader,
     stored: ReplicaSet,
     follower: FollowerRow,
 ) -> tuple[FollowerSource, CopyMessage] | None:
     """Connect to a follower; return the connection and what it has, None if it does not answer."""
     try:
-        source = await stack.enter_async_context(reading(reader, follower))
+        source = await stack.enter_async_context(reading(network, reader, follower))
         return source, await source.list(stored.broker_epoch)
     except FAILURES as failure:
         logger.warning(

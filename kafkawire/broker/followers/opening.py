@@ -1,14 +1,16 @@
-"""Create the replication of a broker when it starts."""
+"""The replication of a broker that starts: its set in SQL, the copy of its log, its followers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.followers.install import install
 from kafkawire.broker.followers.own import own_follower, register_follower
 from kafkawire.codec.configs.durability_rules import COMMIT, DURABILITY, FLUSH, REPLICATED
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log.replicas.network import Network, TcpNetwork
 from kafkawire.log.replicas.service import ReplicatingProcess, Replication
 from kafkawire.log.replicas.source import CopyReader
 from kafkawire.offsets.catalog import replica_sets
@@ -31,40 +33,80 @@ def leads_replicated(catalog: Catalog, node_id: int) -> bool:
     )
 
 
-async def open_replication(
-    env: Env,
-    config: BrokerConfig,
-    metadata: SqlStore,
-    catalog: Catalog,
-    listeners: Mapping[str, tuple[str, int]],
-    data: str,
-    home: str,
-    *,
-    fresh: bool,
-    guest: bool,
-) -> Replication:
-    """Return the replication of a registered broker, after the follower of this machine is
-    registered, unless it is the machine of another broker (`guest`). If the folder `home` is fresh,
-    journals that followers have are copied there first. Raises IdentityError if they cannot be, or
-    `flush` is not what topics need; and what SQL and the disk raise."""
-    node_id = config.node_id
-    if not guest:
-        await register_follower(env, config, metadata, listeners, data)
-    epoch = catalog.brokers[node_id].epoch
-
-    def load(session: Session) -> tuple[ReplicaSet | None, list[FollowerRow]]:
-        return replica_sets.load(session, node_id), replica_sets.load_followers(session)
-
-    stored, followers = await metadata.transact(load)
-    leads = leads_replicated(catalog, node_id)
-    if leads and config.flush != COMMIT:
+async def check_copies(metadata: SqlStore, catalog: Catalog, node_id: int, data: str) -> None:
+    """Raise IdentityError if no follower has what a broker has acknowledged: a start with an empty
+    folder would make the former one useless, which alone has it."""
+    stored = await metadata.transact(lambda session: replica_sets.load(session, node_id))
+    if stored is not None and not stored.in_sync and leads_replicated(catalog, node_id):
         raise IdentityError(
-            f"broker {node_id} leads topics with {DURABILITY}={REPLICATED}, which need "
-            f"{FLUSH}={COMMIT}: start it without {FLUSH}={config.flush}"
+            f"{data} has nothing of broker {node_id}, and no follower was in sync when it last "
+            "served: start it with the data folder that it was last used with"
         )
-    if fresh and leads and stored is not None:
-        reader = CopyReader(catalog.cluster_id, node_id, epoch)
-        await install(env, reader, stored, followers, home)
-    own = await own_follower(env, data)
-    writer = ReplicatingProcess(catalog.cluster_id, node_id, epoch, own, stored)
-    return Replication(env, config, metadata, writer, waits=leads and stored is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingReplicas:
+    """The followers of a registered broker, as its start finds them. `stored`: the set of the
+    process whose log it continues, None: it continues no log that followers have."""
+
+    env: Env
+    config: BrokerConfig
+    metadata: SqlStore
+    catalog: Catalog
+    network: Network
+    stored: ReplicaSet | None
+    followers: list[FollowerRow]
+
+    @classmethod
+    async def load(
+        cls,
+        env: Env,
+        config: BrokerConfig,
+        metadata: SqlStore,
+        catalog: Catalog,
+        listeners: Mapping[str, tuple[str, int]],
+        data: str,
+        *,
+        guest: bool,
+    ) -> StartingReplicas:
+        """Read them from SQL, after the follower of this machine is registered, unless it is the
+        machine of another broker (`guest`). Raises IdentityError if `flush` is not what topics
+        need; and what SQL and the disk raise."""
+        node_id, epoch = config.node_id, catalog.brokers[config.node_id].epoch
+        if not guest:
+            await register_follower(env, config, metadata, listeners, data)
+        leads = leads_replicated(catalog, node_id)
+        if leads and config.flush != COMMIT:
+            raise IdentityError(
+                f"broker {node_id} leads topics with {DURABILITY}={REPLICATED}, which need "
+                f"{FLUSH}={COMMIT}: start it without {FLUSH}={config.flush}"
+            )
+
+        def load(session: Session) -> tuple[ReplicaSet | None, list[FollowerRow]]:
+            if not leads:  # nothing that followers have is needed: this log continues none of it
+                replica_sets.delete(session, node_id, epoch)
+            return replica_sets.load(session, node_id), replica_sets.load_followers(session)
+
+        stored, followers = await metadata.transact(load)
+        return cls(env, config, metadata, catalog, TcpNetwork(), stored, followers)
+
+    async def copy_into(self, home: str) -> None:
+        """Copy the journals that followers have to an empty folder. Raises IdentityError if none of
+        them was in sync."""
+        if self.stored is not None:
+            await install(self.env, self.network, self._reader, self.stored, self.followers, home)
+
+    async def open(self, data: str) -> Replication:
+        """Return the replication of this process. `data`: the data folder of this machine."""
+        reader, own = self._reader, await own_follower(self.env, data)
+        process = ReplicatingProcess(
+            reader.cluster_id, reader.node_id, reader.broker_epoch, own, self.stored
+        )
+        waits = self.stored is not None
+        return Replication(self.env, self.config, self.metadata, self.network, process, waits=waits)
+
+    @property
+    def _reader(self) -> CopyReader:
+        node_id = self.config.node_id
+        epoch = self.catalog.brokers[node_id].epoch
+        return CopyReader(self.catalog.cluster_id, node_id, epoch)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkawire.broker.followers.opening import check_copies
 from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
 from kafkawire.metadata import heartbeats, pairing
@@ -30,7 +32,9 @@ MAX_WAIT_S = 5.0
 """Between two attempts while the remote tier fails."""
 
 
-async def check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) -> None:
+async def check_fresh(
+    found: Folder, storage: SegmentCatalog, catalog: Catalog, metadata: SqlStore
+) -> None:
     """Raise IdentityError if a fresh folder would lose records of topics."""
     from kafkawire.tiering.restore.only_in_folder import only_in_folder
 
@@ -41,6 +45,7 @@ async def check_fresh(found: Folder, storage: SegmentCatalog, catalog: Catalog) 
             f"{', '.join(names)} are only in the folder it was last used with (durability=local): "
             "start with that folder, or restore it"
         )
+    await check_copies(metadata, catalog, found.node_id, found.data)
 
 
 async def check_unchanged(metadata: SqlStore, stored: StoredPairing, node_id: int) -> None:
@@ -71,16 +76,20 @@ async def begin_afresh(
     store: ObjectStore | None,
     metadata: SqlStore,
     stored: StoredPairing,
+    copy_into: Callable[[str], Awaitable[None]],
 ) -> tuple[Folder, StoredPairing]:
-    """Empty the folder of a broker that was lost, or superseded by another one, and remove from SQL
-    what only its files had; return this folder and its pairing with SQL.
+    """Empty the folder of a broker that was lost, or superseded by another one, have `copy_into`
+    copy to it what followers have, and remove from SQL what only the former files had; return this
+    folder and its pairing with SQL.
 
-    The folder is paired before rows are removed: one that was used before is superseded from then
-    on, and does not start with rows that do not describe its files. Waits for a storage that fails
+    The folder is paired only when it has the copy: the one that was used before is superseded from
+    then on. It is paired before rows are removed, so that no start finds rows that do not describe
+    its files. Waits for a storage that fails
     as long as it takes; raises StoreErrors that do not pass by themselves."""
     from kafkawire.tiering.restore.correction import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
+    await copy_into(home)
     assert store is not None, "a broker with log objects has a tier"
     paired = replace(stored, metadata_id=env.random.randbytes(16), generation=stored.generation + 1)
     epoch = catalog.brokers[found.node_id].epoch

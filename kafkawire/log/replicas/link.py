@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
+from kafkawire.log.replicas.network import Network
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import wire
@@ -104,12 +105,14 @@ class FollowerLink:
     def __init__(
         self,
         env: Env,
+        network: Network,
         journals: Journals,
         follower: FollowerRow,
         origin: ReplicatedLog,
         events: LinkEvents,
     ) -> None:
         self._env = env
+        self._network = network
         self._journals = journals
         self.follower = follower
         self._origin = origin
@@ -146,7 +149,7 @@ class FollowerLink:
                 self._env, self._journals, self.follower, self._origin, self._events
             )
             try:
-                await connection.open()
+                await connection.open(self._network)
                 self._connection = connection
                 self.failing_s, failures = None, 0
                 connection.pump()
@@ -197,12 +200,11 @@ class _Connection(asyncio.Protocol):
         self._sent = 0
         self._heard_s = env.clock.monotonic()
 
-    async def open(self) -> None:
+    async def open(self, network: Network) -> None:
         """Connect, and return once the follower has said where its copy ends. Raises OSError,
         TimeoutError, WireError."""
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_S):
-            await loop.create_connection(lambda: self, self._follower.host, self._follower.port)
+            await network.connect(lambda: self, self._follower.host, self._follower.port)
             await asyncio.wait([self._live, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._live.done():
             await self.ended

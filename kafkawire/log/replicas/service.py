@@ -22,6 +22,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.replicas.choice import choose
 from kafkawire.log.replicas.in_sync import InSyncSet, Limits
 from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
+from kafkawire.log.replicas.network import Network
 from kafkawire.log.replicas.source import FAILURES, CopyReader, reading
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
@@ -66,13 +67,15 @@ class Replication:
         env: Env,
         config: BrokerConfig,
         metadata: Transactions,
+        network: Network,
         writer: ReplicatingProcess,
         waits: bool,
     ) -> None:
-        """`waits`: whether the broker leads partitions whose records followers have."""
+        """`waits`: whether it continues a log of which followers have copies."""
         self._env = env
         self._config = config
         self._metadata = metadata
+        self._network = network
         self.writer = writer
         self._waits = waits
         self._log: CommitLog | None = None
@@ -167,7 +170,9 @@ class Replication:
         )
         earlier = frozenset() if stored is None else stored.in_sync - {self.writer.replica_id}
         version = 0 if stored is None else stored.version
-        self.in_sync = InSyncSet(limits, log.written, self._now(), version, earlier)
+        journals = log.journals
+        start = journals.active.end_log_position if journals.active.end else journals.previous_end
+        self.in_sync = InSyncSet(limits, start, self._now(), version, earlier)
         log.replicas.when_written(self._written)
         self._tasks.append(self._env.spawn(self._run(), "replication"))
 
@@ -240,7 +245,7 @@ class Replication:
         for replica, row in chosen.items():
             if replica not in self.links:
                 self.links[replica] = FollowerLink(
-                    self._env, log.journals, row, self._origin(), self
+                    self._env, self._network, log.journals, row, self._origin(), self
                 )
 
     async def _store(self, members: frozenset[str]) -> None:
@@ -292,7 +297,7 @@ class Replication:
         for each in self._followers:
             if each.replica_id not in self.links:
                 with contextlib.suppress(*FAILURES):
-                    async with reading(process, each) as source:
+                    async with reading(self._network, process, each) as source:
                         await source.forget()
 
     def _report(self, before: frozenset[str] | None, members: frozenset[str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.replicas.link import greeting
+from kafkawire.log.replicas.network import Network, open_streams
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import wire
@@ -48,10 +49,12 @@ class CopyReader:
 
 
 @contextlib.asynccontextmanager
-async def reading(reader: CopyReader, follower: FollowerRow) -> AsyncIterator[FollowerSource]:
+async def reading(
+    network: Network, reader: CopyReader, follower: FollowerRow
+) -> AsyncIterator[FollowerSource]:
     """Connect to a follower for the duration of a block. Raises FAILURES."""
     async with asyncio.timeout(ANSWER_S):
-        streams = await asyncio.open_connection(follower.host, follower.port)
+        streams = await open_streams(network, follower.host, follower.port)
     source = FollowerSource(reader, follower, *streams)
     try:
         await source.greet()

@@ -98,6 +98,13 @@ def store(
     return True
 
 
+def delete(session: Session, node_id: int, broker_epoch: int) -> None:
+    """Delete the set of a broker that needs nothing of what its followers have, unless the calling
+    process was superseded."""
+    if is_newest(session, node_id, broker_epoch):
+        session.run("DELETE FROM replica_sets WHERE node_id = ?", (node_id,))
+
+
 def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
     """Store the address of a follower. Another one that was registered for the same broker stays,
     since its copies may be the only ones. Of the brokers of one machine the lowest counts."""

@@ -161,7 +161,7 @@ class ObjectLife(TierProcess):
         if self.fresh:
             self.found, self.stored = await begin_afresh(
                 self.env, self.found, FOLDER, self.storage, self.catalog, world.config,
-                self.store, metadata, self.stored,
+                self.store, metadata, self.stored, _copy_nothing,
             )  # fmt: skip
         self.log = await Log.open(
             self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
@@ -228,3 +228,7 @@ class ObjectLife(TierProcess):
 
 EXPECTED = (OSError, KafkaError, LogError)
 """Errors of a start when SQL or the bucket fails: an operator starts it again."""
+
+
+async def _copy_nothing(_: str) -> None:
+    """Copy nothing: no follower has a copy."""

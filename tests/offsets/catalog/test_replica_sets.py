@@ -94,3 +94,12 @@ async def test_followers_are_registered_by_their_replica_id(store: SqlStore) -> 
     moved = replace(one, host="10.0.0.3", secret=b"t" * 32)
     await register(store, moved, NOW_MS + 9)
     assert await store.transact(replica_sets.load_followers) == [other, moved, newer]
+
+
+async def test_set_that_is_not_needed_is_deleted(store: SqlStore) -> None:
+    assert await put(store, 1, "ab", 0)
+    await store.transact(lambda session: replica_sets.delete(session, NODE, 2))
+    assert await get(store) is not None
+    await store.transact(lambda session: replica_sets.delete(session, NODE, 1))
+    assert await get(store) is None
+    assert await put(store, 1, "b", 0)
