@@ -21,7 +21,7 @@ async def alter_partition_reassignments(
 
     The only new replica becomes the leader, later; it must be a broker that writes to the data
     folder of the present leader. No replicas end a move. v1 `allow_replication_factor_change` has
-    no effect: there is one replica.
+    no effect: the replicas follow from the leader.
     """
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=req.allow_replication_factor_change, error_message=None

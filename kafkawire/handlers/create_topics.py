@@ -29,9 +29,9 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     """CreateTopics v2-7.
 
     v4 -1 for the default number of partitions and replicas; v5 flexible, and the answer holds
-    partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id. Not done: replication
-    (a factor up to the number of brokers is accepted, but there is one replica), the timeout (the
-    response is sent when it is done).
+    partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id. Not done: the
+    replication factor (one up to the number of brokers is accepted; `durability` decides), the
+    timeout (the response is sent when it is done).
     """
     outcomes = await _outcomes(ctx, req)
     layers = ctx.broker.topics.configs.layers()

@@ -30,8 +30,8 @@ async def describe_topic_partitions(
 
     Topics are sorted by name; no topics in the request means all. A page ends at the smaller of
     ResponsePartitionLimit and max.request.partition.size.limit, and its cursor names the next
-    partition. Not done: eligible leader replicas (there is one replica; the lists are empty, never
-    null, because Java's admin client fails on null).
+    partition. Not done: eligible leader replicas (acknowledged records are on disks; the lists are
+    empty, never null, because Java's admin client fails on null).
     """
     start_name, start_index = "", 0
     if req.cursor is not None:
