@@ -14,9 +14,12 @@ from typing import TypeVar
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.followers import RunningFollower, stored_set
@@ -327,3 +330,30 @@ async def test_set_is_forgotten_without_replicated_topics(
         await send_all(client, b"two")
         assert two.journals(1) == journals_of(server)
         await client.close()
+
+
+async def test_start_that_waits_ends_when_it_is_superseded(
+    tmp_path: Path, url: str, follower: NewFollower
+) -> None:
+    two = follower(2)
+    await two.register(url)
+    async with broker(tmp_path, url) as server:
+        await create(server)
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"one")
+        await client.close()
+    two.stop()
+    started = asyncio.ensure_future(broker(tmp_path, url).__aenter__())
+    other = SqlMetadata(url)
+    catalog = await other.open()
+    before = catalog.brokers[1].epoch
+
+    async def epoch() -> int:
+        return (await other.reload()).brokers[1].epoch
+
+    await becomes(epoch, before + 1)
+    await other.register_broker(1, {}, None)
+    await other.close()
+    two.start()
+    with pytest.raises((Superseded, BrokerSuperseded)):
+        await started

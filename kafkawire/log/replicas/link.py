@@ -324,6 +324,8 @@ class _Connection(asyncio.Protocol):
             if journal is not None and start > journal.end:
                 self._end(WireError(f"its copy ends after the log, at {self._sent}"))
                 return None
+            if number == self._journals.active.number:
+                return None
             later = [each for each in self._journals.by_number if each > number]
             if not later:
                 return None

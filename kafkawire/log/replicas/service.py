@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
+from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.replicas.choice import choose
 from kafkawire.log.replicas.in_sync import InSyncSet, Limits
 from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
@@ -94,7 +95,7 @@ class Replication:
 
     async def recover(self, log: CommitLog) -> None:
         """Take the log that recovery found. Return when this process may acknowledge and serve what
-        is in it. Waits for followers as long as it takes."""
+        is in it. Waits for followers as long as it takes. Raises Superseded."""
         self._log = log
         if self._waits:
             self._begin()
@@ -107,6 +108,8 @@ class Replication:
                     if not reported:
                         logger.warning("the start waits for followers: %s", self._unready())
                     reported = True
+            if log.replicas.failed is not None:
+                raise Superseded(log.replicas.failed.message)
         else:
             log.replicas.when_needed(self._begin)
 
@@ -333,6 +336,7 @@ class Replication:
             logger.critical("%s. This process stops", why)
             log.stop_writing(why)
         log.replicas.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+        self._established.set()  # a start that waits for it ends
         for fn in self._when_superseded:
             fn(why)
 
