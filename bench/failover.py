@@ -1,9 +1,9 @@
 """`python -m bench.failover`: three machines, compared with three nodes of Apache Kafka.
 
-kafkawire: durability=s3 on PostgreSQL and MinIO (those of the tests), takeovers enabled. Kafka:
-three KRaft nodes, each broker and controller, replication factor 3, min.insync.replicas=2. Both
-with their default times of leases and sessions. One client, librdkafka with acks=all and its other
-defaults, loads one topic with three partitions, each led by another broker:
+kafkawire: durability=s3, then replicated (min.insync.replicas=2), on PostgreSQL and MinIO (those of
+the tests), takeovers enabled. Kafka: three KRaft nodes, each broker and controller, replication
+factor 3, min.insync.replicas=2. Both with their default times of leases and sessions. One client,
+librdkafka with acks=all and its other defaults, loads one topic with three partitions, each led by another broker:
 
 - latency at a fixed rate of 100-byte records, from the call of `produce` to the delivery report;
 - throughput of 1 KiB records, as fast as they are taken;
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -54,7 +55,7 @@ BULK_BYTES = 1024
 WARMUP_S = 10.0
 KILLED_S = 15.0
 """How long a broker is gone: Kafka's default session timeout is 9 s, our lease 5 s."""
-OURS = {"cluster.takeover.enable": True, "durability": "s3"}
+OURS = {"cluster.takeover.enable": True}
 CLUSTER = "kafkawireFailoverAAAAA"  # 22 characters of base64
 KAFKA = """\
 process.roles=broker,controller
@@ -147,14 +148,18 @@ class Ours:
 
     copies = 1
 
-    def __init__(self, folder: Path, metadata: str, server: minio.Minio, tier: str) -> None:
-        self._machines = {
-            node: Machine(
-                folder / f"data-{node}", server.endpoint,
-                {**OURS, "node.id": node, "tier.url": tier}, ["--metadata", metadata],
-            )
-            for node in NODES
-        }  # fmt: skip
+    def __init__(
+        self, folder: Path, metadata: str, server: minio.Minio, tier: str, durability: str
+    ) -> None:
+        self._machines: dict[int, Machine] = {}
+        for node in NODES:
+            settings = {**OURS, "node.id": node, "tier.url": tier, "durability": durability}
+            if durability == "replicated":
+                settings["min.insync.replicas"] = 2
+                settings["replication.listener"] = f"127.0.0.1:{free_port()}"
+            words = ["--metadata", metadata]
+            data = folder / f"data-{node}"
+            self._machines[node] = Machine(data, server.endpoint, settings, words)
         self.bootstrap = ",".join(each.bootstrap for each in self._machines.values())
         self._metadata = metadata
 
@@ -344,13 +349,13 @@ def measured(name: str, side: Side, seconds: float, rounds: int, step: report.St
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Ours]:
+def ours(durability: str, folder: Path) -> Iterator[Ours]:
     """Three machines with a database and a bucket, not started."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         url = stack.enter_context(postgres())
         server = stack.enter_context(minio.running(folder / "minio"))
         database = asyncio.run(new_database(url))
-        made = Ours(folder, database, server, minio.new_tier(server, patch))
+        made = Ours(folder, database, server, minio.new_tier(server, patch), durability)
         stack.callback(made.stop)
         yield made
 
@@ -370,9 +375,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load (20)")
     parser.add_argument("--rounds", type=int, default=3, help="kills of each side (3)")
+    parser.add_argument("--only", default="", help="sides whose name has this text (all)")
     given = parser.parse_args()
     rows = []
-    sides: dict[str, Any] = {"kafkawire, durability=s3": ours, "Kafka, 3 of 3, min ISR 2": kafka}
+    sides: dict[str, Any] = {
+        "kafkawire, durability=s3": partial(ours, "s3"),
+        "kafkawire, replicated, min ISR 2": partial(ours, "replicated"),
+        "Kafka, 3 of 3, min ISR 2": kafka,
+    }
+    sides = {name: side for name, side in sides.items() if not given.only or given.only in name}
     try:
         install("kafka")
     except NotInstalled as why:
