@@ -3,7 +3,8 @@
 kafkawire: durability=s3, then replicated (min.insync.replicas=2), on PostgreSQL and MinIO (those of
 the tests), takeovers enabled. Kafka: three KRaft nodes, each broker and controller, replication
 factor 3, min.insync.replicas=2. Both with their default times of leases and sessions. One client,
-librdkafka with acks=all and its other defaults, loads one topic with three partitions, each led by another broker:
+librdkafka with acks=all and its other defaults, loads one topic with three partitions, each led by
+another broker:
 
 - latency at a fixed rate of 100-byte records, from the call of `produce` to the delivery report;
 - throughput of 1 KiB records, as fast as they are taken;
