@@ -532,9 +532,9 @@ def test_import_cycles_are_detected() -> None:
     assert every == [["made.a", "made.b"], ["made.c", "made.d"]]
 
 
-MAX_LOG_IMPORTS = 82
+MAX_LOG_IMPORTS = 83
 """Pairs of packages of kafkawire.log, of which one imports the other."""
-MAX_LOG_FOLDER_IMPORTS = 50
+MAX_LOG_FOLDER_IMPORTS = 51
 """The same between its folders, each with all that lies in it."""
 
 

@@ -338,7 +338,7 @@ class Broker:
                     env, found, home, storage, catalog, config, store, metadata, stored,
                     replicas.copy_into,
                 )  # fmt: skip
-            replication = await replicas.open(folder)
+            replication = await replicas.open(folder, fresh=fresh)
         except BaseException:
             await _close(metadata, store)
             leave_folder(env, home, lock)
@@ -376,6 +376,8 @@ class Broker:
         await self.identity.start(found, stored)
         if fresh:
             await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)
+            if self.log.replication is not None:
+                self.log.replication.completed()
 
     async def _start_services(self, store: ObjectStore | None, meter: Meter | None) -> None:
         """Start what runs next to the log. `store`: of the remote tier, if there is one; `meter`:

@@ -357,3 +357,19 @@ async def test_start_that_waits_ends_when_it_is_superseded(
     two.start()
     with pytest.raises((Superseded, BrokerSuperseded)):
         await started
+
+
+async def test_follower_that_was_stopped_is_not_waited_for(
+    tmp_path: Path, url: str, follower: NewFollower
+) -> None:
+    two, three = follower(2), follower(3)
+    await two.register(url)
+    await three.register(url)
+    hour = {"replica_group_size": "3", "replica_lag_time_max_ms": "3600000"}
+    async with broker(tmp_path, url, **hour) as server:
+        await create(server)
+        client = await Client.connect(port_of(server))
+        await send_all(client, b"one")
+        two.stop()
+        assert await send(client, b"two") is ErrorCode.NONE
+        await client.close()

@@ -94,9 +94,8 @@ def test_refused_setting_is_one_sentence(
 def test_cluster_is_described_from_broker_and_from_folder(server: str, data: Path) -> None:
     reported = Typed(server, "cluster", "describe", "--json").json
     assert reported["controller"] == 1
-    assert reported["brokers"] == [
-        {"broker": 1, "address": server, "rack": None, "controller": True}
-    ]
+    own = {"broker": 1, "address": server, "rack": None, "controller": True}
+    assert reported["brokers"] == [{**own, "replicas": [1], "in_sync": [1]}]
     stored = Typed("", "cluster", "describe", "--source", str(data), "--json").json
     assert stored["cluster_id"] == reported["cluster_id"]
     (broker,) = stored["brokers"]

@@ -72,10 +72,15 @@ class RunningFollower:
 
 async def stored_set(url: str, node_id: int) -> ReplicaSet | None:
     """Return the in-sync followers of a broker in SQL."""
+    return next((each for each in await stored_sets(url) if each.node_id == node_id), None)
+
+
+async def stored_sets(url: str) -> list[ReplicaSet]:
+    """Return the in-sync followers of all brokers in SQL."""
     metadata = SqlMetadata(url)
     await metadata.open()
     try:
-        return await metadata.transact(lambda session: replica_sets.load(session, node_id))
+        return await metadata.transact(replica_sets.load_all)
     finally:
         await metadata.close()
 

@@ -10,6 +10,7 @@ Machine N is that of broker N. Its links are (N, SQL) and (N, S3); guests on it 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -20,8 +21,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kafkawire.broker.followers.own import read_identity
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.faulty_cluster import S3, SQL, FaultyCluster
+from tests.kit.followers import stored_sets
 from tests.kit.minio import Minio
 from tests.kit.ports import free_port
 from tests.kit.proxy import Network
@@ -122,6 +125,7 @@ class Machines(FaultyCluster):
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self.machines: dict[int, Machine] = {}
+        self._url = url
         super().__init__(
             folder, network, url, minio, tier_url, nodes, {**SETTINGS, **(settings or {})}
         )
@@ -143,12 +147,21 @@ class Machines(FaultyCluster):
         for node, machine in self.machines.items():
             (self._folder / f"machine-{node}.log").write_text(machine.output)
 
-    def pause_follower(self, node: int) -> int:
-        """Stop the follower of a machine with SIGSTOP; return its process id."""
+    def follower_pid(self, node: int) -> int:
+        """Return the process of the follower of a machine."""
         children = psutil.Process(self.machines[node].pid).children()
         (found,) = (each for each in children if "kafkawire.replication.main" in each.cmdline())
-        os.kill(found.pid, signal.SIGSTOP)
         return int(found.pid)
+
+    def pause_follower(self, node: int) -> int:
+        """Stop the follower of a machine with SIGSTOP; return its process id."""
+        pid = self.follower_pid(node)
+        os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    def kill_follower(self, node: int) -> None:
+        """Kill the follower of a machine; the supervisor starts it again."""
+        os.kill(self.follower_pid(node), signal.SIGKILL)
 
     def pause(self, node: int) -> None:
         """Stop all processes of a machine with SIGSTOP."""
@@ -190,6 +203,22 @@ class Machines(FaultyCluster):
         """Wait until every machine serves its own broker, and none serves another one."""
         for node in self.machines:
             self.wait_for_host(node, {node})
+
+    def wait_for_all_in_sync(self) -> None:
+        """Wait until the followers of all other machines are in sync for each broker. From SQL: in
+        Metadata, a follower whose disk is lost has the node id of the one that replaces it."""
+
+        def lacking() -> list[int]:
+            found = {node: read_identity(str(each.data)) for node, each in self.machines.items()}
+            ids = {node: each.replica_id.hex() if each else "" for node, each in found.items()}
+            stored = {each.node_id: each.in_sync for each in asyncio.run(stored_sets(self._url))}
+            return [
+                node
+                for node, own in ids.items()
+                if stored.get(node) != frozenset(ids.values()) - {own}
+            ]
+
+        wait_until(lambda: not lacking(), lambda: f"all followers in sync of brokers {lacking()}")
 
 
 def wait_s(seconds: float) -> None:

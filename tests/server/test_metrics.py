@@ -304,17 +304,21 @@ BEGIN, END = (
 
 
 async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
-    """(name, type, words) of every metric family of a broker with a tier, a group and a schedule
-    topic."""
-    async with watched(data, backup_url=f"{data}-backups", tier_url=parse_tier(str(tier)).url) as (
-        server,
-        port,
-    ):
+    """(name, type, words) of every metric family of a broker with a tier, a group, a schedule topic
+    and a topic with durability=replicated."""
+    settings = {
+        "tier_url": parse_tier(str(tier)).url,
+        "backup_url": f"{data}-backups",
+        "replication_listener": "127.0.0.1:1",
+    }
+    async with watched(data, **settings) as (server, port):
         client = await Client.connect(port_of(server))
         await make(client, "t")
+        await make(client, "copied", durability="replicated")
         await make(client, "later", schedule_target_topic="t")
         await until(lambda: server.broker.schedules.service is not None)
         await client.call(produce("t", batch(b"x")), 7)
+        await client.call(produce("copied", batch(b"x")), 7)
         await server.broker.groups.open()
         await server.broker.transactions.open()
         _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")

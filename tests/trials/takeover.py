@@ -1,16 +1,20 @@
 """Random faults on three machines that take over brokers of each other, with a checked history:
 `python -m tests.trials.takeover --minutes 5 --seed 1`. Needs PostgreSQL and MinIO.
 
-One fault at a time, then everything is healed and every machine gets its broker back. Started by
-hand: a run takes minutes, and shows what a fixed order of faults does not.
+One fault at a time, then everything is healed and every machine gets its broker back. With
+`--durability replicated`, followers fail as well, and the next fault waits until all followers are
+in sync: a wiped machine loses its copies of the other machines' logs. Started by hand: a run takes
+minutes, and shows what a fixed order of faults does not.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import secrets
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -22,12 +26,15 @@ import pytest
 from tests.kit import minio as servers
 from tests.kit.history.clients import RecordedLoad
 from tests.kit.history.history import Event, Kind, Result, waits_for_acks
-from tests.kit.machines import LEASE_S, S3, SQL, Machines
+from tests.kit.machines import LEASE_S, REPLICATED, S3, SQL, Machines
 from tests.kit.postgres import new_database, postgres
 from tests.kit.proxy import Network
 from tests.kit.waiting import wait_until
 
 TOPIC, SPREAD = "trial", [1, 2, 3, 1, 2, 3]
+S3_LOG, REPLICATED_LOG = "s3", "replicated"
+DURABILITIES = {S3_LOG: {}, REPLICATED_LOG: REPLICATED}
+"""Settings of the machines by durability."""
 MAX_FAULT_S = 4 * LEASE_S
 """Faults are healed before, during and after a takeover."""
 
@@ -35,9 +42,12 @@ MAX_FAULT_S = 4 * LEASE_S
 class Faults:
     """The faults by name, each of one machine for some seconds."""
 
-    def __init__(self, machines: Machines, load: RecordedLoad, seed: int) -> None:
+    def __init__(
+        self, machines: Machines, load: RecordedLoad, seed: int, replicated: bool = False
+    ) -> None:
         self._machines = machines
         self._load = load
+        self._replicated = replicated
         self._random = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self._all: dict[str, Callable[[int, float], None]] = {
@@ -50,6 +60,9 @@ class Faults:
             "reset SQL": lambda node, _: self._machines.network.cut(str(node), SQL),
             "reset S3": lambda node, _: self._machines.network.cut(str(node), S3),
         }
+        if replicated:
+            self._all["pause follower"] = self._pause_follower
+            self._all["kill follower"] = lambda node, _: self._machines.kill_follower(node)
 
     def next(self) -> Event:
         """Cause a fault, heal it, and wait until all is as before; return the fault."""
@@ -62,6 +75,8 @@ class Faults:
         self._all[name](node, seconds)
         self._machines.wait_for_all_at_home()
         self._load.heal()
+        if self._replicated:
+            self._machines.wait_for_all_in_sync()
         return fault
 
     def _kill(self, node: int, seconds: float) -> None:
@@ -85,13 +100,19 @@ class Faults:
         time.sleep(seconds)
         self._machines.resume(node)
 
+    def _pause_follower(self, node: int, seconds: float) -> None:
+        pid = self._machines.pause_follower(node)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+
     def _hold(self, node: int, server: str, seconds: float) -> None:
         with self._machines.network.silent(str(node), server):
             time.sleep(seconds)
 
 
-def run(folder: Path, seed: int, minutes: float) -> int:
+def run(folder: Path, seed: int, minutes: float, durability: str = S3_LOG) -> int:
     """Cause faults for some minutes; return the number of findings."""
+    settings, replicated = DURABILITIES[durability], durability == REPLICATED_LOG
     with (
         pytest.MonkeyPatch.context() as patch,
         postgres() as url,
@@ -100,19 +121,21 @@ def run(folder: Path, seed: int, minutes: float) -> int:
     ):
         tier = servers.new_tier(minio, patch)
         database = asyncio.run(new_database(url))
-        with Machines(folder, network, database, minio, tier) as machines:
+        with Machines(folder, network, database, minio, tier, settings=settings) as machines:
             wait_until(lambda: machines.listed(1) == [1, 2, 3], "all brokers")
             machines.create_everywhere(TOPIC, SPREAD)
-            return _faults(folder, machines, seed, minutes)
+            return _faults(folder, machines, seed, minutes, replicated)
 
 
-def _faults(folder: Path, machines: Machines, seed: int, minutes: float) -> int:
+def _faults(folder: Path, machines: Machines, seed: int, minutes: float, replicated: bool) -> int:
     end = time.monotonic() + minutes * 60
     load = RecordedLoad(machines.addresses, TOPIC, len(SPREAD), socket_timeout_ms=10_000)
     longest = 0.0
     with load:
         load.wait_for_progress()
-        faults = Faults(machines, load, seed)
+        if replicated:
+            machines.wait_for_all_in_sync()
+        faults = Faults(machines, load, seed, replicated)
         while time.monotonic() < end:
             fault = faults.next()
             waits = waits_for_acks(load.history, since=fault.at, until=time.monotonic())
@@ -134,10 +157,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--durability", choices=[*DURABILITIES], default=S3_LOG)
     given = parser.parse_args()
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="kafkawire-takeover-"))
-    return 1 if run(folder, seed, given.minutes) else 0
+    return 1 if run(folder, seed, given.minutes, given.durability) else 0
 
 
 if __name__ == "__main__":

@@ -96,14 +96,17 @@ class StartingReplicas:
         if self.stored is not None:
             await install(self.env, self.network, self._reader, self.stored, self.followers, home)
 
-    async def open(self, data: str) -> Replication:
-        """Return the replication of this process. `data`: the data folder of this machine."""
+    async def open(self, data: str, *, fresh: bool) -> Replication:
+        """Return the replication of this process. `data`: the data folder of this machine; `fresh`:
+        the broker's part of it is not complete."""
         reader, own = self._reader, await own_follower(self.env, data)
         process = ReplicatingProcess(
             reader.cluster_id, reader.node_id, reader.broker_epoch, own, self.stored
         )
         waits = self.stored is not None
-        return Replication(self.env, self.config, self.metadata, self.network, process, waits=waits)
+        return Replication(
+            self.env, self.config, self.metadata, self.network, process, waits, complete=not fresh
+        )
 
     @property
     def _reader(self) -> CopyReader:

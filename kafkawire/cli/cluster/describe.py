@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from kafkawire.cli.shared.data_folder import opened
@@ -38,6 +40,9 @@ def describe(
 ) -> None:
     """Show the cluster ID and the brokers, of a data folder also what is stored.
 
+    The replicas of a broker are those of the partitions that it leads. A replica is shown as in
+    sync if it is in sync for all of them.
+
     Examples:
       kafkawire cluster describe
       kafkawire cluster describe --source kafkawire-data
@@ -47,22 +52,39 @@ def describe(
         _describe_stored(folder, as_json, wide)
         return
     with connected(server) as cluster:
-        answer = cluster.metadata([])
-        brokers = [
-            {
-                "broker": row.node_id,
-                "address": f"{row.host}:{row.port}",
-                "rack": row.rack,
-                "controller": row.node_id == answer.controller_id,
-            }
-            for row in sorted(answer.brokers, key=lambda row: row.node_id)
-        ]
-        if as_json:
-            shown = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
-            print_json({**shown, "brokers": brokers})
-        else:
-            columns = ("broker", "address", "rack", "controller")
-            print_table(brokers, columns, f"cluster {answer.cluster_id}", wide)
+        answer = cluster.metadata(None)
+    led = replicas_led(answer.topics)
+    brokers = [
+        {
+            "broker": row.node_id,
+            "address": f"{row.host}:{row.port}",
+            "rack": row.rack,
+            "controller": row.node_id == answer.controller_id,
+            **led.get(row.node_id, {"replicas": [], "in_sync": []}),
+        }
+        for row in sorted(answer.brokers, key=lambda row: row.node_id)
+    ]
+    if as_json:
+        shown = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
+        print_json({**shown, "brokers": brokers})
+    else:
+        columns = ("broker", "address", "rack", "controller", "replicas", "in_sync")
+        print_table(brokers, columns, f"cluster {answer.cluster_id}", wide)
+
+
+def replicas_led(topics: Iterable[Any]) -> dict[int, dict[str, list[int]]]:
+    """Return for each broker that leads partitions the replicas of all of them together, and those
+    of these replicas that are out of sync in none. `topics`: of a MetadataResponse."""
+    replicas: dict[int, set[int]] = defaultdict(set)
+    out_of_sync: dict[int, set[int]] = defaultdict(set)
+    for topic in topics:
+        for row in topic.partitions:
+            replicas[row.leader_id] |= {*row.replica_nodes}
+            out_of_sync[row.leader_id] |= {*row.replica_nodes} - {*row.isr_nodes}
+    return {
+        leader: {"replicas": sorted(nodes), "in_sync": sorted(nodes - out_of_sync[leader])}
+        for leader, nodes in replicas.items()
+    }
 
 
 def _describe_stored(data: str, as_json: bool, wide: bool) -> None:

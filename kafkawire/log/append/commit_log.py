@@ -179,9 +179,10 @@ class CommitLog:
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
-        what partitions with another durability than local have is where that says. Raises as
-        `committed`."""
+        what partitions with another durability than local have is where that says; followers have
+        the whole log. Raises as `committed`."""
         await called(self.commits.when_durable, self.after_store, self.after_replication)
+        await called(self.replicas.when_all)
 
     def want_commit(self) -> None:
         """Commit at once: a reader waits for what is written and not committed."""

@@ -57,8 +57,9 @@ class ReplicaCommits:
     the write batch that is being applied."""
 
     __slots__ = (
-        "_closing", "_is_needed", "_log", "_next", "_next_bytes", "_unreplicated_bytes",
-        "_when_needed", "_when_written", "_writes", "failed", "gathered", "in_sync", "refusal",
+        "_closing", "_committed", "_is_needed", "_log", "_next", "_next_bytes",
+        "_unreplicated_bytes", "_when_needed", "_when_written", "_writes", "failed", "gathered",
+        "in_sync", "refusal",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog) -> None:
@@ -70,6 +71,7 @@ class ReplicaCommits:
         self._when_written: Callable[[], None] | None = None
         self._when_needed: Callable[[], None] | None = None
         self._is_needed = self._closing = False
+        self._committed = 0
         self.gathered = False
         self.in_sync = 1
         self.failed: KafkaError | None = None
@@ -131,10 +133,20 @@ class ReplicaCommits:
         else:
             call_all(callbacks, None)
 
+    def when_all(self, fn: Callback) -> None:
+        """Call `fn` when the whole log written so far is committed, with frames of the catalog and
+        of other partitions: what SQL has must not be ahead of the copies of followers."""
+        log, began = self._log, self._when_written is not None and self.failed is None
+        end = self._writes[-1].log_position if self._writes else self._committed
+        if began and log.journals.active.end and end < log.written:
+            self.wrote()
+        self.wait([fn])
+
     def commit(self, log_position: int) -> None:
         """Complete the write batches before a log position: move the high watermarks and call the
         waiters."""
         done = False
+        self._committed = max(self._committed, log_position)
         writes = self._writes
         while writes and writes[0].log_position <= log_position:
             written = writes.popleft()
@@ -167,7 +179,7 @@ class ReplicaCommits:
             if not done.done():
                 done.set_result(failure is None)
 
-        self._log.after_replication(settle)
+        self._log.after_replication(lambda _: self.when_all(settle))
         try:
             async with asyncio.timeout(CLOSE_S):
                 return bool(await done)

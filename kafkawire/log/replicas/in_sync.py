@@ -10,7 +10,8 @@ of their copies. `due` decides what to store next; the caller stores it and call
 - A follower that is to enter counts from before the set with it is stored. One that is to leave
   counts until the set without it is known to be stored: if the answer was lost, it is stored again.
 - The set never becomes smaller than `min.insync.replicas` wants. With fewer followers nothing can
-  be acknowledged anyway, and those that left last have everything that was.
+  be acknowledged anyway, and those that left last have everything that was. So one that is to leave
+  stays until another one has entered, for which it may be larger than a complete group.
 
 Source: the ISR of Kafka (Partition, KIP-497), with the strict minimum of KIP-966.
 """
@@ -18,20 +19,22 @@ Source: the ISR of Kafka (Partition, KIP-497), with the strict minimum of KIP-96
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
 class FollowerProgress:
     """The progress of a follower. `end`: the log position up to which its copy is durable;
     `lacks_s`: since when it has not had everything that was written then, None: it has;
-    `gone_s`: since when it does not receive the log, None: it does; `probe`: a log position that it
-    lacks, and when that was written: once it has it, `lacks_s` becomes that time."""
+    `gone_s`: since when it does not receive the log, None: it does; `absent`: it does not run;
+    `probe`: a log position that it lacks, and when that was written: once it has it, `lacks_s`
+    becomes that time."""
 
     end: int
     lacks_s: float | None
     gone_s: float | None
     probe: tuple[int, float]
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,10 @@ class InSyncSet:
     def __post_init__(self) -> None:
         self.written = self.start
 
+    def require(self, needed: int) -> None:
+        """Have another number of followers without which nothing may be acknowledged."""
+        self.limits = replace(self.limits, needed=needed)
+
     def wrote(self, written: int, now_s: float) -> None:
         """Note that the journals end at `written`."""
         self.written = written
@@ -87,6 +94,13 @@ class InSyncSet:
         known = self.followers.get(replica)
         if known is not None and known.gone_s is None:
             known.gone_s = now_s
+
+    def refused(self, replica: str) -> None:
+        """Note that nothing listens at the address of a follower: it was stopped, or its machine
+        has ended it, so it need not be waited for."""
+        known = self.followers.get(replica)
+        if known is not None:
+            known.absent = True
 
     def acknowledged(self, replica: str, end: int, now_s: float) -> None:
         """Note that the copy of a follower is durable up to `end`. A lower end than before takes
@@ -112,7 +126,7 @@ class InSyncSet:
 
     def live(self, now_s: float) -> int:
         """Return how many in-sync followers are connected, and have lacked nothing for too long."""
-        return sum(self.lag_s(each, now_s) <= self.limits.lag_s for each in self.members)
+        return sum(not self._is_late(each, now_s) for each in self.members)
 
     def lag_s(self, replica: str, now_s: float) -> float:
         """Return for how long a follower has lacked something, or has not been connected."""
@@ -129,7 +143,7 @@ class InSyncSet:
             return None
         if not self.established:
             return self._first(now_s)
-        late = [each for each in self.members if self.lag_s(each, now_s) > self.limits.lag_s]
+        late = [each for each in self.members if self._is_late(each, now_s)]
         if late and len(self.members) > self.limits.needed:
             return self.members - {min(late)}
         committed = max(self.committed(own), self.start)
@@ -138,7 +152,7 @@ class InSyncSet:
             for each, known in sorted(self.followers.items())
             if each not in self.members and known.gone_s is None and known.end >= committed
         ]
-        if entering and len(self.members) < self.limits.wanted:
+        if entering and (late or len(self.members) < self.limits.wanted):
             return self.members | {entering[0]}
         return None
 
@@ -167,6 +181,12 @@ class InSyncSet:
         if len(ready) == self.limits.wanted or (enough and (late or as_before)):
             return frozenset(ready)
         return None
+
+    def _is_late(self, replica: str, now_s: float) -> bool:
+        """Return whether a follower is to leave."""
+        known = self.followers.get(replica)
+        absent = known is not None and known.absent
+        return absent or self.lag_s(replica, now_s) > self.limits.lag_s
 
     def _end(self, replica: str) -> int:
         known = self.followers.get(replica)

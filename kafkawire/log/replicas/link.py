@@ -53,6 +53,8 @@ earlier connection of this process first, for 10 s at most, and may have a slow 
 SILENCE_S = 10.0
 """After which a connection without a message from the follower is closed: it answers each MARK,
 which is sent twice a second."""
+STEADY_S = 1.0
+"""After a connection that lasted for so long the next attempt is made without a pause."""
 MAX_WAIT_S = 2.0
 """Between two attempts to connect: a follower that is back should be in sync soon."""
 
@@ -91,6 +93,9 @@ class LinkEvents(Protocol):
 
     def disconnected(self, replica_id: str) -> None:
         """A follower receives nothing any more."""
+
+    def refused(self, replica_id: str) -> None:
+        """Nothing listens at the address of a follower."""
 
     def acknowledged(self, replica_id: str, end: int) -> None:
         """The copy of a follower is durable up to a log position."""
@@ -145,6 +150,7 @@ class FollowerLink:
     async def _run(self) -> None:
         failures = 0
         while True:
+            began_s = self._env.clock.monotonic()
             connection = _Connection(
                 self._env, self._journals, self.follower, self._origin, self._events
             )
@@ -155,9 +161,11 @@ class FollowerLink:
                 connection.pump()
                 await connection.ended
                 logger.warning("the connection to %s has ended", self._name)
+            except ConnectionRefusedError as failure:
+                self._report(failures, failure)
+                self._events.refused(self.follower.replica_id)
             except (OSError, TimeoutError, WireError) as failure:
-                if not failures:
-                    logger.warning("%s cannot be reached: %s", self._name, failure or "no answer")
+                self._report(failures, failure)
             finally:
                 if self._connection is not None:
                     self._connection = None
@@ -165,8 +173,15 @@ class FollowerLink:
                 connection.close()
             if self.failing_s is None:
                 self.failing_s = self._env.clock.monotonic()
+            if self._env.clock.monotonic() - began_s >= STEADY_S and connection.live:
+                continue  # a follower that was stopped is noticed at once
             failures += 1
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+
+    def _report(self, failures: int, failure: BaseException) -> None:
+        """Log the first of several failures."""
+        if not failures:
+            logger.warning("%s cannot be reached: %s", self._name, failure or "no answer")
 
     @property
     def _name(self) -> str:
@@ -175,8 +190,8 @@ class FollowerLink:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. `ended` is done when it has ended, with an exception if the follower, or what
-    it sent, is the reason."""
+    """One connection. `live`: it was live; `ended` is done when it has ended, with an exception if
+    the follower, or what it sent, is the reason."""
 
     def __init__(
         self,
@@ -198,6 +213,7 @@ class _Connection(asyncio.Protocol):
         self.ended: asyncio.Future[None] = loop.create_future()
         self._paused = self._reading = False
         self._sent = 0
+        self.live = False
         self._heard_s = env.clock.monotonic()
 
     async def open(self, network: Network) -> None:
@@ -286,11 +302,12 @@ class _Connection(asyncio.Protocol):
             self._greet(message)
         elif isinstance(message, HaveMessage) and not self._live.done():
             self._sent = message.end
+            self.live = True
             self._live.set_result(None)
             self._events.connected(replica_id, message.end)
         elif isinstance(message, FencedMessage):
             self._events.fenced(replica_id, message.epoch)
-            self._end(ConnectionRefusedError(f"it is fenced by epoch {message.epoch}"))
+            self._end(ConnectionAbortedError(f"it is fenced by epoch {message.epoch}"))
         elif isinstance(message, ErrorMessage):
             self._end(ConnectionAbortedError(message.text))
         else:

@@ -71,14 +71,17 @@ class Replication:
         network: Network,
         writer: ReplicatingProcess,
         waits: bool,
+        complete: bool = True,
     ) -> None:
-        """`waits`: whether it continues a log of which followers have copies."""
+        """`waits`: whether it continues a log of which followers have copies; `complete`: whether
+        the data folder is complete, or `completed` is called when it is."""
         self._env = env
         self._config = config
         self._metadata = metadata
         self._network = network
         self.writer = writer
         self._waits = waits
+        self._complete = complete
         self._log: CommitLog | None = None
         self._when_superseded: list[Callable[[str], None]] = []
         self._followers: list[FollowerRow] = []
@@ -113,6 +116,12 @@ class Replication:
         else:
             log.replicas.when_needed(self._begin)
 
+    def completed(self) -> None:
+        """Note that the data folder is complete."""
+        self._complete = True
+        if self.in_sync is not None:
+            self.in_sync.require(self._needed())
+
     async def close(self) -> None:
         """Acknowledge nothing any more, and close the connections."""
         if self._log is not None:
@@ -135,6 +144,11 @@ class Replication:
     def disconnected(self, replica_id: str) -> None:
         """Take that a follower receives nothing; it leaves the set if that lasts."""
         self._running()[1].disconnected(replica_id, self._now())
+
+    def refused(self, replica_id: str) -> None:
+        """Have a follower that does not run leave the set now."""
+        self._running()[1].refused(replica_id)
+        self._progress()
 
     def acknowledged(self, replica_id: str, end: int) -> None:
         """Take what a follower has on disk, and complete what is committed with it."""
@@ -165,19 +179,28 @@ class Replication:
         assert self._log is not None, "recovered before"
         if self.in_sync is not None:
             return
-        config, log, stored = self._config, self._log, self.writer.stored
-        limits = Limits(
-            wanted=config.replica_group_size - 1,
-            needed=config.min_insync_replicas - 1,
-            lag_s=config.replica_lag_time_max_ms / 1000,
-        )
+        log, stored = self._log, self.writer.stored
         earlier = frozenset() if stored is None else stored.in_sync - {self.writer.replica_id}
         version = 0 if stored is None else stored.version
         journals = log.journals
         start = journals.active.end_log_position if journals.active.end else journals.previous_end
-        self.in_sync = InSyncSet(limits, start, self._now(), version, earlier)
+        self.in_sync = InSyncSet(self._limits(), start, self._now(), version, earlier)
         log.replicas.when_written(self._written)
         self._tasks.append(self._env.spawn(self._run(), "replication"))
+
+    def _limits(self) -> Limits:
+        config = self._config
+        return Limits(
+            wanted=config.replica_group_size - 1,
+            needed=self._needed(),
+            lag_s=config.replica_lag_time_max_ms / 1000,
+        )
+
+    def _needed(self) -> int:
+        """Return how many followers must be in sync. A folder that is not complete is emptied by
+        the next start, which needs a follower."""
+        needed = self._config.min_insync_replicas - 1
+        return needed if self._complete else max(needed, 1)
 
     def _origin(self) -> ReplicatedLog:
         _, in_sync = self._running()
@@ -213,6 +236,7 @@ class Replication:
             await self._read_followers()
             self._connect()
             log, in_sync = self._running()
+            in_sync.limits = self._limits()  # the settings may have been changed
             for link in self.links.values():
                 link.mark(in_sync.committed(log.commits.committed))
             self._progress()
@@ -239,7 +263,9 @@ class Replication:
             if link.failing_s is not None and now_s - link.failing_s >= FAILING_S
         }
         writer, wanted = self.writer, in_sync.limits.wanted
-        rows = choose(self._followers, writer.node_id, writer.replica_id, failing, wanted)
+        rows = choose(
+            self._followers, writer.node_id, writer.replica_id, failing, wanted, self.links
+        )
         chosen = {each.replica_id: each for each in rows}
         for replica, link in list(self.links.items()):
             if chosen.get(replica) != link.follower:

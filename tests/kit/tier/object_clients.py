@@ -95,7 +95,7 @@ class Producer:
                 return False
             base = partition.append(self._batch(life, pending), life.env.clock.now_ms()).base_offset
         except KafkaError as failure:
-            if failure.code not in RETRIED:
+            if not self._retries(failure.code, life):
                 raise AssertionError(
                     f"{self.name!r} sent {pending.first}: {failure!r}"
                 ) from failure
@@ -114,6 +114,10 @@ class Producer:
 
         partition.after_commit(answered)
         return True
+
+    def _retries(self, code: ErrorCode, life: ObjectLife) -> bool:
+        """Whether a process may refuse a batch with this error."""
+        return code in RETRIED
 
     def _answered(self, pending: Pending, base: int, epoch: int) -> None:
         pending.answered = True

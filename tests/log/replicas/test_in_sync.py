@@ -226,3 +226,15 @@ class EntersEarly(InSyncSet):
 @pytest.mark.parametrize("kind", [CountedLate, EntersEarly])
 def test_the_walks_find_a_mutation(kind: type[InSyncSet]) -> None:
     assert not all(walk(seed, kind) for seed in range(200))
+
+
+def test_a_follower_that_does_not_run_leaves_at_once() -> None:
+    found = established()
+    acknowledge(found, "a", 200, 200, 1.0)
+    found.disconnected("b", 1.0)
+    found.refused("b")
+    found.refused("c")  # it was never connected
+    assert found.live(1.0) == 1
+    assert found.due(200, 1.0) == frozenset("a")
+    found.connected("b", 200, 1.0)
+    assert found.due(200, 1.0) is None
