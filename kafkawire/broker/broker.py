@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
@@ -323,12 +323,12 @@ class Broker:
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
             storage = await _open_storage(env, config, metadata, home, catalog)
             store = await _open_tier(config, storage, catalog, folder)
-            if fresh:
-                await check_fresh(found, storage, catalog, metadata)
-            await register(env, config, metadata, catalog, listeners, folder, store, after)
+            await check_fresh(found, storage, catalog, metadata, fresh)
+            unchanged = partial(check_unchanged, metadata, stored, node_id, fresh)
+            await register(
+                env, config, metadata, catalog, listeners, folder, store, after, unchanged
+            )
             await starting.begin(node_id, catalog)
-            if not fresh:
-                await check_unchanged(metadata, stored, node_id)
             logs, meter = await open_object_logs(env, config, store, metadata, storage, catalog)
             replicas = await StartingReplicas.load(
                 env, config, metadata, catalog, listeners, folder, guest=guest

@@ -33,9 +33,11 @@ MAX_WAIT_S = 5.0
 
 
 async def check_fresh(
-    found: Folder, storage: SegmentCatalog, catalog: Catalog, metadata: SqlStore
+    found: Folder, storage: SegmentCatalog, catalog: Catalog, metadata: SqlStore, fresh: bool
 ) -> None:
-    """Raise IdentityError if a fresh folder would lose records of topics."""
+    """Raise IdentityError if a folder is fresh and would lose records of topics."""
+    if not fresh:
+        return
     from kafkawire.tiering.restore.only_in_folder import only_in_folder
 
     names = await only_in_folder(storage, catalog, found.node_id)
@@ -48,10 +50,15 @@ async def check_fresh(
     await check_copies(metadata, catalog, found.node_id, found.data)
 
 
-async def check_unchanged(metadata: SqlStore, stored: StoredPairing, node_id: int) -> None:
+async def check_unchanged(
+    metadata: SqlStore, stored: StoredPairing, node_id: int, fresh: bool
+) -> None:
     """Raise BrokerSuperseded if a broker has used another folder since `stored` was read and
-    compared with its own one. Called when it is registered: a start elsewhere that was registered
-    before does not pair its folder any more."""
+    compared with its own one, which is not `fresh`. Called before it is registered, so that a start
+    elsewhere is not superseded by one that fails, and again afterwards: a start elsewhere that was
+    registered before does not pair its folder any more."""
+    if fresh:
+        return
     now = await metadata.transact(lambda session: pairing.load(session, node_id))
     if now.metadata_id != stored.metadata_id:
         epoch, _ = await metadata.transact(lambda session: heartbeats.read(session, node_id))

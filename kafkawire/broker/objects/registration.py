@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.liveness.waiting import end_returning
@@ -32,10 +32,11 @@ async def register(
     folder: str,
     store: ObjectStore | None,
     after: int,
+    unchanged: Callable[[], Awaitable[None]],
 ) -> None:
     """Register a broker whose addresses are `listeners`, when it can reach its tier; `after`: the
-    epoch that it must have; 0 or less: that of `epoch_seen`. Raises BrokerSuperseded,
-    MetadataError, StoreError."""
+    epoch that it must have; 0 or less: that of `epoch_seen`; `unchanged` raises BrokerSuperseded if
+    its data folder was superseded. Raises BrokerSuperseded, MetadataError, StoreError."""
     after = after if after > 0 else epoch_seen(config, catalog)
     if store is not None and config.cluster_takeover_enable:
         from kafkawire.tiering.store.reachable import wait_until_reachable
@@ -43,5 +44,7 @@ async def register(
         await wait_until_reachable(env, store)
     rack, place = config.broker_rack, env.fs.identity(folder)
     expected = after if after > 0 else None
+    await unchanged()
     await metadata.register_broker(config.node_id, listeners, rack, place, expected)
+    await unchanged()
     await end_returning(metadata, catalog, config.node_id)

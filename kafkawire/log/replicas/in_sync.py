@@ -177,7 +177,7 @@ class InSyncSet:
         ][: self.limits.wanted]
         enough = len(ready) >= self.limits.needed
         late = now_s - self.begun_s >= self.limits.lag_s
-        as_before = bool(self.members) and self.members.issubset(ready)
+        as_before = self.version > 0 and bool(ready) and self.members.issubset(ready)
         if len(ready) == self.limits.wanted or (enough and (late or as_before)):
             return frozenset(ready)
         return None

@@ -145,7 +145,7 @@ class _Correction:
                 await self._replace(damaged[at : at + PARTITIONS_AT_ONCE])
             logger.warning(
                 "segment files of %s without an object are gone: their records are read from the "
-                "remote tier as far as it has them",
+                "remote tier as far as it has them, later ones from log objects or journals",
                 count(len(damaged), "partition"),
             )
             unreadable += (await self._scan(damaged, again=True))[1]

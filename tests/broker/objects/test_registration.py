@@ -17,13 +17,19 @@ from tests.kit.env import memory_env
 from tests.kit.log.logs import settings
 
 
+async def unchanged() -> None:
+    """The data folder was not superseded."""
+
+
 async def start(url: str, after: int, store: Any = None) -> SqlMetadata:
     """Register broker 2 in a process of its own."""
     metadata = SqlMetadata(url)
     catalog = await metadata.open()
     config = settings(node_id=2, cluster_takeover_enable=True)
     try:
-        await register(memory_env(), config, metadata, catalog, {}, "/data", store, after)
+        await register(
+            memory_env(), config, metadata, catalog, {}, "/data", store, after, unchanged
+        )
     except BaseException:
         await metadata.close()
         raise

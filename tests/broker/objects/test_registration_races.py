@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,7 +65,7 @@ async def try_to_register(metadata: SqlMetadata, store: Store) -> None:
     catalog = metadata._catalog
     after = epoch_seen(TAKEOVER, catalog)
     env = memory_env()
-    await register(env, TAKEOVER, metadata, catalog, {}, "/data", cast(Any, store), after)
+    await register(env, TAKEOVER, metadata, catalog, {}, "/data", cast(Any, store), after, nothing)
 
 
 async def nothing() -> None:
@@ -105,13 +107,30 @@ async def test_folder_that_was_superseded_is_refused(start: Start) -> None:
     await home.register_broker(1, {}, None)
     await home.transact(lambda session: pairing.pair(session, 1, bytes(16), 3))
     stored = await home.transact(lambda session: pairing.load(session, 1))
-    await check_unchanged(home, stored, 1)
+    await check_unchanged(home, stored, 1, fresh=False)
     await other.register_broker(1, {}, None)
     paired = StoredPairing("c", 1, b"x" * 16, 4)
     old, new = (each._catalog.brokers[1].epoch for each in (home, other))
     with pytest.raises(BrokerSuperseded):
         await home.transact(lambda session: _pair(session, 1, old, paired))
-    await check_unchanged(home, stored, 1)
+    await check_unchanged(home, stored, 1, fresh=False)
     await other.transact(lambda session: _pair(session, 1, new, paired))
     with pytest.raises(BrokerSuperseded, match=f"epoch {new}"):
-        await check_unchanged(home, stored, 1)
+        await check_unchanged(home, stored, 1, fresh=False)
+
+
+async def test_start_whose_folder_was_superseded_does_not_register(start: Start) -> None:
+    """Otherwise it would supersede the start that has the newer folder, and fail itself."""
+    home, guest = await start(), await start()
+    stored = await home.transact(lambda session: pairing.load(session, 1))
+    await guest.register_broker(1, {}, None)
+    epoch = guest._catalog.brokers[1].epoch
+    paired = replace(stored, metadata_id=b"2" * 16, generation=1)
+    await guest.transact(lambda session: _pair(session, 1, epoch, paired))
+    unchanged = partial(check_unchanged, home, stored, 1, fresh=False)
+    await home.reload()
+    with pytest.raises(BrokerSuperseded):
+        await register(
+            memory_env(), TAKEOVER, home, home._catalog, {}, "/data", None, epoch, unchanged
+        )
+    assert (await guest.reload()).brokers[1].epoch == epoch

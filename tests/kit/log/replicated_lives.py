@@ -176,11 +176,13 @@ class ReplicatedLife(ObjectLife):
 
     def check_members(self) -> None:
         """Check that each follower which the next start may use has what was acknowledged."""
-        in_sync = None if self.replication is None else self.replication.in_sync
         newest = all(each.epoch <= self.epoch for each in self.world.lives)
-        if self.over or in_sync is None or not in_sync.established or not newest:
+        if self.over or self.replication is None or not newest:
             return
-        acknowledged = self.log.commit_log.replicas._committed
+        log, in_sync = self.replication._log, self.replication.in_sync
+        if log is None or in_sync is None or not in_sync.established:
+            return
+        acknowledged = log.replicas._committed
         for machine in self.world.members(in_sync.counted):
             copies = machine.follower.copies
             try:

@@ -238,3 +238,10 @@ def test_a_follower_that_does_not_run_leaves_at_once() -> None:
     assert found.due(200, 1.0) == frozenset("a")
     found.connected("b", 200, 1.0)
     assert found.due(200, 1.0) is None
+
+
+def test_the_first_set_after_one_of_the_own_follower_needs_one_that_has_the_log() -> None:
+    found = begun(version=7)
+    assert found.due(START, 0.0) is None
+    found.connected("a", START, 0.0)
+    assert found.due(START, 0.0) == frozenset("a")
