@@ -182,7 +182,8 @@ class CommitLog:
         what partitions with another durability than local have is where that says; followers have
         the whole log. Raises as `committed`."""
         await called(self.commits.when_durable, self.after_store, self.after_replication)
-        await called(self.replicas.when_all)
+        if self.replicas.began:
+            await called(self.replicas.when_all)
 
     def want_commit(self) -> None:
         """Commit at once: a reader waits for what is written and not committed."""

@@ -79,6 +79,11 @@ class ReplicaCommits:
         self.refusal: KafkaError | None = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
 
     @property
+    def began(self) -> bool:
+        """Whether followers get the log."""
+        return self._when_written is not None and self.failed is None
+
+    @property
     def unreplicated_bytes(self) -> int:
         """Bytes that are written, and not yet committed."""
         return self._unreplicated_bytes
@@ -136,9 +141,9 @@ class ReplicaCommits:
     def when_all(self, fn: Callback) -> None:
         """Call `fn` when the whole log written so far is committed, with frames of the catalog and
         of other partitions: what SQL has must not be ahead of the copies of followers."""
-        log, began = self._log, self._when_written is not None and self.failed is None
+        log = self._log
         end = self._writes[-1].log_position if self._writes else self._committed
-        if began and log.journals.active.end and end < log.written:
+        if self.began and log.journals.active.end and end < log.written:
             self.wrote()
         self.wait([fn])
 

@@ -49,7 +49,7 @@ def test_durability_is_shown_and_cannot_be_altered(server: str) -> None:
 def test_unknown_durability_is_refused(server: str) -> None:
     done = Typed(server, "topics", "create", "new", "--config", "durability=disk")
     assert done.code == 1
-    assert "durability=disk: it must be local or s3" in done.out + done.err
+    assert "durability=disk: it must be local, s3 or replicated" in done.out + done.err
 
 
 def test_serve_without_tier_refuses_s3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
