@@ -304,6 +304,7 @@ class _Connection(asyncio.Protocol):
             self._sent = message.end
             self.live = True
             self._live.set_result(None)
+            self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
             self._events.connected(replica_id, message.end)
         elif isinstance(message, FencedMessage):
             self._events.fenced(replica_id, message.epoch)

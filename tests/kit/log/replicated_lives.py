@@ -17,6 +17,7 @@ from kafkawire.broker.followers.opening import StartingReplicas, check_copies
 from kafkawire.broker.objects.fresh import begin_afresh
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Done
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.manager import Log, lock_folder
 from kafkawire.log.recovery.identity import (
     IdentityRecorder,
@@ -175,7 +176,8 @@ class ReplicatedLife(ObjectLife):
             raise MetadataError("the connection to the database was lost")
 
     def check_members(self) -> None:
-        """Check that each follower which the next start may use has what was acknowledged."""
+        """Check that each follower which the next start may use has what was acknowledged, except
+        journals that are not needed any more."""
         newest = all(each.epoch <= self.epoch for each in self.world.lives)
         if self.over or self.replication is None or not newest:
             return
@@ -183,6 +185,8 @@ class ReplicatedLife(ObjectLife):
         if log is None or in_sync is None or not in_sync.established:
             return
         acknowledged = log.replicas._committed
+        if acknowledged < next(iter(log.journals.by_number)) << POSITION_BITS:
+            return
         for machine in self.world.members(in_sync.counted):
             copies = machine.follower.copies
             try:

@@ -42,7 +42,7 @@ from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.object_clients import read
 from tests.kit.tier.object_lives import CALM, EXPECTED
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "15"))
 LIVES = 6
 STARTED_S = 600.0
 """In which a start is complete: far more than anything fails at a time."""
@@ -228,8 +228,10 @@ class Simulation:
         the follower that enters or leaves gets nothing then, and is the only one that the next
         start can reach; return whether it is."""
         world, rng = self.world, self.rng
-        if rng.random() < 0.3:
-            self.restart_followers()
+        if rng.random() < 0.5:
+            rng.choice((self.restart_followers, self.restart_next_to_a_slow_one))()
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.random() * 8)
         for _ in range(rng.randrange(1000)):
             replication = life.replication
             if life.over or replication is None or replication.in_sync is None:
@@ -343,6 +345,15 @@ class Simulation:
         for follower in self.world.followers():
             follower.end("kill", self.rng.random() * 2)
 
+    def restart_next_to_a_slow_one(self) -> None:
+        """Have one follower be slow, so that it leaves the set, and end the others then."""
+        slow, *others = self.rng.sample(list(self.world.followers()), len(self.world.sites))
+        slow.delay_s = self.rng.choice((0.8, 1.2, 2.0))
+        for follower in others:
+            for at_s in range(2, 8):
+                restart_s = self.rng.random() * 0.1
+                self.world.loop.call_later(at_s, follower.end, "kill", restart_s)
+
     def silence_followers(self) -> None:
         """Have no process reach any follower for some seconds."""
         until = self.world.loop.now + self.rng.random() * 6
@@ -352,7 +363,7 @@ class Simulation:
     def trouble(self, follower: SimFollower) -> None:
         """One fault of a follower, or the end of all of them."""
         rng, now = self.rng, self.world.loop.now
-        match rng.randrange(11):
+        match rng.randrange(12):
             case 0:
                 follower.end("kill", rng.random() * 4)
             case 1:
@@ -374,6 +385,8 @@ class Simulation:
                     each.cut()
             case 9:
                 self.restart_followers()
+            case 10:
+                self.restart_next_to_a_slow_one()
             case _:
                 follower.heal()
 
