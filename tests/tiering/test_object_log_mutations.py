@@ -15,6 +15,7 @@ from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.earlier_logs import EarlierLogs
 from kafkawire.log.maintenance.object_release import ObjectRelease
+from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.objects.writer import LogObjectWriter
@@ -68,7 +69,7 @@ def released_before_upload(patch: pytest.MonkeyPatch) -> None:
     async def uploaded(*_: Any) -> bool:
         return True
 
-    patch.setattr(ObjectRelease, "_uploaded", uploaded)
+    patch.setattr(UploadCheck, "passed", uploaded)
 
 
 def released_before_checkpoint(patch: pytest.MonkeyPatch) -> None:
