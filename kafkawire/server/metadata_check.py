@@ -37,18 +37,21 @@ def warn_of_common_loss(path: str, data: str, catalog: Catalog, config: BrokerCo
     """Warn if the SQLite file would be lost together with the data folder, although there are, or
     will be, topics whose records survive that only with the metadata."""
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(data), ""))
-    names = [
-        catalog.by_id[topic_id].name
+    found = {
+        catalog.by_id[topic_id].name: configs.get(DURABILITY, "").strip()
         for topic_id, configs in catalog.configured()
         if configs.get(DURABILITY, "").strip() in BEYOND_FOLDER
-    ]
-    if not inside or not (names or config.durability in BEYOND_FOLDER):
+    }
+    if not inside or not (found or config.durability in BEYOND_FOLDER):
         return
-    what = f"topic {min(names)}" if names else "the default of new topics"
+    what, durability = "the default of new topics", config.durability
+    if found:
+        name, durability = min(found.items())
+        what = f"topic {name}"
     logger.warning(
-        "%s has a %s other than local, but the metadata %s is in the data folder: if the folder is "
-        "lost, records cannot be found elsewhere; use PostgreSQL or a file elsewhere (--metadata)",
-        what, DURABILITY, path,
+        "%s has %s=%s, but the metadata %s is in the data folder: if the folder is lost, records "
+        "cannot be found elsewhere; use PostgreSQL or a file elsewhere (--metadata)",
+        what, DURABILITY, durability, path,
     )  # fmt: skip
 
 
