@@ -177,7 +177,7 @@ class PartitionMover:
         )
 
     def _targets(self, anywhere: bool) -> list[int]:
-        """Return the brokers that can take partitions; `anywhere`: those with durability=s3."""
+        """Return the brokers that can take partitions; `anywhere`: all but local ones."""
         catalog, me = self._broker.catalog, self._broker.node_id
         return targets_of(catalog, me, self._alive(), anywhere=anywhere)
 

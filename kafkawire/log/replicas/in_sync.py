@@ -19,7 +19,7 @@ Source: the ISR of Kafka (Partition, KIP-497), with the strict minimum of KIP-96
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -69,10 +69,6 @@ class InSyncSet:
 
     def __post_init__(self) -> None:
         self.written = self.start
-
-    def require(self, needed: int) -> None:
-        """Have another number of followers without which nothing may be acknowledged."""
-        self.limits = replace(self.limits, needed=needed)
 
     def wrote(self, written: int, now_s: float) -> None:
         """Note that the journals end at `written`."""

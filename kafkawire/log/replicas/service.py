@@ -120,7 +120,7 @@ class Replication:
         """Note that the data folder is complete."""
         self._complete = True
         if self.in_sync is not None:
-            self.in_sync.require(self._needed())
+            self.in_sync.limits = self._limits()
 
     async def close(self) -> None:
         """Acknowledge nothing any more, and close the connections."""
