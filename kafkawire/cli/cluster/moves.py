@@ -40,7 +40,8 @@ def balance(
     """Move partitions so that all brokers lead about the same number.
 
     Partitions move between brokers that write to one data folder (`serve --workers`), those of
-    topics with durability=s3 to any broker: no record is copied. Clients follow without an error.
+    topics with durability=s3 or replicated to any one: no record is copied. Clients follow without
+    an error.
 
     Examples:
       kafkawire cluster balance --dry-run
@@ -68,7 +69,7 @@ def drain(
     server: Server = LOCAL,
 ) -> None:
     """Move all partitions of a broker to other brokers that write to its data folder, those with
-    durability=s3 to any other broker.
+    durability=s3 or replicated to any other broker.
 
     It gets no new ones until --undo. It still runs: stop it when it leads nothing.
 
