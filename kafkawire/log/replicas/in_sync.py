@@ -118,7 +118,7 @@ class InSyncSet:
         are durable up to `own`; -1 before the set is established."""
         if not self.established or len(self.counted) < self.limits.needed:
             return -1
-        return min([own, *(self._end(each) for each in self.counted)])
+        return self._everywhere(own)
 
     def live(self, now_s: float) -> int:
         """Return how many in-sync followers are connected, and have lacked nothing for too long."""
@@ -142,11 +142,11 @@ class InSyncSet:
         late = [each for each in self.members if self._is_late(each, now_s)]
         if late and len(self.members) > self.limits.needed:
             return self.members - {min(late)}
-        committed = max(self.committed(own), self.start)
+        least = max(self._everywhere(own), self.start)
         entering = [
             each
             for each, known in sorted(self.followers.items())
-            if each not in self.members and known.gone_s is None and known.end >= committed
+            if each not in self.members and known.gone_s is None and known.end >= least
         ]
         if entering and (late or len(self.members) < self.limits.wanted):
             return self.members | {entering[0]}
@@ -183,6 +183,12 @@ class InSyncSet:
         known = self.followers.get(replica)
         absent = known is not None and known.absent
         return absent or self.lag_s(replica, now_s) > self.limits.lag_s
+
+    def _everywhere(self, own: int) -> int:
+        """Return the log position up to which the own journals and all counted followers have
+        everything. What was acknowledged is before it, also if `limits.needed` has changed since,
+        because a follower enters only with an end that is not before it."""
+        return min([own, *(self._end(each) for each in self.counted)])
 
     def _end(self, replica: str) -> int:
         known = self.followers.get(replica)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -162,9 +163,25 @@ def test_a_restarted_follower_takes_nothing_back() -> None:
     assert found.due(200, 2.0) is None
 
 
-def walk(seed: int, kind: type[InSyncSet] = InSyncSet) -> bool:
+@pytest.mark.parametrize("followers", ["", "a"])
+def test_a_follower_cannot_enter_early_because_more_are_needed(followers: str) -> None:
+    """min.insync.replicas was raised: nothing can be committed, but much was acknowledged."""
+    found = established(Limits(wanted=2, needed=len(followers), lag_s=3.0), followers)
+    found.wrote(200, 1.0)
+    for each in followers:
+        found.acknowledged(each, 200, 1.0)
+    assert found.committed(200) == 200
+    found.connected("x", 150, 1.0)
+    found.limits = Limits(wanted=2, needed=len(followers) + 1, lag_s=3.0)
+    assert found.committed(200) == -1
+    assert found.due(200, 1.0) is None
+    acknowledge(found, "x", 200, 200, 1.0)
+    assert found.due(200, 1.0) == {*followers, "x"}
+
+
+def walk(seed: int, kind: type[InSyncSet] = InSyncSet, changes: bool = False) -> bool:
     """Make random steps; return whether the set in SQL was, at any time, one whose members all had
-    what was committed."""
+    what was committed. `changes`: of the limits, too."""
     choices = random.Random(seed)
     limits = Limits(wanted=2, needed=choices.randrange(2), lag_s=3.0)
     found, stored = kind(limits, START, 0.0, 0), None
@@ -172,6 +189,8 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet) -> bool:
     written, own, now_s, committed = START, START, 0.0, 0
     for _ in range(300):
         now_s += choices.random()
+        if changes and choices.random() < 0.05:
+            found.limits = replace(limits, needed=choices.randrange(3))
         step = choices.randrange(8)
         each = choices.choice("abc")
         if step == 0:
@@ -195,15 +214,16 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet) -> bool:
             found.stored()
         committed = max(committed, found.committed(own))
         if stored is not None and found.established:
-            enough = len(stored) >= limits.needed
+            enough = changes or len(stored) >= limits.needed
             if not enough or any(ends[each] < committed for each in stored):
                 return False
     return True
 
 
+@pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize("seed", range(200))
-def test_committed_never_exceeds_what_a_stored_set_has(seed: int) -> None:
-    assert walk(seed)
+def test_committed_never_exceeds_what_a_stored_set_has(seed: int, changes: bool) -> None:
+    assert walk(seed, changes=changes)
 
 
 class CountedLate(InSyncSet):
