@@ -37,6 +37,7 @@ from kafkawire.broker.new_topics import (
 )
 from kafkawire.broker.objects.new_topics import check_storage, refuse_unusable
 from kafkawire.broker.overrides import new_topic_overrides
+from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
@@ -434,8 +435,9 @@ class TopicService:
                 f"Attempted to add {more} additional partition(s), but only "
                 f"{len(wish.assignments)} assignment(s) were specified.",
             )
+        factor = None if topic.configs.get(DURABILITY) == REPLICATED else 1
         for assignment in wish.assignments:
-            check_replicas(assignment.broker_ids, self._broker.catalog.brokers, 1)
+            check_replicas(assignment.broker_ids, self._broker.catalog.brokers, factor)
         return [assignment.broker_ids[0] for assignment in wish.assignments]
 
 

@@ -21,6 +21,7 @@ from kafkawire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, Replicas
 from kafkawire.metadata.store import MetadataError
 from tests.kit.admin import ME, OTHER, FakeBroker, call
 
@@ -75,6 +76,21 @@ async def test_each_partition_has_its_result(version: int) -> None:
     }
     texts = [p.error_message for topic in answer.responses for p in topic.partitions]
     assert [text is None for text in texts] == [True, False, False, True, False]
+
+
+async def test_replicated_topics_take_all_replicas_of_the_new_leader() -> None:
+    broker = await made("a")
+    broker.catalog.set_replicas({OTHER: Replicas([OTHER, ME], [OTHER])})
+    lists = {0: [OTHER, ME]}
+    answer = await alter(broker, 1, a=lists)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    topic = broker.topic("a")
+    broker.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "a", "durability", "replicated"))
+    answer = await alter(broker, 1, a=lists)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    assert broker.catalog.moves == {topic.partitions[0].number: OTHER}
+    answer = await alter(broker, 1, a={1: [ME, OTHER, 99]})
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 async def test_planned_moves_are_listed_until_they_end() -> None:

@@ -30,11 +30,28 @@ def share_folder(catalog: Catalog, one: int, other: int) -> bool:
     return known[0].folder is not None and known[0].folder == known[1].folder
 
 
-def moves_anywhere(catalog: Catalog, number: int) -> bool:
-    """Return whether a partition is of a topic with durability=s3 or replicated."""
+def durability_of(catalog: Catalog, number: int) -> str | None:
+    """Return the durability of the topic of a partition; None: `local`, or there is no topic."""
     place = catalog.locate(number)
     info = None if place is None else catalog.by_id.get(place.topic_id)
-    return info is not None and info.configs.get(DURABILITY) in BEYOND_FOLDER
+    return None if info is None else info.configs.get(DURABILITY)
+
+
+def moves_anywhere(catalog: Catalog, number: int) -> bool:
+    """Return whether a partition is of a topic with durability=s3 or replicated."""
+    return durability_of(catalog, number) in BEYOND_FOLDER
+
+
+def other_replicas(catalog: Catalog, replicas: Sequence[int]) -> str | None:
+    """Return why a partition of a topic with durability=replicated cannot have these replicas, of
+    which the first is to lead it; None: it can. The leader alone stands for all of them."""
+    known = catalog.replicas.get(replicas[0])
+    if len(replicas) == 1 or known is None or set(replicas) == set(known.every):
+        return None
+    return (
+        f"The replicas of everything that broker {replicas[0]} leads are {known.every}, because "
+        "followers have the whole log of a broker."
+    )
 
 
 def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | None:

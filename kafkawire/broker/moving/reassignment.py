@@ -1,7 +1,7 @@
 """Changes of planned moves that clients ask for (KIP-455, ReplicationControlManager).
 
-A partition has one replica, so new replicas are one broker, which is to lead it. Its leader moves
-it later (mover.py).
+New replicas are one broker, which is to lead the partition. With durability=replicated they may be
+those that everything of this broker has. The present leader moves the partition later (mover.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.broker.moving.plan import refusal
+from kafkawire.broker.moving.plan import durability_of, other_replicas, refusal
+from kafkawire.codec.configs.durability_rules import REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Reassignment:
         broker: BrokerParts,
         lock: CatalogLock,
         log: ChangeLog,
-        check_replicas: Callable[[Sequence[int], Collection[int], int], None],
+        check_replicas: Callable[[Sequence[int], Collection[int], int | None], None],
         changed: Callable[[], None],
     ) -> None:
         self._check_replicas = check_replicas
@@ -91,9 +92,12 @@ class Reassignment:
             if partition.number not in catalog.moves:
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             return partition.number, None
-        self._check_replicas(wish.replicas, catalog.brokers, 1)
-        (target,) = wish.replicas
+        replicated = durability_of(catalog, partition.number) == REPLICATED
+        self._check_replicas(wish.replicas, catalog.brokers, None if replicated else 1)
+        target = wish.replicas[0]
         fault = refusal(catalog, partition.leader, target, partition.number)
+        if fault is None and replicated:
+            fault = other_replicas(catalog, wish.replicas)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
         return partition.number, None if target == partition.leader else target

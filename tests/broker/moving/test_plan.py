@@ -12,12 +12,20 @@ from kafkawire.broker.moving.plan import (
     is_draining,
     loads,
     moves_anywhere,
+    other_replicas,
     refusal,
     share_folder,
     spread_over,
     targets_of,
 )
-from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange, NewTopic
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    BrokerInfo,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    Replicas,
+)
 from kafkawire.metadata.directory import local_group
 from kafkawire.metadata.rows import new_topic
 
@@ -87,3 +95,13 @@ def test_planned_moves_count_for_their_target() -> None:
     assert loads(catalog) == {1: 1, 2: 3}
     catalog.remove_topic(b"i" * 16)
     assert (loads(catalog), catalog.moves) == ({}, {})
+
+
+def test_replicas_of_a_replicated_topic_are_those_of_its_leader() -> None:
+    catalog = cluster(n1="a", n2="b", n3="c", n4="d")
+    assert other_replicas(catalog, [2, 1, 4]) is None  # those of broker 2 are not known
+    catalog.set_replicas({2: Replicas([2, 1, 3], [2, 1])})
+    assert other_replicas(catalog, [2]) is None
+    assert other_replicas(catalog, [2, 3, 1]) is None
+    assert "broker 2 leads are [2, 1, 3]" in (other_replicas(catalog, [2, 1, 4]) or "")
+    assert other_replicas(catalog, [2, 1]) is not None
