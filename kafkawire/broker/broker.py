@@ -32,7 +32,12 @@ from kafkawire.broker.new_topics import (
     TRANSACTION_STATE_TOPIC,
     check_replicas,
 )
-from kafkawire.broker.objects.fresh import begin_afresh, check_fresh, check_unchanged
+from kafkawire.broker.objects.fresh import (
+    begin_afresh,
+    begin_replacement,
+    check_fresh,
+    check_unchanged,
+)
 from kafkawire.broker.objects.opening import leads_movable, open_object_logs
 from kafkawire.broker.objects.registration import register
 from kafkawire.broker.overrides import Layers, layers_of
@@ -57,6 +62,7 @@ from kafkawire.log.recovery.identity import (
     is_superseded,
     refuse_absent,
 )
+from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.log.segments.strays import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
@@ -352,6 +358,12 @@ class Broker:
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
                 object_logs=logs, replication=replication, fresh=fresh,
             )  # fmt: skip
+        except LogBehindCopies as why:
+            try:
+                await begin_replacement(env, found, storage, catalog, home, why)
+            finally:
+                await _close(security, metadata, store)
+            raise
         except BaseException:
             await _close(security, metadata, store)
             raise

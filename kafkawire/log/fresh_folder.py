@@ -31,6 +31,11 @@ def is_begun(fs: FileSystem, home: str) -> bool:
     return read_whole_file(fs, os.path.join(home, MARK), len(BEGUN)) is not None
 
 
+def begin(fs: FileSystem, home: str) -> None:
+    """Mark a folder as superseded: the next start moves its files. Raises OSError."""
+    write_whole_file(fs, os.path.join(home, MARK), BEGUN)
+
+
 def prepare(fs: FileSystem, home: str) -> None:
     """Mark a folder as fresh and empty it: superseded files are moved, those of an adoption that
     was interrupted are removed. Raises OSError."""
@@ -39,7 +44,7 @@ def prepare(fs: FileSystem, home: str) -> None:
         for path in _files(fs, home):
             fs.remove(path)
         return
-    write_whole_file(fs, mark, BEGUN)
+    begin(fs, home)
     target = _target(fs, home)
     moved = 0
     for path in list(_files(fs, home)):
@@ -51,10 +56,10 @@ def prepare(fs: FileSystem, home: str) -> None:
         moved += 1
     if moved:
         logger.warning(
-            "another data folder was used for this broker since %s: its %d files are superseded and"
-            " were moved to %s, which may be deleted once the broker serves",
-            home,
+            "%d files of %s are superseded and were moved to %s, which may be deleted once the "
+            "broker serves: another data folder was used since, or they lack records",
             moved,
+            home,
             target,
         )
     write_whole_file(fs, mark, EMPTY)

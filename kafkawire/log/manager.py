@@ -222,6 +222,9 @@ class Log:
                 wrong,
             )
         recovered = recover(self.env, self.journals.folder, log_position, clean_end, ledger)
+        if self.replication is not None:
+            damaged = bool(recovered.damage)
+            await self.replication.check(recovered.written, is_damaged=damaged)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
             self.start = recovered.run >> RUN_SHIFT

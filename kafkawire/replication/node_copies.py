@@ -197,11 +197,13 @@ class NodeCopies:
             if copy.common(continues) is None:
                 continue
             if at < copy.committed:
-                logger.warning(
-                    "broker %d continues with epoch %d at %s, before the end of what epoch %d had "
-                    "committed, %s: the records between them are removed from this copy",
-                    self._node_id, epoch, position_text(at), earlier, position_text(copy.committed),
-                )  # fmt: skip
+                raise FollowerError(
+                    f"broker {self._node_id} continues its log at {position_text(at)} with epoch "
+                    f"{epoch}, before the end of what was acknowledged, which is "
+                    f"{position_text(copy.committed)} in {copy.folder}: its files were damaged, or "
+                    "are an older copy. This follower keeps its copy; a start of the broker with "
+                    "an empty data folder uses it"
+                )
             copy.become(epoch, continues, at)
             del self._copies[earlier]
             break

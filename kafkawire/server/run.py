@@ -20,6 +20,7 @@ from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
+from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import BrokerSuperseded, DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
@@ -92,11 +93,11 @@ class Server:
     @classmethod
     async def start(cls, options: ServeOptions, env: Env) -> Server:
         """Open the broker, then its listeners. Raises the errors of both."""
-        metadata = open_metadata(options.metadata_url, options.data)
-        broker = await Broker.start(
-            env, metadata, options.data, {**options.settings, **options.listener_settings},
-            dict(options.advertised), -1 if options.worker is None else options.worker.after,
-        )  # fmt: skip
+        try:
+            broker = await _start_broker(options, env)
+        except LogBehindCopies as why:
+            logger.critical("%s. This start uses the copy of a follower instead", why)
+            broker = await _start_broker(options, env)
         server = cls(broker, raise_limit(), options.listener_settings, options.worker)
         try:
             await server._open_listeners(options)
@@ -299,6 +300,14 @@ def _run(main: Coroutine[object, object, int]) -> int:
     except ImportError:  # no wheel for this platform: use asyncio's own loop
         return asyncio.run(main)
     return uvloop.run(main)
+
+
+async def _start_broker(options: ServeOptions, env: Env) -> Broker:
+    metadata = open_metadata(options.metadata_url, options.data)
+    return await Broker.start(
+        env, metadata, options.data, {**options.settings, **options.listener_settings},
+        dict(options.advertised), -1 if options.worker is None else options.worker.after,
+    )  # fmt: skip
 
 
 async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:

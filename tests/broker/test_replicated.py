@@ -6,6 +6,7 @@ Covers: kafkawire.broker.followers.*, kafkawire.log.replicas.*.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,46 +21,70 @@ from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfi
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import BrokerSuperseded
+from kafkawire.offsets.catalog.replica_sets import ReplicaSet
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.followers import RunningFollower, stored_set
-from tests.kit.produce_fetch import fetch, produce
+from tests.kit.produce_fetch import fetch, produce, values
 from tests.kit.server import port_of, running
 from tests.kit.waiting import WITHIN_S, until
 
 T = TypeVar("T")
-NewFollower = Callable[[int], RunningFollower]
 LISTENER = "127.0.0.1:1"
 """Of the broker's own machine, whose follower does not run in these tests."""
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite+aiosqlite:///{tmp_path}/shared.db"
+class Site:
+    """The folders, the database and the followers of a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite+aiosqlite:///{folder}/shared.db"
+        self._folder = folder
+        self._followers: list[RunningFollower] = []
+
+    async def follower(self, node_id: int) -> RunningFollower:
+        """Start a follower, and register it."""
+        made = RunningFollower(self._folder / f"replicas-{node_id}", node_id)
+        self._followers.append(made)
+        await made.register(self.url)
+        return made
+
+    @asynccontextmanager
+    async def broker(self, folder: str = "a", **more: str) -> AsyncIterator[Server]:
+        """Run the broker, with its data in one of the folders."""
+        settings = {
+            "tier_url": str(self._folder / "tier"), "replication_listener": LISTENER,
+            "replica_group_size": "2", "min_insync_replicas": "2",
+            "replica_lag_time_max_ms": "500", **more,
+        }  # fmt: skip
+        async with running(self._folder / folder, metadata=self.url, **settings) as server:
+            yield server
+
+    @asynccontextmanager
+    async def serving(self, folder: str = "a", **more: str) -> AsyncIterator[tuple[Server, Client]]:
+        """Run the broker with the topic `t`, and connect a client."""
+        async with self.broker(folder, **more) as server:
+            if "t" not in server.broker.catalog.by_name:
+                await create(server)
+            client = await Client.connect(port_of(server))
+            yield server, client
+            await client.close()
+
+    async def stored_set(self) -> ReplicaSet | None:
+        """Return the set of the broker in SQL."""
+        return await stored_set(self.url, 1)
+
+    def stop(self) -> None:
+        """Stop the followers."""
+        for each in self._followers:
+            each.stop()
 
 
 @pytest.fixture
-def follower(tmp_path: Path) -> Iterator[NewFollower]:
-    made: list[RunningFollower] = []
-
-    def new(node_id: int) -> RunningFollower:
-        made.append(RunningFollower(tmp_path / f"replicas-{node_id}", node_id))
-        return made[-1]
-
-    yield new
-    for each in made:
-        each.stop()
-
-
-@asynccontextmanager
-async def broker(tmp_path: Path, url: str, folder: str = "a", **more: str) -> AsyncIterator[Server]:
-    settings = {
-        "tier_url": str(tmp_path / "tier"), "replication_listener": LISTENER,
-        "replica_group_size": "2", "min_insync_replicas": "2", "replica_lag_time_max_ms": "500",
-        **more,
-    }  # fmt: skip
-    async with running(tmp_path / folder, metadata=url, **settings) as server:
-        yield server
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.stop()
 
 
 async def create(server: Server, name: str = "t", **configs: str) -> None:
@@ -111,34 +136,23 @@ def journals_of(server: Server) -> dict[str, bytes]:
     return found
 
 
-async def test_acks_all_is_answered_when_followers_have_the_records(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_acks_all_is_answered_when_followers_have_the_records(site: Site) -> None:
+    two = await site.follower(2)
+    async with site.serving() as (server, client):
         await send_all(client, b"one")
         assert await send(client, b"two", b"three") is ErrorCode.NONE
         assert two.journals(1) == journals_of(server)
         assert await high_watermark(client) == 3
         assert await send(client, b"four", acks=1) is ErrorCode.NONE
-        stored = await stored_set(url, 1)
+        stored = await site.stored_set()
         assert stored is not None
         assert stored.in_sync == {two.row.replica_id}
-        await client.close()
 
 
-async def test_produces_are_refused_without_enough_followers(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
+async def test_produces_are_refused_without_enough_followers(site: Site) -> None:
+    two = await site.follower(2)
     two.stop()
-    async with broker(tmp_path, url) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+    async with site.serving() as (server, client):
         assert await send(client, b"one") is ErrorCode.NOT_ENOUGH_REPLICAS
         assert await send(client, b"one", acks=1) is ErrorCode.NOT_ENOUGH_REPLICAS
         two.start()
@@ -149,18 +163,11 @@ async def test_produces_are_refused_without_enough_followers(
         two.start()
         await send_all(client, b"two")
         assert await high_watermark(client) == 2
-        await client.close()
 
 
-async def test_follower_leaves_and_enters_the_set(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two, three = follower(2), follower(3)
-    await two.register(url)
-    await three.register(url)
-    async with broker(tmp_path, url, replica_group_size="3") as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_follower_leaves_and_enters_the_set(site: Site) -> None:
+    two, three = await site.follower(2), await site.follower(3)
+    async with site.serving(replica_group_size="3") as (server, client):
         await send_all(client, b"one")
         in_sync = server.broker.log.replication.in_sync  # type: ignore[union-attr]
         assert in_sync is not None
@@ -174,103 +181,64 @@ async def test_follower_leaves_and_enters_the_set(
         await until(lambda: len(in_sync.members) == 2)
         assert await send(client, b"three") is ErrorCode.NONE
         assert two.journals(1) == three.journals(1) == journals_of(server)
-        await client.close()
 
 
-async def test_topic_may_want_more_replicas_than_the_broker(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as server:
-        await create(server)
+async def test_topic_may_want_more_replicas_than_the_broker(site: Site) -> None:
+    await site.follower(2)
+    async with site.serving() as (server, client):
         await create(server, "more", min_insync_replicas="3")
-        client = await Client.connect(port_of(server))
         await send_all(client, b"one")
         assert await send(client, b"one", topic="more") is ErrorCode.NOT_ENOUGH_REPLICAS
         assert await send(client, b"one", topic="more", acks=1) is ErrorCode.NONE
-        await client.close()
 
 
-async def test_broker_alone_goes_on_if_one_replica_is_enough(tmp_path: Path, url: str) -> None:
-    async with broker(tmp_path, url, min_insync_replicas="1") as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_broker_alone_goes_on_if_one_replica_is_enough(site: Site) -> None:
+    async with site.serving(min_insync_replicas="1") as (_, client):
         await send_all(client, b"one")
         assert await high_watermark(client) == 1
-        await client.close()
-    stored = await stored_set(url, 1)
+    stored = await site.stored_set()
     assert stored is not None
     assert stored.in_sync == frozenset()
 
 
-async def test_restart_continues_the_copies(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
+async def test_restart_continues_the_copies(site: Site) -> None:
+    two = await site.follower(2)
     for round_ in range(3):
-        async with broker(tmp_path, url) as server:
-            if not round_:
-                await create(server)
-            client = await Client.connect(port_of(server))
+        async with site.serving() as (server, client):
             await send_all(client, b"value")
             assert await high_watermark(client) == round_ + 1
             assert two.journals(1) == journals_of(server)
-            await client.close()
     assert len([each for each in two.folder.joinpath("1").iterdir() if each.is_dir()]) == 1
 
 
-async def test_start_in_another_folder_takes_the_copy_of_a_follower(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_start_in_another_folder_takes_the_copy_of_a_follower(site: Site) -> None:
+    await site.follower(2)
+    async with site.serving() as (_, client):
         await send_all(client, *(b"%d" % at for at in range(100)))
-        await client.close()
-    async with broker(tmp_path, url, "b") as server:
-        client = await Client.connect(port_of(server))
+    async with site.serving("b") as (_, client):
         answer = await client.call(fetch("t", 0), 12)
         page = answer.responses[0].partitions[0]
         assert page.high_watermark == 100
         await send_all(client, b"more")
         assert await high_watermark(client) == 101
-        await client.close()
 
 
-async def test_superseded_process_cannot_acknowledge(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as old:
-        await create(old)
-        client = await Client.connect(port_of(old))
+async def test_superseded_process_cannot_acknowledge(site: Site) -> None:
+    await site.follower(2)
+    async with site.serving() as (old, client):
         await send_all(client, b"one")
         ended: list[str] = []
         old.broker.when_superseded(ended.append)
-        async with broker(tmp_path, url, "b") as new:
-            other = await Client.connect(port_of(new))
+        async with site.serving("b") as (_, other):
             await until(lambda: bool(ended))
             assert await send(client, b"lost") is ErrorCode.NOT_LEADER_OR_FOLLOWER
             await send_all(other, b"two")
             assert await high_watermark(other) == 2
-            await other.close()
-        await client.close()
 
 
-async def test_metadata_has_replicas_and_those_in_sync(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two, three = follower(2), follower(3)
-    await two.register(url)
-    await three.register(url)
-    async with broker(tmp_path, url, replica_group_size="3") as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_metadata_has_replicas_and_those_in_sync(site: Site) -> None:
+    _, three = await site.follower(2), await site.follower(3)
+    async with site.serving(replica_group_size="3") as (_, client):
         await send_all(client, b"one")
 
         async def replicas() -> tuple[list[int], list[int]]:
@@ -281,71 +249,46 @@ async def test_metadata_has_replicas_and_those_in_sync(
         await becomes(replicas, ([1, 2, 3], [1, 2, 3]))
         three.stop()
         await becomes(replicas, ([1, 2, 3], [1, 2]))
-        await client.close()
 
 
-async def test_topic_is_refused_without_a_follower_of_this_machine(
-    tmp_path: Path, url: str
-) -> None:
-    async with broker(tmp_path, url, replication_listener="") as server:
+async def test_topic_is_refused_without_a_follower_of_this_machine(site: Site) -> None:
+    async with site.broker(replication_listener="") as server:
         with pytest.raises(KafkaError, match=r"replication\.listener"):
             await create(server)
 
 
-async def test_folder_that_alone_has_the_records_is_not_superseded(
-    tmp_path: Path, url: str
-) -> None:
-    async with broker(tmp_path, url, min_insync_replicas="1") as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_folder_that_alone_has_the_records_is_not_superseded(site: Site) -> None:
+    async with site.serving(min_insync_replicas="1") as (_, client):
         await send_all(client, b"one")
-        await client.close()
     with pytest.raises(IdentityError, match="no follower was in sync"):
-        async with broker(tmp_path, url, "b", min_insync_replicas="1"):
+        async with site.broker("b", min_insync_replicas="1"):
             pass
-    async with broker(tmp_path, url, min_insync_replicas="1") as server:
-        client = await Client.connect(port_of(server))
+    async with site.serving(min_insync_replicas="1") as (_, client):
         await send_all(client, b"two")
         assert await high_watermark(client) == 2
-        await client.close()
 
 
-async def test_set_is_forgotten_without_replicated_topics(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_set_is_forgotten_without_replicated_topics(site: Site) -> None:
+    two = await site.follower(2)
+    async with site.serving() as (server, client):
         await send_all(client, b"one")
         await server.broker.topics.delete([server.broker.catalog.by_name["t"].id])
-        await client.close()
     two.stop()
-    async with broker(tmp_path, url) as server:  # waits for no follower
-        assert await stored_set(url, 1) is None
+    async with site.serving() as (server, client):  # waits for no follower
+        assert await site.stored_set() is None
         two.start()
-        await create(server)
-        client = await Client.connect(port_of(server))
         await send_all(client, b"two")
         assert two.journals(1) == journals_of(server)
-        await client.close()
 
 
-async def test_start_that_waits_ends_when_it_is_superseded(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two = follower(2)
-    await two.register(url)
-    async with broker(tmp_path, url) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+async def test_start_that_waits_ends_when_it_is_superseded(site: Site) -> None:
+    two = await site.follower(2)
+    async with site.serving() as (server, client):
         await send_all(client, b"one")
         before = server.broker.catalog.brokers[1].epoch
-        await client.close()
     two.stop()
-    started = asyncio.ensure_future(broker(tmp_path, url).__aenter__())
-    other = SqlMetadata(url)
+    started = asyncio.ensure_future(site.broker().__aenter__())
+    other = SqlMetadata(site.url)
     await other.open()
 
     async def epoch() -> int:
@@ -353,23 +296,72 @@ async def test_start_that_waits_ends_when_it_is_superseded(
 
     await becomes(epoch, before + 1)
     await other.register_broker(1, {}, None)
-    await other.close()
     two.start()
     with pytest.raises((Superseded, BrokerSuperseded)):
         await started
 
 
-async def test_follower_that_was_stopped_is_not_waited_for(
-    tmp_path: Path, url: str, follower: NewFollower
-) -> None:
-    two, three = follower(2), follower(3)
-    await two.register(url)
-    await three.register(url)
+async def test_follower_that_was_stopped_is_not_waited_for(site: Site) -> None:
+    two, _ = await site.follower(2), await site.follower(3)
     hour = {"replica_group_size": "3", "replica_lag_time_max_ms": "3600000"}
-    async with broker(tmp_path, url, **hour) as server:
-        await create(server)
-        client = await Client.connect(port_of(server))
+    async with site.serving(**hour) as (_, client):
         await send_all(client, b"one")
         two.stop()
         assert await send(client, b"two") is ErrorCode.NONE
-        await client.close()
+
+
+async def records_of(client: Client) -> list[bytes]:
+    """Return the records of the topic."""
+    answer = await client.call(fetch("t", 0), 12)
+    return values(answer.responses[0].partitions[0])
+
+
+def remove(journal: Path) -> None:
+    journal.unlink()
+
+
+def cut(journal: Path) -> None:
+    """Cut a journal, and remove what else says how far it must reach."""
+    os.truncate(journal, journal.stat().st_size // 2)
+    home = journal.parents[1]
+    for each in (*home.glob("ledger*"), *home.glob("run*"), *journal.parent.glob("*.index")):
+        each.unlink()
+
+
+@pytest.mark.parametrize("damage", [remove, cut])
+async def test_start_with_damaged_journals_uses_the_copy_of_a_follower(
+    site: Site, damage: Callable[[Path], None]
+) -> None:
+    two = await site.follower(2)
+    sent = [b"%d" % at for at in range(100)]
+    async with site.serving() as (server, client):
+        for each in sent:
+            await send_all(client, each)
+        log, epoch = server.broker.log, server.broker.catalog.brokers[1].epoch
+        await until(lambda: two.committed(1, epoch) == log.commit_log.commits.committed)
+        journal = Path(log.journals.active.path)
+        written = log.journals.active.end
+    os.truncate(journal, written)
+    damage(journal)
+    async with site.serving() as (_, client):
+        assert await records_of(client) == sent
+        await send_all(client, b"more")
+        assert await records_of(client) == [*sent, b"more"]
+    assert (journal.parents[1] / "superseded" / "1").is_dir()
+
+
+async def test_damaged_journals_are_kept_if_local_topics_have_records_in_the_folder(
+    site: Site,
+) -> None:
+    await site.follower(2)
+    async with site.serving() as (server, client):
+        await create(server, "own", durability="local")
+        assert await send(client, b"one", acks=1, topic="own") is ErrorCode.NONE
+        await send_all(client, b"one")
+        journal = Path(server.broker.log.journals.active.path)
+    remove(journal)
+    for _ in range(2):  # nothing was changed by the first one
+        with pytest.raises(IdentityError, match="records of own"):
+            async with site.broker():
+                pass
+    assert not (journal.parents[1] / "superseded").exists()

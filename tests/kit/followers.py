@@ -63,6 +63,11 @@ class RunningFollower:
         finally:
             await metadata.close()
 
+    def committed(self, node_id: int, epoch: int) -> int:
+        """Return the log position up to which it knows a broker's log as committed."""
+        assert self._follower is not None
+        return self._follower.node(node_id).listing(epoch).committed
+
     def journals(self, node_id: int) -> dict[str, bytes]:
         """Return the files of the newest copy of a broker's log, by name."""
         copies = [each for each in self.folder.joinpath(str(node_id)).iterdir() if each.is_dir()]

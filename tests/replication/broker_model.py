@@ -82,6 +82,17 @@ class BrokerModel:
         self.node.fence(self.epoch)
         self.fence = self.epoch
 
+    def take_over_or_refuse(self, continues: int, position: int) -> None:
+        """Start the broker again, unless its log ends before what the follower knows as committed:
+        then the follower refuses it."""
+        copies = sorted(self.node._copies.items(), reverse=True)
+        copy = next((each for _, each in copies if each.common(continues) is not None), None)
+        if copy is None or position >= copy.committed:
+            self.take_over(continues, position)
+            return
+        with pytest.raises(FollowerError, match="before the end of what was acknowledged"):
+            self.node.begin(self.epoch + 1, continues, position, self.first)
+
     def connect(self) -> int:
         """Begin to write the log of the current epoch; return where its copy continues."""
         if self.epoch not in self.node._copies:

@@ -124,23 +124,20 @@ def test_listing_of_an_earlier_epoch_ends_where_it_was_continued(node: NodeCopie
     assert node.read(1, at(6, 120), 1000) == b""
     with pytest.raises(FollowerError, match="does not have"):
         node.read(1, at(6, 121), 1)
-    third = later.continued(3, at(5, 150))
+    third = later.continued(3, at(6, 5000))
     third.append(20)
-    assert streamed(node, third, 2, at(5, 150)) == at(5, 170)
-    assert [node.listing(epoch).end for epoch in (1, 2)] == [at(5, 150)] * 2
-    assert node.listing(3).end == at(5, 170)
-    assert node.listing(3).committed == at(5, 150)
+    assert streamed(node, third, 2, at(6, 5000)) == at(6, 5020)
+    assert [node.listing(epoch).end for epoch in (1, 2)] == [at(6, 120), at(6, 5000)]
+    assert node.listing(3).end == at(6, 5020)
 
 
-def test_continuing_before_the_committed_position_is_logged(
-    node: NodeCopies, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_that_ends_before_the_committed_position_is_refused(node: NodeCopies) -> None:
     filled(node, model())
     node.mark(1, at(6, 100), 5)
     node.begin(2, 1, at(6, 100), 5)
-    assert not caplog.records
-    node.begin(3, 2, at(6, 90), 5)
-    assert "continues with epoch 3 at byte 90 of journal 6, before the end of what" in caplog.text
+    with pytest.raises(FollowerError, match="at byte 90 of journal 6 with epoch 3, before the end"):
+        node.begin(3, 2, at(6, 90), 5)
+    assert node.listing(2).end == at(6, 100)
 
 
 def test_lineage_is_bounded(node: NodeCopies, files: MemoryFiles) -> None:

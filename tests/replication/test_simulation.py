@@ -67,7 +67,9 @@ def step(broker: BrokerModel, rng: random.Random) -> None:
     else:
         continues = rng.choice([each for each in broker.logs if each >= broker.epoch - 3])
         if max(broker.logs[continues].journals) >= broker.first:
-            broker.take_over(continues, somewhere(broker.logs[continues], rng, broker.first))
+            broker.take_over_or_refuse(
+                continues, somewhere(broker.logs[continues], rng, broker.first)
+            )
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))

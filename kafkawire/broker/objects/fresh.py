@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.followers.opening import check_copies
 from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
+from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.metadata import heartbeats, pairing
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.objectstore.backoff import wait_s
@@ -48,6 +49,28 @@ async def check_fresh(
             "start with that folder, or restore it"
         )
     await check_copies(metadata, catalog, found.node_id, found.data)
+
+
+async def begin_replacement(
+    env: Env,
+    found: Folder,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    home: str,
+    why: LogBehindCopies,
+) -> None:
+    """Have the next start replace a folder by the copy of a follower. Raises IdentityError if that
+    would lose records that only this folder has."""
+    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+
+    names = await only_in_folder(storage, catalog, found.node_id)
+    if names:
+        raise IdentityError(
+            f"{why}. It is not replaced by that copy, because only {found.data} has the records of "
+            f"{', '.join(names)} (durability=local): restore the files from a backup, or delete "
+            "these topics at another broker and start again"
+        )
+    await env.offload.submit("files", fresh_folder.begin, env.fs, home)
 
 
 async def check_unchanged(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.log.objects.commits import Superseded
+from kafkawire.log.replicas.check_end import check_end, damaged
 from kafkawire.log.replicas.choice import choose
 from kafkawire.log.replicas.in_sync import InSyncSet, Limits
 from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
@@ -95,6 +96,20 @@ class Replication:
     def when_superseded(self, fn: Callable[[str], None]) -> None:
         """Call `fn` with the reason when another process was started as this broker."""
         self._when_superseded.append(fn)
+
+    async def check(self, end: int, *, is_damaged: bool) -> None:
+        """Compare the journals of the folder, which end at a log position, with the copies of
+        followers. Raises LogBehindCopies if a start with one of these loses less."""
+        stored, writer = self.writer.stored, self.writer
+        if stored is None or not self._complete:  # a folder that is not complete has such a copy
+            return
+        rows = await self._metadata.transact(replica_sets.load_followers)
+        others = stored.in_sync - {writer.replica_id}
+        members = [each for each in rows if each.replica_id in others]
+        if is_damaged and members:
+            raise damaged(writer.node_id)
+        reader = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
+        await check_end(self._network, reader, stored.broker_epoch, members, end)
 
     async def recover(self, log: CommitLog) -> None:
         """Take the log that recovery found. Return when this process may acknowledge and serve what
