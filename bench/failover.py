@@ -34,7 +34,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -42,6 +41,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import report
 from bench.client import LoadError
 from bench.peer_recipes import JVM, NotInstalled, format_storage, install, java
+from bench.postgres import load_of
 from bench.server import Recipe, Server, free_port
 from tests.kit import minio
 from tests.kit.machines import Machine
@@ -50,8 +50,6 @@ from tests.kit.waiting import wait_until
 
 NODES = (1, 2, 3)
 TOPIC = "failover"
-RATE = 500
-"""Records a second over all partitions: each has one every 6 ms."""
 BULK_BYTES = 1024
 WARMUP_S = 10.0
 KILLED_S = 15.0
@@ -145,7 +143,7 @@ def _prepared(node: int, controller: int, voters: str) -> Callable[[int, Path], 
 
 
 class Ours:
-    """Three machines of kafkawire."""
+    """Three machines of kafkawire. `metadata`: the URL of their database."""
 
     copies = 1
 
@@ -162,19 +160,7 @@ class Ours:
             data = folder / f"data-{node}"
             self._machines[node] = Machine(data, server.endpoint, settings, words)
         self.bootstrap = ",".join(each.bootstrap for each in self._machines.values())
-        self._metadata = metadata
-
-    def transactions(self) -> int:
-        """Return how many PostgreSQL has committed so far."""
-
-        async def ask() -> int:
-            connection = await asyncpg.connect(self._metadata)
-            query = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-            found = int(await connection.fetchval(query))
-            await connection.close()
-            return found
-
-        return asyncio.run(ask())
+        self.metadata = metadata
 
     def start_all(self) -> None:
         """Start one after the other: the first one claims the new bucket for the cluster."""
@@ -196,10 +182,11 @@ class Ours:
 
 
 class Load:
-    """A producer with acks=all to partitions 0, 1 and 2 in turn. `waits_ms`: of each record;
-    `acked_at`: times of acknowledgements by partition."""
+    """A producer with acks=all to partitions 0, 1 and 2 in turn. `rate`: small records in a second;
+    `waits_ms`: of each record; `acked_at`: times of acknowledgements by partition."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, rate: float) -> None:
+        self._rate = rate
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 2, "linger.ms": 0}
         )
@@ -232,12 +219,12 @@ class Load:
         self._producer.poll(0)
 
     def paced(self, seconds: float, during: threading.Event | None = None) -> None:
-        """Send small records at RATE for a time, or until `during` is set."""
+        """Send small records at the rate for a time, or until `during` is set."""
         value, begun, number = bytes(100), time.monotonic(), 0
         while time.monotonic() - begun < seconds and not (during and during.is_set()):
             self.send(number, value)
             number += 1
-            ahead = begun + number / RATE - time.monotonic()
+            ahead = begun + number / self._rate - time.monotonic()
             if ahead > 0:
                 self._producer.poll(ahead)
         self.flush()
@@ -269,9 +256,9 @@ def longest_wait(acked_at: Mapping[int, Sequence[float]], since: float) -> float
     return longest
 
 
-def failover(side: Side, node: int) -> float:
+def failover(side: Side, node: int, rate: float) -> float:
     """Kill a broker under load, start it again; return the longest wait before it was started."""
-    load, ended = Load(side.bootstrap), threading.Event()
+    load, ended = Load(side.bootstrap, rate), threading.Event()
     with ThreadPoolExecutor(1) as pool, ending(ended):
         sending = pool.submit(load.paced, 600.0, ended)
         wait_until(lambda: all(load.acked_at.values()), "acknowledgements of all partitions")
@@ -314,35 +301,34 @@ def sql_rate(side: Side, work: Callable[[], None]) -> str:
     if not isinstance(side, Ours):
         work()
         return ""
-    before, begun = side.transactions(), time.monotonic()
-    work()
-    spent = time.monotonic() - begun
-    return f"{(side.transactions() - before) / spent / len(NODES):.1f}"
+    return f"{load_of(side.metadata, work).transactions / len(NODES):.1f}"
 
 
-def measured(name: str, side: Side, seconds: float, rounds: int, step: report.Step) -> list[str]:
+def measured(
+    name: str, side: Side, seconds: float, rounds: int, rate: float, step: report.Step
+) -> list[str]:
     """Start a side, and measure it; return its row."""
     side.start_all()
     create(side)
-    Load(side.bootstrap).bulk(WARMUP_S)
+    Load(side.bootstrap, rate).bulk(WARMUP_S)
     step(f"{name}: warm", True)
     rest = sql_rate(side, lambda: time.sleep(seconds))
-    paced = Load(side.bootstrap)
+    paced = Load(side.bootstrap, rate)
     under_load = sql_rate(side, lambda: paced.paced(seconds))
     waits = sorted(paced.waits_ms)
     step(f"{name}: latency", True)
-    mb_s = Load(side.bootstrap).bulk(seconds)
+    mb_s = Load(side.bootstrap, rate).bulk(seconds)
     step(f"{name}: throughput", True)
     failovers = []
     for number in range(rounds):
-        failovers.append(failover(side, NODES[number % len(NODES)]))
+        failovers.append(failover(side, NODES[number % len(NODES)], rate))
         step(f"{name}: failover {failovers[-1]:.1f} s", True)
     return [
         name,
         f"{waits[len(waits) // 2]:.1f}",
         f"{waits[len(waits) * 99 // 100]:.1f}",
         f"{mb_s:.1f}",
-        f"{median(failovers):.1f}",
+        f"{median(failovers):.1f}" if failovers else "",
         ", ".join(f"{each:.1f}" for each in sorted(failovers)),
         rest,
         under_load,
@@ -376,6 +362,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load (20)")
     parser.add_argument("--rounds", type=int, default=3, help="kills of each side (3)")
+    parser.add_argument("--rate", type=float, default=500.0, help="small records a second (500)")
     parser.add_argument("--only", default="", help="sides whose name has this text (all)")
     given = parser.parse_args()
     rows = []
@@ -395,8 +382,8 @@ def main() -> None:
                 tempfile.TemporaryDirectory(prefix="kafkawire-failover-") as folder,
                 side(Path(folder)) as brokers,
             ):
-                rows.append(measured(name, brokers, given.seconds, given.rounds, step))
-    report.show(f"Three machines on this one, {RATE} records/s", HEAD, rows)
+                rows.append(measured(name, brokers, given.seconds, given.rounds, given.rate, step))
+    report.show(f"Three machines on this one, {given.rate:g} records/s", HEAD, rows)
 
 
 if __name__ == "__main__":
