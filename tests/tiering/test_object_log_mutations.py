@@ -14,15 +14,18 @@ import pytest
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.earlier_logs import EarlierLogs
+from kafkawire.log.maintenance import log_orphans
 from kafkawire.log.maintenance.object_release import ObjectRelease
 from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.objects.writer import LogObjectWriter
+from kafkawire.offsets.catalog.object_logs import ObjectLog
 from tests.kit.seeds import quiet
 from tests.tiering.test_object_log_simulation import simulate
 
 MAX_SEEDS = 200
+LEASE_S = 3.0
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -125,8 +128,40 @@ def producers_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Adoption, "_replay", lambda *_: None)
 
 
+def fence_collected(patch: pytest.MonkeyPatch) -> None:
+    """The fence of a log is deleted with the other objects that are not needed."""
+
+    def is_orphan(log: ObjectLog, sequence: int) -> bool:
+        return sequence < log.released or (log.ended is not None and sequence >= log.ended)
+
+    patch.setattr(log_orphans, "is_orphan", is_orphan)
+
+
+def lease_by_clock(patch: pytest.MonkeyPatch) -> None:
+    """A process acknowledges what it has written, without waiting for an object, as long as its own
+    clock says that it has just stored one: no other process can have begun since then."""
+    publish, wait = ObjectCommits._publish, ObjectCommits.wait
+    stored_s: dict[ObjectCommits, float] = {}
+
+    def published(self: ObjectCommits, sequence: int) -> None:
+        stored_s[self] = self._log.env.clock.monotonic()
+        publish(self, sequence)
+
+    def waited(self: ObjectCommits, callbacks: list[Any]) -> None:
+        if self._log.env.clock.monotonic() - stored_s.get(self, -1e9) < LEASE_S:
+            for fn in callbacks:
+                fn(None)
+            return
+        wait(self, callbacks)
+
+    patch.setattr(ObjectCommits, "_publish", published)
+    patch.setattr(ObjectCommits, "wait", waited)
+
+
 MUTATIONS: list[Break] = [
     no_fence,
+    fence_collected,
+    lease_by_clock,
     watermark_at_write,
     completed_out_of_order,
     released_before_upload,
