@@ -13,15 +13,20 @@ from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.log.replicas.network import Network, TcpNetwork
 from kafkawire.log.replicas.service import ReplicatingProcess, Replication
 from kafkawire.log.replicas.source import CopyReader
+from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog import replica_sets
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.catalog import Catalog
+    from kafkawire.metadata.changes import Cursor
     from kafkawire.metadata.session import Session
     from kafkawire.metadata.store import SqlStore
     from kafkawire.offsets.catalog.replica_sets import FollowerRow, ReplicaSet
+
+MAX_NAMED = 5
+"""Topics named in one message."""
 
 
 def leads_replicated(catalog: Catalog, node_id: int) -> bool:
@@ -31,6 +36,34 @@ def leads_replicated(catalog: Catalog, node_id: int) -> bool:
         and any(row.leader == node_id for row in info.partitions)
         for info in catalog.by_name.values()
     )
+
+
+async def check_current(metadata: SqlStore, catalog: Catalog, node_id: int) -> None:
+    """Raise MetadataError if a registered broker leads partitions with durability=replicated that
+    are not in its catalog, which was loaded before: the log would be opened without their records.
+
+    An earlier process may have acknowledged records in them, but not in partitions that it leads
+    since this registration: it reads from SQL that it is superseded before it reads of these."""
+    leaders = {each.id: each.leader for each in catalog.groups()}
+    missing: list[str] = []
+    after: Cursor | None = None
+    while True:
+        changes = await metadata.changes_since(catalog.stored_version, after)
+        leaders.update((each.id, each.leader) for each in changes.groups)
+        for topic in changes.topics:
+            led = [each.number for each in topic.partitions if leaders.get(each.group) == node_id]
+            known = all(catalog.leader_of(number) == node_id for number in led)
+            if topic.configs.get(DURABILITY) == REPLICATED and not known:
+                missing.append(topic.name)
+        after = changes.more
+        if after is None:
+            break
+    if missing:
+        raise MetadataError(
+            f"an earlier process of broker {node_id} became the leader of partitions of "
+            f"{', '.join(missing[:MAX_NAMED])} while this one was starting, and may have "
+            "acknowledged records in them: this start ends, and the next one loads these records"
+        )
 
 
 async def check_copies(metadata: SqlStore, catalog: Catalog, node_id: int, data: str) -> None:
@@ -71,10 +104,11 @@ class StartingReplicas:
     ) -> StartingReplicas:
         """Read them from SQL, after the follower of this machine is registered, unless it is the
         machine of another broker (`guest`). Raises IdentityError if `flush` is not what topics
-        need; and what SQL and the disk raise."""
+        need; what `check_current` raises; and what SQL and the disk raise."""
         node_id, epoch = config.node_id, catalog.brokers[config.node_id].epoch
         if not guest:
             await register_follower(env, config, metadata, listeners, data)
+        await check_current(metadata, catalog, node_id)
         leads = leads_replicated(catalog, node_id)
         if leads and config.flush != COMMIT:
             raise IdentityError(
@@ -91,8 +125,8 @@ class StartingReplicas:
         return cls(env, config, metadata, catalog, TcpNetwork(), stored, followers)
 
     async def copy_into(self, home: str) -> None:
-        """Copy the journals that followers have to an empty folder. Raises IdentityError if none of
-        them was in sync."""
+        """Copy the journals that followers have to an empty folder. Raises what `install`
+        raises."""
         if self.stored is not None:
             await install(self.env, self.network, self._reader, self.stored, self.followers, home)
 
