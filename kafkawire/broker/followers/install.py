@@ -1,10 +1,11 @@
-"""Take the journals of a broker from a follower, into a data folder that has none.
+"""Copy the journals of a broker from a follower, into a data folder that has none.
 
 The followers in the stored set have everything that was acknowledged. Of those that answer, the one
-with the longest copy is used. First it promises, durably, to take nothing more of earlier processes
-of the broker: these can acknowledge nothing any more, since they wait for each follower in the set,
-and SQL does not take another set from them. Then its journals are read; recovery finds in them what
-a start in the former data folder would have found, and ends the log where they end.
+with the longest copy is used, or the next one if that cannot be read. First it promises, durably,
+to refuse the logs of earlier processes of the broker: these can acknowledge nothing any more, since
+they wait for each follower in the set, and SQL accepts no other set from them. Then its journals
+are read; recovery finds in them what a start in the former data folder would have found, and ends
+the log where they end.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import asyncio
 import contextlib
 import logging
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from kafkawire.log.io.gathered_write import write_whole
-from kafkawire.log.io.ports import Env, File
+from kafkawire.log.io.ports import Env, File, LogError
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.log.replicas.network import Network
@@ -24,12 +27,16 @@ from kafkawire.log.replicas.source import FAILURES, CopyReader, FollowerSource, 
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.offsets.catalog.replica_sets import FollowerRow, ReplicaSet
+from kafkawire.replication.journal_copy import position_text
 from kafkawire.replication.messages import CopyMessage
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MAX_WAIT_S = 5.0
-"""Between two attempts while no follower answers: a start waits for them as long as it takes."""
+"""Between two attempts while no follower can be read: a start waits for them as long as it
+takes."""
 REPORT_BYTES = 128 << 20
 """A line of the log for each of them."""
 
@@ -44,100 +51,136 @@ async def install(
 ) -> int:
     """Copy the journals of a follower in the stored set to `home`, durably; return their bytes.
 
-    Waits while none of them answers. Raises IdentityError if no follower is in the set: only the
-    former data folder has what was acknowledged then."""
+    Waits while none of them can be read. Raises IdentityError if no follower is in the set: only
+    the former data folder has what was acknowledged then; LogError if the disk of `home` fails;
+    BrokerSuperseded."""
     members = [each for each in followers if each.replica_id in stored.in_sync]
     if not members:
         raise IdentityError(
             f"{home} has nothing of broker {reader.node_id}, and no follower was in sync when it "
             "last served: start it with the data folder that it was last used with"
         )
+    installation = _Installation(env, network, reader, stored.broker_epoch, home)
     failures = 0
-    while True:
-        try:
-            return await _install_once(env, network, reader, stored, members, home)
-        except BrokerSuperseded:
-            raise
-        except FAILURES as failure:
-            failures += 1
-            if failures == 1:
-                names = ", ".join(f"{each.host}:{each.port}" for each in members)
-                logger.warning(
-                    "the start of broker %d waits for a follower that was in sync (%s): %s",
-                    reader.node_id, names, failure or "no answer",
-                )  # fmt: skip
+    while (size := await installation.attempt(members)) is None:
+        failures += 1
+        if failures == 1:
+            logger.warning(
+                "the start of broker %d waits for a follower that was in sync (%s): none of them "
+                "gives a copy of its log, and only they have everything that was acknowledged",
+                reader.node_id, ", ".join(f"{each.host}:{each.port}" for each in members),
+            )  # fmt: skip
         await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
+    return size
 
 
-async def _install_once(
-    env: Env,
-    network: Network,
-    reader: CopyReader,
-    stored: ReplicaSet,
-    members: Sequence[FollowerRow],
-    home: str,
-) -> int:
-    async with contextlib.AsyncExitStack() as stack:
-        found = await asyncio.gather(
-            *(_listed(stack, network, reader, stored, each) for each in members)
-        )
-        copies = [each for each in found if each is not None]
-        if not copies:
-            raise ConnectionError("none of them answers with a copy")
-        source, _ = max(copies, key=lambda each: each[1].end)
-        await source.fence()
-        copy = await source.list(stored.broker_epoch)  # it may have grown before the fence
+@dataclass(slots=True)
+class _Installation:
+    """Attempts to copy the log that was written in `epoch` to `home`. `reported`: the last failure
+    of each follower that was logged."""
+
+    env: Env
+    network: Network
+    reader: CopyReader
+    epoch: int
+    home: str
+    reported: dict[str, str] = field(default_factory=dict)
+
+    async def attempt(self, members: Sequence[FollowerRow]) -> int | None:
+        """Copy the journals of one of these followers, the longest copy first; return their bytes,
+        None if none of them can be read. Raises LogError, BrokerSuperseded."""
+        listed = await asyncio.gather(*map(self._list, members))
+        found = [(copy, each) for copy, each in zip(listed, members, strict=True) if copy]
+        committed = max((copy.committed for copy, _ in found), default=0)
+        for copy, follower in sorted(found, key=lambda each: each[0].end, reverse=True):
+            if copy.end < committed:
+                self._report(
+                    follower,
+                    f"it ends at {position_text(copy.end)}, and records up to "
+                    f"{position_text(committed)} were acknowledged: files of it were lost",
+                )
+                continue
+            try:
+                async with reading(self.network, self.reader, follower) as source:
+                    await source.fence()
+                    return await self._copy_all(source)
+            except BrokerSuperseded:
+                raise
+            except FAILURES as failure:
+                self._report(follower, str(failure))
+        return None
+
+    async def _list(self, follower: FollowerRow) -> CopyMessage | None:
+        """Return what a follower has of the log; None if it has no copy, or does not answer."""
+        try:
+            async with reading(self.network, self.reader, follower) as source:
+                return await source.list(self.epoch)
+        except FAILURES as failure:
+            self._report(follower, str(failure))
+            return None
+
+    def _report(self, follower: FollowerRow, why: str) -> None:
+        """Log why a copy is not used, unless it is the last line about this follower again."""
+        if self.reported.get(follower.replica_id) != why:
+            self.reported[follower.replica_id] = why
+            logger.warning(
+                "the copy of the log of broker %d of the follower at %s:%d, which was in sync, "
+                "cannot be used: %s. That of another one is used if possible",
+                self.reader.node_id, follower.host, follower.port, why or "no answer",
+            )  # fmt: skip
+
+    async def _copy_all(self, source: FollowerSource) -> int:
+        """Copy the journals of a fenced follower; return their bytes. Raises FAILURES of the
+        follower, LogError if the disk here fails."""
+        folder = os.path.join(self.home, "journals")
+        copy = await source.list(self.epoch)  # it may have grown before the fence
         size = sum(length for _, length in copy.files)
         logger.info(
             "copying %d bytes of journals of broker %d from the follower at %s",
-            size, reader.node_id, source.name,
+            size, self.reader.node_id, source.name,
         )  # fmt: skip
-        folder = os.path.join(home, "journals")
-        await env.offload.submit("files", _clear, env, folder)
+        await self._on_disk(folder, _clear, self.env, folder)
         done = 0
-        for number, length in copy.files:
-            await _copy(env, source, os.path.join(folder, journal_name(number)), number, length)
-            if (done + length) // REPORT_BYTES > done // REPORT_BYTES:
-                logger.info("copied %d of %d bytes of journals", done + length, size)
-            done += length
-        await env.offload.submit("files", env.fs.sync_dir, folder)
+        try:
+            for number, length in copy.files:
+                await self._copy(source, os.path.join(folder, journal_name(number)), number, length)
+                if (done + length) // REPORT_BYTES > done // REPORT_BYTES:
+                    logger.info("copied %d of %d bytes of journals", done + length, size)
+                done += length
+            await self._on_disk(folder, self.env.fs.sync_dir, folder)
+        except LogError:
+            with contextlib.suppress(OSError):  # other brokers may need the space
+                await self.env.offload.submit("files", _clear, self.env, folder)
+            raise
         return size
 
+    async def _copy(self, source: FollowerSource, path: str, number: int, length: int) -> None:
+        """Copy one journal, durably."""
+        file = await self._on_disk(path, lambda: self.env.fs.open(path, create=True))
+        try:
+            at = 0
+            async for data in source.chunks(number, length):
+                await self._on_disk(path, _write, file, data, at)
+                at += len(data)
+            await self._on_disk(path, file.sync)
+        finally:
+            file.close()
 
-async def _listed(
-    stack: contextlib.AsyncExitStack,
-    network: Network,
-    reader: CopyReader,
-    stored: ReplicaSet,
-    follower: FollowerRow,
-) -> tuple[FollowerSource, CopyMessage] | None:
-    """Connect to a follower; return the connection and what it has, None if it does not answer."""
-    try:
-        source = await stack.enter_async_context(reading(network, reader, follower))
-        return source, await source.list(stored.broker_epoch)
-    except FAILURES as failure:
-        logger.warning(
-            "the follower at %s:%d, which was in sync, gives no copy of the log of broker %d: %s",
-            follower.host, follower.port, reader.node_id, failure or "no answer",
-        )  # fmt: skip
-        return None
-
-
-async def _copy(env: Env, source: FollowerSource, path: str, number: int, length: int) -> None:
-    """Copy one journal, durably."""
-    file = await env.offload.submit("files", lambda: env.fs.open(path, create=True))
-    try:
-        at = 0
-        async for data in source.chunks(number, length):
-            await env.offload.submit("files", _write, file, data, at)
-            at += len(data)
-        await env.offload.submit("files", file.sync)
-    finally:
-        file.close()
+    async def _on_disk(self, path: str, fn: Callable[..., T], *args: Any) -> T:
+        """Call a function that changes a file or folder here, in a thread. Raises LogError if it
+        fails: so it would with the copy of any follower."""
+        try:
+            return await self.env.offload.submit("files", fn, *args)
+        except OSError as failure:
+            raise LogError(
+                f"{path} cannot be written ({failure.strerror or failure}), so the log of broker "
+                f"{self.reader.node_id} cannot be copied from a follower: make space or repair the "
+                "disk, and start again"
+            ) from failure
 
 
 def _clear(env: Env, folder: str) -> None:
-    """Create the folder, or remove from it what an earlier attempt has copied."""
+    """Create the folder, or remove the files of an earlier attempt from it."""
     env.fs.makedirs(folder)
     for name in env.fs.listdir(folder):
         env.fs.remove(os.path.join(folder, name))

@@ -94,8 +94,8 @@ class FollowerSource:
         self._writer.write(wire.encode(hello))
 
     async def fence(self) -> None:
-        """Have it take nothing of earlier processes. Raises BrokerSuperseded if it takes nothing of
-        this one."""
+        """Make it refuse the logs of earlier processes, durably. Raises BrokerSuperseded if it
+        refuses that of this one."""
         self._writer.write(wire.encode(FenceMessage()))
         answer = await self._receive()
         if not isinstance(answer, FencedMessage):
@@ -104,7 +104,7 @@ class FollowerSource:
             raise BrokerSuperseded(self._process.node_id, answer.epoch)
 
     async def forget(self) -> None:
-        """Have it delete the copies of earlier processes, which are not needed any more."""
+        """Request the deletion of copies of earlier processes, which are not needed any more."""
         self._writer.write(wire.encode(ForgetMessage()))
         self._writer.write_eof()
         async with asyncio.timeout(ANSWER_S):
@@ -130,8 +130,13 @@ class FollowerSource:
                 asked += size
             answer = await self._receive()
             expected = min(CHUNK_BYTES, length - at)
-            if not isinstance(answer, BytesMessage) or len(answer.data) != expected:
+            if not isinstance(answer, BytesMessage):
                 raise WireError(f"{type(answer).__name__} in answer to a read")
+            if len(answer.data) != expected:
+                raise WireError(
+                    f"it has {len(answer.data)} of {expected} bytes of a part of journal {number}: "
+                    "the file was truncated"
+                )
             at += expected
             yield bytes(answer.data)
 

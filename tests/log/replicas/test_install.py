@@ -1,0 +1,163 @@
+"""A start with the copy of a follower, when copies or the own disk fail.
+
+Covers: kafkawire.broker.followers.install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal.file import POSITION_BITS, journal_name
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import FOLDER, batch
+from tests.kit.log.replica_network import FOLDER as REPLICAS
+from tests.kit.log.replica_network import SimFollower
+from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
+from tests.kit.simloop import run
+from tests.kit.waiting import until
+
+ACKNOWLEDGED = 2
+"""Records; the longest copy has one more."""
+
+
+def make_world() -> ReplicatedWorld:
+    """Return a world whose broker has two followers, on the second and third machine."""
+    world = ReplicatedWorld(seed=1, machines=4)
+    world.config.replica_group_size, world.config.min_insync_replicas = 3, 2
+    return world
+
+
+async def write_and_die(world: ReplicatedWorld) -> None:
+    """Write records to a topic: the last one only the first follower has received."""
+    life = ReplicatedLife(world, world.sites[0])
+    await life.start()
+    (partition,) = await life.create("t", 1, durability="replicated")
+
+    def are_both_in_sync() -> bool:
+        stored = world.stored_set()
+        return stored is not None and len(stored.in_sync) == 2
+
+    await until(are_both_in_sync)
+    await until(lambda: partition.log.replicas.refusal is None)
+    for _ in range(ACKNOWLEDGED):
+        partition.append(batch(bytes(20_000)), EPOCH_MS)
+        await partition.log.committed()
+    await asyncio.sleep(1)  # so that followers know what is committed
+    longest, other = (world.sites[at].follower for at in (1, 2))
+    life.network.silent_until[other.replica_id] = world.loop.now + 1000
+    partition.append(batch(b"longer"), EPOCH_MS)
+    assert life.replication is not None
+    in_sync = life.replication.in_sync
+    assert in_sync is not None
+    log = partition.log
+    await until(lambda: partition.next_offset == ACKNOWLEDGED + 1)
+    await until(lambda: in_sync.followers[longest.replica_id].end == log.written)
+    life.die("power")
+    await life.bury()
+    assert end_of(longest) > end_of(other)
+
+
+def end_of(follower: SimFollower) -> int:
+    """Return where the copy of the first process of the broker ends."""
+    assert follower.copies is not None
+    return follower.copies.listing(1).end
+
+
+async def start(world: ReplicatedWorld) -> ReplicatedLife:
+    """Start the broker on a machine without a copy."""
+    life = ReplicatedLife(world, world.sites[3])
+    async with asyncio.timeout(60):
+        await life.start()
+    return life
+
+
+async def end_offset(life: ReplicatedLife) -> int:
+    (partition,) = await life.partitions()
+    assert partition.high_watermark == partition.next_offset
+    await life.close()
+    await life.bury()
+    return partition.high_watermark
+
+
+def fail_reads(patch: pytest.MonkeyPatch, follower: SimFollower, how: str) -> None:
+    """Have the disk of a follower fail, or return too few bytes."""
+
+    def read(fd: int, length: int, position: int) -> bytes:
+        if how == "error":
+            raise OSError(errno.EIO, "Input/output error")
+        return b""
+
+    patch.setattr(follower.files, "read", read)
+
+
+@pytest.mark.parametrize("how", ["error", "short"])
+def test_another_copy_is_used_if_the_longest_cannot_be_read(
+    how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        fail_reads(monkeypatch, world.sites[1].follower, how)
+        assert await end_offset(await start(world)) == ACKNOWLEDGED
+
+    run(world.loop, main())
+    assert "of the follower at machine-2:9099, which was in sync, cannot be used" in caplog.text
+
+
+def test_longest_copy_is_used() -> None:
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        assert await end_offset(await start(world)) == ACKNOWLEDGED + 1
+
+    run(world.loop, main())
+
+
+def test_copy_that_has_lost_files_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        longest, other = (world.sites[at].follower for at in (1, 2))
+        last = end_of(other) >> POSITION_BITS
+        other.end("kill", restart_s=1)
+        del other.files.file(f"{REPLICAS}/1/1/{journal_name(last)}").data[100:]
+        await until(lambda: other.copies is not None)
+        with monkeypatch.context() as patch:
+            fail_reads(patch, longest, "error")
+            life = ReplicatedLife(world, world.sites[3])
+            starting = asyncio.ensure_future(life.start())
+            await asyncio.sleep(60)
+            assert not starting.done()
+        async with asyncio.timeout(60):
+            await starting
+        assert await end_offset(life) == ACKNOWLEDGED + 1
+
+    run(world.loop, main())
+    assert "which was in sync, cannot be used: it ends at byte 100 of journal" in caplog.text
+
+
+def test_start_ends_if_the_own_disk_is_full() -> None:
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        disk = world.sites[3].disk
+        disk.faults.room_bytes = 10_000
+        with pytest.raises(LogError, match="cannot be written"):
+            await start(world)
+        assert not disk.listdir(f"{FOLDER}/journals")
+        world.lives[-1].die("kill")
+        await world.lives[-1].bury()
+        disk.faults.room_bytes = None
+        assert await end_offset(await start(world)) == ACKNOWLEDGED + 1
+
+    run(world.loop, main())
