@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Set
 
 import pytest
 
@@ -241,6 +242,79 @@ async def test_partitions_that_are_not_led_here_are_refused(pair: Pair) -> None:
     handed = await pair.first.log.hand_over([partition.number, 99])
     assert not handed.ready
     assert handed.refused == dict.fromkeys([partition.number, 99], "broker 1 does not lead it")
+
+
+async def replicated(pair: Pair) -> Partition:
+    """Create a partition that can be moved when its records are uploaded. The own disk is its only
+    replica."""
+    log = pair.first.log.commit_log
+    log.replicas.update("")
+    log.replicas.when_written(lambda: log.replicas.commit(log.commits.committed))
+    (partition,) = await pair.topic("t", durability="replicated")
+    return partition
+
+
+def upload(partition: Partition) -> None:
+    """Have the remote tier contain everything of the segments of a partition."""
+    partition.commit_offset = partition.cut_offset
+
+
+async def test_partition_is_ready_when_everything_is_uploaded(pair: Pair) -> None:
+    """Older records are uploaded while appends are served, the last ones afterwards."""
+    partition = await replicated(pair)
+    asked: list[tuple[Set[int], bool]] = []
+    pair.first.log.segments.remote.attach_uploads(
+        lambda numbers: asked.append((numbers, partition.closed))
+    )
+    append(partition, b"older")
+    await pair.first.log.commit_log.committed()
+    moving = asyncio.ensure_future(pair.first.log.hand_over(numbers_of(partition)))
+    for cut, closed in ((1, False), (2, True)):
+        # More than once: segments that are registered later need another call.
+        await until(lambda: asked.count(({partition.number}, closed)) > 1)  # noqa: B023
+        assert partition.cut_offset == cut
+        assert not moving.done()
+        if not closed:
+            append(partition, b"meanwhile")
+        upload(partition)
+    handed = await moving
+    assert handed.ready == numbers_of(partition)
+    assert refuses(partition)
+    (moved,) = await pair.move(handed.ready, 2)
+    assert await read_all(moved) == [(0, b"older"), (1, b"meanwhile")]
+
+
+@pytest.mark.parametrize("limit", ["UPLOAD_S", "CLOSED_S"])
+async def test_failed_upload_leaves_everything_as_it_was(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Uploads fail at once, or after the older records are uploaded."""
+    partition = await replicated(pair)
+    closed: list[bool] = []
+    sent = [b"older"]
+
+    def fails(_: Set[int]) -> None:
+        closed.append(partition.closed)
+        if limit == "CLOSED_S" and not partition.closed:
+            sent.append(b"meanwhile")
+            append(partition, b"meanwhile")
+            upload(partition)
+
+    pair.first.log.segments.remote.attach_uploads(fails)
+    append(partition, b"older")
+    await pair.first.log.commit_log.committed()
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, limit, 0.5)
+        with pytest.raises(TimeoutError):
+            await pair.first.log.hand_over(numbers_of(partition))
+    assert closed[-1] == (limit == "CLOSED_S")
+    producer = Producer(1)
+    producer.send(partition, b"after")
+    producer.end(partition, commit=True)
+    pair.first.log.segments.remote.attach_uploads(lambda _: upload(partition))
+    handed = await pair.first.log.hand_over(numbers_of(partition))
+    (moved,) = await pair.move(handed.ready, 2)
+    assert [value for _, value in await committed_records(moved)] == [*sent, b"after"]
 
 
 async def test_unused_partitions_need_no_work(pair: Pair) -> None:
