@@ -22,6 +22,7 @@ from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from tests.kit.seeds import quiet
+from tests.kit.tier.object_lives import TermStorage
 from tests.tiering.test_object_log_simulation import simulate
 
 MAX_SEEDS = 200
@@ -158,8 +159,15 @@ def lease_by_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ObjectCommits, "wait", waited)
 
 
+def no_epoch_guard(patch: pytest.MonkeyPatch) -> None:
+    """Rows of partitions are changed by a process that was superseded. The guard of the product is
+    a statement of SQL (kafkawire.offsets.catalog.sql.statements); this is its model."""
+    patch.delattr(TermStorage, "_led")
+
+
 MUTATIONS: list[Break] = [
     no_fence,
+    no_epoch_guard,
     fence_collected,
     lease_by_clock,
     watermark_at_write,
