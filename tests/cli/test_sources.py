@@ -129,6 +129,11 @@ def test_invalid_file_is_one_sentence(tmp_path: Path, content: str, names: list[
     [
         (["--set", "metrics.listener=9404"], ["metrics.listener", "9404", "HOST:PORT"]),
         (["--set", "metrics.listener=M://:9404"], ["metrics.listener", "without a name"]),
+        (["--set", "replication.listener=h:0"], ["replication.listener", "h:0", "HOST:PORT"]),
+        (
+            ["--set", "replication.advertised.listener=0.0.0.0:9099"],
+            ["replication.advertised.listener", "0.0.0.0:9099", "can connect to"],
+        ),
         (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
         (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
         (["--set", "nummer=0"], ["nummer", "unknown setting"]),

@@ -36,16 +36,30 @@ async def register_follower(
 ) -> None:
     """Store the address of this machine's follower, if it has one, so that brokers of other
     machines connect to it. Raises MetadataError."""
-    address = split_address(config.replication_listener)
+    address = advertised_address(config, listeners)
     found = await env.offload.submit("files", read_identity, data)
     if address is None or found is None:
         return
-    host = address[1]
-    if _is_wildcard(host):
-        host, _ = next(iter(listeners.values()))
-    row = FollowerRow(found.replica_id.hex(), config.node_id, host, address[2], found.key)
+    row = FollowerRow(found.replica_id.hex(), config.node_id, *address, found.key)
     now_ms = env.clock.now_ms()
     await metadata.transact(lambda session: replica_sets.register(session, row, now_ms))
+
+
+def advertised_address(
+    config: BrokerConfig, listeners: Mapping[str, tuple[str, int]]
+) -> tuple[str, int] | None:
+    """Return the host and port at which other machines reach this machine's follower; None if it
+    has none. `listeners`: what the broker advertises to clients."""
+    listener = split_address(config.replication_listener)
+    if listener is None:
+        return None
+    advertised = split_address(config.replication_advertised_listener)
+    if advertised is not None:
+        return advertised[1:]
+    _, host, port = listener
+    if _is_wildcard(host):
+        host, _ = next(iter(listeners.values()))
+    return host, port
 
 
 def read_identity(data: str) -> FollowerIdentity | None:

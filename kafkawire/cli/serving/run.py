@@ -98,14 +98,17 @@ def _check_monitors(sources: Sources) -> None:
 
 
 def _check_replication(sources: Sources) -> None:
-    """Check the address at which other machines' brokers reach the follower of this one."""
-    given = sources.settings.get("replication.listener")
-    if given is not None and given.text.strip():
-        name, _, port = parse_address("replication.listener", given.text)
+    """Check the addresses of the follower of this machine: where it listens, and where other
+    machines' brokers reach it."""
+    for setting in ("replication.listener", "replication.advertised.listener"):
+        given = sources.settings.get(setting)
+        if given is None or not given.text.strip():
+            continue
+        name, host, port = parse_address(setting, given.text)
         if name is not None or not port:
-            raise OptionError(
-                "replication.listener", given.text, "HOST:PORT with a port that stays the same"
-            )
+            raise OptionError(setting, given.text, "HOST:PORT with a port that stays the same")
+        if setting != "replication.listener" and host in WILDCARDS:
+            raise OptionError(setting, given.text, "HOST:PORT that other machines can connect to")
 
 
 def _check_tier(sources: Sources) -> None:

@@ -301,6 +301,7 @@ class BrokerConfig:
     default_replication_factor: int
     durability: str
     replication_listener: str
+    replication_advertised_listener: str
     replica_group_size: int
     replica_lag_time_max_ms: int
     min_insync_replicas: int  # of topics without the setting

@@ -206,6 +206,10 @@ _BROKER_ROWS = (
            "topics with durability=replicated; empty: nowhere. The other brokers connect to HOST, "
            "or to the host that the first listener advertises if it is a wildcard address "
            "([replication.md](replication.md))."),
+    Config("replication.advertised.listener", S, "",
+           "HOST:PORT that other brokers connect to instead of replication.listener, for a machine "
+           "whose own address they cannot reach: in a container with a published port, or with "
+           "NAT."),
     Config("replica.group.size", I, 3,
            "With durability=replicated: on how many machines the log of this broker is, its own "
            "included. It is the replication factor of these topics.",

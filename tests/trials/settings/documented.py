@@ -49,6 +49,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "http://h:1/x", "127.0.0.1", "a b:1 2", "h:1.5", "h:0x10", "h:1e3", "h: ", "h:0", "A://h:1",
         "h:\u0663x", "[]:x",
     ),
+    "replication.advertised.listener": (
+        "x", "1", ":", "host:", "host:x", "host:-1", "host:65536", "host:99999", "h:1:2:3", "[::1",
+        "http://h:1/x", "127.0.0.1", "a b:1 2", "h:1.5", "h:0x10", "h: ", "h:0", "A://h:1", ":1",
+        "0.0.0.0:1", "[::]:1",
+    ),
     "tier.url": (
         "ftp://x", "s3://", "s3:///prefix", "http://h/b", "gs://b/p", "s3:", "S4://b", "file:",
         "://", "s3:x", "azure://x", "hdfs://n/p", "s3://B_A_D!/p", "rocksdb:///x", "mysql://h/d",

@@ -1,0 +1,73 @@
+"""The address with which the follower on the machine of a broker is registered.
+
+Covers: kafkawire.broker.followers.own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkawire.broker.followers.own import advertised_address
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.offsets.catalog import replica_sets
+from kafkawire.offsets.catalog.replica_sets import FollowerRow
+from kafkawire.replication.options import FOLLOWER_FOLDER
+from tests.kit.followers import RunningFollower
+from tests.kit.server import running
+
+LISTENERS = {"PLAINTEXT": ("clients.example", 9092), "TLS": ("public.example", 9093)}
+
+
+@pytest.mark.parametrize(
+    ("listener", "advertised", "expected"),
+    [
+        ("", "", None),
+        ("", "node-1.example:19099", None),
+        ("10.0.0.1:9099", "", ("10.0.0.1", 9099)),
+        ("[fe80::1]:9099", "", ("fe80::1", 9099)),
+        ("0.0.0.0:9099", "", ("clients.example", 9099)),
+        ("[::]:9099", "", ("clients.example", 9099)),
+        (":9099", "", ("clients.example", 9099)),
+        ("0.0.0.0:9099", "node-1.example:19099", ("node-1.example", 19099)),
+        ("10.0.0.1:9099", "[fe80::1]:19099", ("fe80::1", 19099)),
+    ],
+)
+def test_address_that_other_brokers_connect_to(
+    listener: str, advertised: str, expected: tuple[str, int] | None
+) -> None:
+    config = BrokerConfig(
+        {"replication.listener": listener, "replication.advertised.listener": advertised}
+    )
+    assert advertised_address(config, LISTENERS) == expected
+
+
+async def registered(url: str) -> list[FollowerRow]:
+    metadata = SqlMetadata(url)
+    await metadata.open()
+    try:
+        return await metadata.transact(replica_sets.load_followers)
+    finally:
+        await metadata.close()
+
+
+async def test_each_start_registers_the_present_address(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/shared.db"
+    data = tmp_path / "data"
+    data.mkdir()
+    follower = RunningFollower(data / FOLLOWER_FOLDER, 1)
+    identity = follower.row
+    follower.stop()
+    for advertised, expected in (
+        ("", ("127.0.0.1", 9099)),
+        ("node-1.example:19099", ("node-1.example", 19099)),
+    ):
+        settings = {
+            "replication_listener": "127.0.0.1:9099",
+            "replication_advertised_listener": advertised,
+        }
+        async with running(data, metadata=url, node_id="1", **settings):
+            (row,) = await registered(url)
+        assert row == FollowerRow(identity.replica_id, 1, *expected, identity.secret)
