@@ -29,7 +29,7 @@ few more while another machine takes it over."""
 SILENT_S = 30.0
 """A connection ends if the other machine does not confirm sent bytes within this time."""
 LINES_AT_ONCE, LINES_PER_S = 20, 1.0
-"""Log lines about connections that ended: a stranger can make as many as it wants."""
+"""Limit for log lines about connections that ended, which anyone can cause."""
 ACCEPT_PAUSE_S = 0.1
 """After a failed accept, as without free descriptors: the connection waits in the backlog."""
 
@@ -37,8 +37,8 @@ ACCEPT_PAUSE_S = 0.1
 class FollowerServer:
     """Serves brokers on listening sockets, in threads that do not keep the process alive.
 
-    `fatal` is called with a sentence when nothing may be acknowledged any more. `cluster_id`: empty
-    for brokers of any cluster.
+    `fatal` is called with a sentence when nothing may be acknowledged any more, or no connection be
+    accepted. `cluster_id`: empty for brokers of any cluster.
     """
 
     def __init__(
@@ -81,6 +81,17 @@ class FollowerServer:
             thread.join()
 
     def _accept_all(self) -> None:
+        """Accept connections until `close`. The program of its thread."""
+        try:
+            self._accept_until_closed()
+        except Exception as failure:
+            logger.exception("no more connections can be accepted")
+            self._fatal(
+                f"no more connections can be accepted ({failure!r}): this follower ends, and "
+                "accepts them after its next start"
+            )
+
+    def _accept_until_closed(self) -> None:
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
             opened.enter_context(self._woken)
             selector.register(self._woken, selectors.EVENT_READ)
@@ -103,29 +114,48 @@ class FollowerServer:
             self._log(logging.ERROR, "no connection can be accepted: %s", failure)
             Event().wait(ACCEPT_PAUSE_S)
             return
-        peer = f"{address[0]}:{address[1]}"
+        self._begin(connection, f"{address[0]}:{address[1]}")
+
+    def _begin(self, connection: socket.socket, peer: str) -> None:
+        """Serve a connection in a thread, or refuse it."""
         with self._lock:
-            if len(self._connections) < self._max_connections:
+            if len(self._connections) >= self._max_connections:
+                reason = (
+                    f"this follower has {self._max_connections} connections, and accepts no more"
+                )
+            else:
                 thread = Thread(target=self._serve, args=(connection, peer), daemon=True)
                 self._connections[connection] = thread
-                thread.start()
-                return
-        self._turn_away(connection, peer)
-
-    def _turn_away(self, connection: socket.socket, peer: str) -> None:
-        text = f"this follower has {self._max_connections} connections, and accepts no more"
-        self._log(logging.WARNING, "connection from %s refused: %s", peer, text)
+                try:
+                    thread.start()
+                    return
+                except RuntimeError as failure:
+                    del self._connections[connection]
+                    reason = f"this follower cannot start a thread for the connection: {failure}"
+        self._log(logging.WARNING, "connection from %s refused: %s", peer, reason)
         with connection, contextlib.suppress(OSError):
             connection.setblocking(False)  # the text fits into the buffer of a new connection
-            connection.sendall(encode(ErrorMessage(text)))
+            connection.sendall(encode(ErrorMessage(reason)))
 
     def _serve(self, connection: socket.socket, peer: str) -> None:
         """Serve a connection. The program of its thread."""
-        reason: Message | None = None
-        broker = BrokerConnection(
-            connection, peer, self._follower, self._writers, self._cluster_id, self._clock,
-            self._limits,
-        )  # fmt: skip
+        try:
+            broker = BrokerConnection(
+                connection, peer, self._follower, self._writers, self._cluster_id, self._clock,
+                self._limits,
+            )  # fmt: skip
+            reason = self._run(broker, connection, peer)
+            if reason is not None:
+                broker.refuse(reason)
+        finally:
+            connection.close()
+            with self._lock:
+                del self._connections[connection]
+
+    def _run(
+        self, broker: BrokerConnection, connection: socket.socket, peer: str
+    ) -> Message | None:
+        """Serve a connection until it ends; return the reason to send to the broker."""
         try:
             set_options(connection)
             broker.run()
@@ -133,22 +163,17 @@ class FollowerServer:
         except DiskFailed as failure:
             self._fatal(str(failure))
         except Fenced as refusal:
-            reason = FencedMessage(refusal.higher)
             self._log(logging.WARNING, "connection from %s %s", peer, refusal)
+            return FencedMessage(refusal.higher)
         except (FollowerError, WireError, TimeoutError) as failure:
-            reason = ErrorMessage(str(failure))
             self._log(logging.WARNING, "connection from %s closed: %s", peer, failure)
+            return ErrorMessage(str(failure))
         except OSError as failure:
             self._log(logging.INFO, "connection from %s lost: %s", peer, failure)
         except Exception as failure:
-            reason = ErrorMessage(f"the follower has failed: {failure!r}")
             logger.exception("connection from %s failed", peer)
-        finally:
-            if reason is not None:
-                broker.refuse(reason)
-            connection.close()
-            with self._lock:
-                del self._connections[connection]
+            return ErrorMessage(f"the follower has failed: {failure!r}")
+        return None
 
     def _log(self, level: int, text: str, *arguments: object) -> None:
         """Log a line about a connection, at a bounded rate."""

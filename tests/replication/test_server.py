@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kafkawire.replication import server
 from kafkawire.replication.connection import TimeLimits
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.messages import (
@@ -367,6 +369,47 @@ def test_too_many_connections_are_refused(tmp_path: Path) -> None:
             client.expect(FencedMessage)
     finally:
         running.close()
+
+
+class NoThread(threading.Thread):
+    """A thread that cannot be started, as when the system has no more."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_connection_without_a_thread_is_refused(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "this follower cannot start a thread for the connection: can't start new thread"
+    with monkeypatch.context() as full:
+        full.setattr(server, "Thread", NoThread)
+        for _ in range(2):
+            with Client(running.port) as client:
+                assert refusal(client) == text
+    assert text in caplog.text
+    assert running.connections == 0
+    with running.client(READ, 1) as client:
+        client.send(FenceMessage())
+        client.expect(FencedMessage)
+
+
+def test_acceptor_that_fails_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise live on without accepting connections, which nothing detects."""
+
+    def fail(_: object, listener: socket.socket) -> None:
+        listener.accept()[0].close()
+        raise MemoryError
+
+    monkeypatch.setattr(server.FollowerServer, "_accept", fail)
+    running = Running(tmp_path / "f")
+    with Client(running.port) as client:
+        assert client.receive() is None
+    wait_until(lambda: running.fatal, "the end")
+    assert running.fatal[0].startswith("no more connections can be accepted (MemoryError()): this")
+    running.close()
 
 
 def test_slow_handshake_ends(tmp_path: Path) -> None:
