@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 FOLLOWER_FOLDER = "replicas"
 """The folder of a follower in the data folder of its machine."""
+IDENTITY = "identity"
+"""The file of that folder with the follower's identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class FollowerOptions:
 
 @dataclass(frozen=True, slots=True)
 class FollowerReady:
-    """The follower serves. Brokers need its replica id, to recognise it, and its key."""
+    """The answer of a follower that serves: its replica id and its key, which brokers need."""
 
     replica_id: bytes
     key: bytes

@@ -19,7 +19,7 @@ from kafkawire.broker.options import ServeOptions, WorkerRole
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.service_manager import READY, STOPPING, notify
-from kafkawire.supervisor.follower import FollowerStartError, SupervisedFollower
+from kafkawire.supervisor.follower import SupervisedFollower
 from kafkawire.supervisor.guests import Guests
 from kafkawire.supervisor.pages import Pages
 from kafkawire.supervisor.plan import PlanError, WorkerPlan, monitors_of, plans_of, takeover_ports
@@ -109,7 +109,7 @@ class Supervisor:
         self._handle_signals()
         try:
             await self.pages.open()
-            if self._follower is not None:  # before the workers, which may wait for each other's
+            if self._follower is not None:  # before the workers, which store its address in SQL
                 await self._follower.start()
             code = await self._start()
             if code is None:
@@ -235,8 +235,4 @@ async def _supervise(options: ServeOptions, arguments: Sequence[str]) -> int:
             "the data folder has more brokers than --workers %d: %s; they are started too, hand "
             "over the partitions that they lead, and end", options.workers, ", ".join(surplus),
         )  # fmt: skip
-    try:
-        return await supervisor.run()
-    except FollowerStartError as wrong:
-        print(f"kafkawire: {wrong}", file=sys.stderr)
-        return 1
+    return await supervisor.run()

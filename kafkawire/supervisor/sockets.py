@@ -149,7 +149,12 @@ def bind(option: str, host: str, port: int, backlog: int) -> Sockets:
 
 
 def _resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    kinds = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        kinds = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except UnicodeError as wrong:
+        raise socket.gaierror(socket.EAI_NONAME, f"not a name of a host: {wrong}") from wrong
     every = {(family, address): None for family, _, _, _, address in kinds}
     return list(every)  # type: ignore[arg-type]  # addresses of TCP begin with host and port
 

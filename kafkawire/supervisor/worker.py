@@ -82,7 +82,11 @@ class SupervisedWorker:
         broker was started elsewhere (the exit code). Start it again whenever it ends otherwise."""
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._live()
+            try:
+                code = await self._live()
+            except (OSError, RuntimeError) as failure:  # RuntimeError: there can be no more threads
+                logger.error("worker %d: its process cannot be created: %s", self._node, failure)
+                code = REFUSED[0]
             if self._stopping.is_set():
                 break
             if self.plan.after >= 0:  # of another machine: if it is absent again, it is reported

@@ -69,6 +69,14 @@ def test_unknown_host_is_a_sentence() -> None:
         bind("listen", "host.invalid", 9092, 5)
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.invalid"])
+def test_host_that_is_no_name_is_a_sentence(host: str) -> None:
+    with pytest.raises(
+        AddressError, match=r"^listen=a.*:9092: the host cannot be resolved \(not a "
+    ):
+        bind("listen", host, 9092, 5)
+
+
 def test_all_addresses_have_one_port() -> None:
     found = bind("listen", "", 0, 5)
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
+from collections.abc import Sequence
 
 import pytest
 
+from kafkawire.broker.options import WorkerRole
 from kafkawire.supervisor.plan import WorkerPlan
 from kafkawire.supervisor.restarts import SILENT_TICKS
 from kafkawire.supervisor.worker import SupervisedWorker
@@ -77,6 +80,35 @@ async def test_unknown_words_and_long_lines_change_nothing(reports: Reports) -> 
     reports.send(b"\nready\n")
     assert len(reports.changes) == 1
     reports.close()
+
+
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.EAGAIN, "no process"), RuntimeError("can't start new thread")]
+)
+async def test_worker_whose_process_cannot_be_created_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    """It has served before: the other workers, and their supervisor, go on."""
+    monkeypatch.setattr("kafkawire.supervisor.restarts.DELAYS_S", (0.0,))
+    plan = WorkerPlan(1, (0,), None, drain=False)
+    worker = SupervisedWorker(plan, [], lambda *_: WorkerRole(1, True, False, 0, ()), print)
+    starts = 0
+
+    async def spawn(command: Sequence[str], inherited: Sequence[int]) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 3:
+            worker.stop()
+        raise failure
+
+    monkeypatch.setattr("kafkawire.supervisor.worker._spawn", spawn)
+    worker.started.set()
+    assert await worker.run() == 0
+    assert starts == 3
+    assert f"worker 1: its process cannot be created: {failure}" in caplog.text
+    new = SupervisedWorker(plan, [], lambda *_: WorkerRole(1, True, False, 0, ()), print)
+    starts = 3
+    assert await new.run() == 1  # a first start that fails ends the command
 
 
 async def test_worker_that_does_not_serve_yet_is_not_killed(
