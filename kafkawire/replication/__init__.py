@@ -2,7 +2,7 @@
 
 For topics with `durability=replicated` a broker streams its commit log, the bytes of its journals,
 to followers. A follower writes them to files with the same names at the same positions, syncs, and
-acknowledges. It understands no records. A broker that takes over another one fences the log at the
+acknowledges. It does not decode records. A broker that takes over another one fences the log at the
 followers, lists their copies, reads one, and continues the log.
 
 It imports only the standard library, `crc32c`, and the packages for child processes and log lines:
@@ -26,6 +26,9 @@ Facts that are easy to get wrong:
 - **A failed fsync ends the process.** It acknowledges nothing more; the supervisor starts it again.
 - **A torn tail is kept.** Files may have bytes that were never acknowledged; the recovery of the
   broker that takes over cuts them.
+- **A damaged copy is not used, and not changed.** Its epoch is refused, the other copies serve. The
+  log is sent again once the broker has a higher epoch: an empty copy of the same epoch would count
+  for what the damaged one has acknowledged.
 - **One ACK for many BYTES.** What one receive brings is synced once.
 
 Connections are authenticated by a key, not encrypted. Not done: compression; a limit for the space

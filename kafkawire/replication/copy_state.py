@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafkawire.replication import sealed_file
+from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.machine import Files
 
 NAME = "copy"
 """The file of a copy's folder that has its state."""
 NO_LIMIT = (1 << 63) - 1
 MAX_LINEAGE = 100
-"""Earlier epochs that a copy remembers: a broker that starts asks for the last one, or for one of a
-few before it if starts failed."""
+"""Number of earlier epochs in the state of a copy. A start requests the log of the last one, or of
+one of a few before it if starts failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class CopyState:
     have the same bytes before that log position. Journals below `first` are not needed. Before
     `durable` everything is on the disk; `committed` is the best known committed log position of the
     broker. `cut`: bytes from this log position on have been replaced by those of `epoch`; while the
-    folder has the name of another epoch, they may still be there.
+    folder has the name of another epoch, they may still be there. `begun`: the epoch that `epoch`
+    continues, and where, as its process has sent them; None: not known.
     """
 
     epoch: int
@@ -33,6 +35,7 @@ class CopyState:
     committed: int = 0
     lineage: tuple[tuple[int, int], ...] = ()
     cut: int | None = None
+    begun: tuple[int, int] | None = None
 
     def common(self, epoch: int) -> int | None:
         """Return the log position before which this copy has the bytes of the log of an epoch; None
@@ -53,6 +56,7 @@ class CopyState:
             committed=min(self.committed, cut),
             lineage=(*earlier, (continues, at))[-MAX_LINEAGE:],
             cut=cut,
+            begun=(continues, at),
         )
 
 
@@ -65,15 +69,18 @@ def save(files: Files, folder: str, state: CopyState) -> None:
         "committed": state.committed,
         "lineage": state.lineage,
         "cut": state.cut,
+        "begun": state.begun,
     }
     sealed_file.save(files, f"{folder}/{NAME}", content)
 
 
 def load(files: Files, folder: str) -> CopyState:
-    """Return the state of the copy in a folder. Raises OSError, FollowerError if it is damaged."""
+    """Return the state of the copy in a folder. Raises OSError, FollowerError if it is damaged
+    or missing."""
     content: dict[str, Any] | None = sealed_file.load(files, f"{folder}/{NAME}")
     if content is None:
-        raise sealed_file.damaged(f"{folder}/{NAME}")
+        raise FollowerError(f"{folder}/{NAME} is missing")
+    begun = content.get("begun")  # not in files of earlier versions
     return CopyState(
         content["epoch"],
         content["first"],
@@ -81,4 +88,5 @@ def load(files: Files, folder: str) -> CopyState:
         content["committed"],
         tuple((epoch, end) for epoch, end in content["lineage"]),
         content["cut"],
+        None if begun is None else (begun[0], begun[1]),
     )

@@ -15,12 +15,17 @@ from dataclasses import dataclass
 from threading import Lock
 
 from kafkawire.replication import sealed_file
-from kafkawire.replication.failures import FollowerError
+from kafkawire.replication.failures import FollowerError, reason
 from kafkawire.replication.machine import Files
 from kafkawire.replication.messages import KEY_BYTES, REPLICA_ID_BYTES
 from kafkawire.replication.node_copies import NodeCopies
+from kafkawire.replication.options import IDENTITY
 
 _NODE = re.compile(r"0|[1-9]\d*")
+_LOST_IDENTITY = (
+    "Brokers know this follower by this file, so it is not created again: restore it from a backup "
+    "or, if the copies are not needed, move this folder away, which begins another follower"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,8 @@ class Follower:
     """All copies in one folder. Thread-safe."""
 
     def __init__(self, files: Files, folder: str) -> None:
-        """Open the folder; create it if it does not exist. Raises FollowerError if it is locked,
-        damaged, or cannot be used, and DiskFailed."""
+        """Open the folder; create it if it does not exist. Raises FollowerError if it is locked or
+        cannot be used, or its identity is damaged, and DiskFailed."""
         self._files = files
         self._folder = folder
         self._nodes: dict[int, NodeCopies] = {}
@@ -50,8 +55,7 @@ class Follower:
                 files.close(self._lock)
                 raise
         except OSError as failure:
-            path = failure.filename or folder
-            raise FollowerError(f"{path} cannot be used: {failure.strerror}") from failure
+            raise FollowerError(reason(failure, folder)) from failure
 
     def node(self, node_id: int) -> NodeCopies:
         """Return the copies of a broker, of which there may be none yet."""
@@ -84,17 +88,16 @@ class Follower:
             ) from None
 
     def _load_identity(self, is_new: bool) -> FollowerIdentity:
-        path = f"{self._folder}/identity"
-        content = sealed_file.load(self._files, path)
+        path = f"{self._folder}/{IDENTITY}"
+        try:
+            content = sealed_file.load(self._files, path)
+        except FollowerError as failure:
+            raise FollowerError(f"{failure}. {_LOST_IDENTITY}") from failure
         if content is not None:
             ids = bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"])
             return FollowerIdentity(*ids)
         if not is_new:
-            raise FollowerError(
-                f"{path} is missing, and the folder has copies: without it brokers do not know "
-                "this follower. Restore the file or, if the copies are not needed, begin with an "
-                "empty folder"
-            )
+            raise FollowerError(f"{path} is missing, and the folder has copies. {_LOST_IDENTITY}")
         self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         made = FollowerIdentity(
             secrets.token_bytes(REPLICA_ID_BYTES), secrets.token_bytes(KEY_BYTES)

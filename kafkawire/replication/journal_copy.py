@@ -3,12 +3,12 @@
 The folder has the files of the journals and the file `copy` (kafkawire.replication.copy_state).
 Bytes are appended; `sync` makes them durable and returns up to where.
 
-After a start of the process nothing is known about bytes after the durable log position that the
-file `copy` has: a power failure may have left zeros there, or a failed fsync of an earlier process
-bytes that are in the page cache and not on the disk. So the copy continues from that position, and
-the broker sends the bytes again, over those that are there. They are not removed, since some have
-been acknowledged: `listing` and `read` have them meanwhile. Not thread-safe:
-kafkawire.replication.node_copies has the lock.
+After a start of the process bytes after the durable log position in the file `copy` may be wrong: a
+power failure may have left zeros there, or a failed fsync of an earlier process bytes that are in
+the page cache and not on the disk. So the copy continues from that position, and the broker sends
+the bytes again, over those that are there. They are not removed, since some have been acknowledged:
+`listing` and `read` have them meanwhile. Not thread-safe: kafkawire.replication.node_copies has the
+lock.
 """
 
 from __future__ import annotations
@@ -87,14 +87,16 @@ class JournalCopy:
         self.end = self._synced = self._trusted()
 
     @classmethod
-    def create(cls, files: Files, node_folder: str, epoch: int, first: int) -> JournalCopy:
-        """Begin an empty copy."""
+    def create(
+        cls, files: Files, node_folder: str, epoch: int, first: int, begun: tuple[int, int]
+    ) -> JournalCopy:
+        """Begin an empty copy. `begun`: see CopyState."""
         folder = f"{node_folder}/{epoch}"
         new = folder + sealed_file.NEW_SUFFIX
         if os.path.basename(new) in files.names(node_folder):
             delete_folder(files, new)  # of a process that ended here
         files.make_folder(new)
-        state = CopyState(epoch, first, first << POSITION_BITS)
+        state = CopyState(epoch, first, first << POSITION_BITS, begun=begun)
         copy_state.save(files, new, state)
         files.rename(new, folder)
         files.sync_folder(node_folder)
@@ -102,18 +104,32 @@ class JournalCopy:
 
     @classmethod
     def open(cls, files: Files, folder: str) -> JournalCopy:
-        """Open a copy, and complete a change of its epoch that was interrupted. Raises
+        """Open a copy, and complete a change of its epoch that was interrupted. Raises OSError,
         FollowerError if its state is damaged."""
         files.sync_folder(folder)  # an earlier process may have been killed before it did
-        copy = cls(files, folder, copy_state.load(files, folder))
-        if os.path.basename(folder) != str(copy.epoch):
-            copy._complete_change()
+        state, epoch = copy_state.load(files, folder), int(os.path.basename(folder))
+        if state.epoch < epoch or (state.epoch > epoch and state.cut is None):
+            raise FollowerError(
+                f"{folder}/{copy_state.NAME} is that of epoch {state.epoch}: the folder was renamed"
+            )
+        copy = cls(files, folder, state)
+        if copy.epoch != epoch:
+            try:
+                copy._complete_change()
+            except OSError:
+                copy.abandon()
+                raise
         return copy
 
     @property
     def epoch(self) -> int:
         """The epoch of the broker that writes this log."""
         return self._state.epoch
+
+    @property
+    def begun(self) -> tuple[int, int] | None:
+        """The epoch that this one continues, and where; None: not known."""
+        return self._state.begun
 
     @property
     def folder(self) -> str:
@@ -133,7 +149,7 @@ class JournalCopy:
     # Writing
 
     def resume(self, first: int) -> int:
-        """Return the log position from which on bytes are wanted; everything before it is durable.
+        """Return the log position from which on bytes are sent; everything before it is durable.
         `first`: the first journal that the broker needs, with which an empty copy begins."""
         self.sync()
         begin = first << POSITION_BITS
@@ -216,7 +232,7 @@ class JournalCopy:
         self._close_files()
 
     def abandon(self) -> None:
-        """Close the files, of which nothing is known after a failed fsync."""
+        """Close the files without a sync, as after a failed one."""
         self._unsynced.clear()
         self._close_files()
 
@@ -230,7 +246,7 @@ class JournalCopy:
             deleted = f"{parent}/{name}{DELETED_SUFFIX}"
             if os.path.basename(deleted) in self._files.names(parent):
                 delete_folder(self._files, deleted)
-            # Renamed, because a copy without some of its journals must not be taken for one.
+            # Renamed, because a folder without some of its journals is no copy.
             self._files.rename(self._folder, deleted)
             self._files.sync_folder(parent)
             delete_folder(self._files, deleted)

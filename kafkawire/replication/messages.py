@@ -1,8 +1,7 @@
 """Messages between a broker and its followers, checked when they are created. Pure.
 
 Positions (end, at, committed, position) are log positions: journal number << 32 | position in that
-journal. kafkawire.replication says what the messages are for, kafkawire.replication.wire has their
-bytes.
+journal. kafkawire.replication describes their purpose, kafkawire.replication.wire their bytes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from threading import Lock
 
 from kafkawire.plural import count
 from kafkawire.replication import sealed_file
-from kafkawire.replication.failures import DiskFailed, Fenced, FollowerError
+from kafkawire.replication.failures import DiskFailed, Fenced, FollowerError, reason
 from kafkawire.replication.journal_copy import (
     DELETED_SUFFIX,
     CopyListing,
@@ -36,10 +36,14 @@ _LEFT = re.compile(rf"\d+(?:{re.escape(sealed_file.NEW_SUFFIX)}|{re.escape(DELET
 
 class NodeCopies:
     """All copies of one node id, in a folder that is created with the first copy or fence. Methods
-    raise Fenced, FollowerError, DiskFailed, and after a DiskFailed only that. Thread-safe."""
+    raise Fenced, FollowerError, DiskFailed, and after a DiskFailed only that. Thread-safe.
+
+    A copy that is damaged is left out: its folder stays as it is, and its epoch is refused. So are
+    all epochs if the fence is damaged, because it is not known which of them it refuses.
+    """
 
     def __init__(self, files: Files, folder: str, node_id: int) -> None:
-        """Open the copies that are there. Raises OSError, FollowerError, DiskFailed."""
+        """Open the copies that are there. Raises OSError, DiskFailed."""
         self._files = files
         self._folder = folder
         self._node_id = node_id
@@ -47,6 +51,10 @@ class NodeCopies:
         self._failed: DiskFailed | None = None
         self._fence = NO_EPOCH
         self._copies: dict[int, JournalCopy] = {}
+        self._left_out: dict[int, str] = {}
+        """Why a copy is left out, by epoch."""
+        self._unusable = ""
+        """Why all copies are left out; empty: they are not."""
         self._reported: set[str] = set()
         """Folders that cannot be deleted, each of which is logged once."""
         if str(node_id) in files.names(os.path.dirname(folder)):
@@ -54,7 +62,7 @@ class NodeCopies:
 
     def begin(self, epoch: int, continues: int, at: int, first: int) -> int:
         """Make the copy of an epoch the one that is written to, and return the log position from
-        which on bytes are wanted: everything before it is durable.
+        which on bytes are sent: everything before it is durable.
 
         If there is a copy of this epoch it is resumed. Otherwise the newest copy that has the log
         of epoch `continues` becomes that of this epoch, without its bytes at and after `at`.
@@ -64,7 +72,11 @@ class NodeCopies:
         """
         with self._locked():
             self._check(epoch)
-            copy = self._copies.get(epoch) or self._new_copy(epoch, continues, at, first)
+            copy = self._copies.get(epoch)
+            if copy is None:
+                copy = self._new_copy(epoch, continues, at, first)
+            else:
+                self._check_begun(copy, continues, at)
             for each in self._copies.values():
                 if each is not copy:
                     each.close()
@@ -107,9 +119,7 @@ class NodeCopies:
     def fence(self, epoch: int) -> None:
         """Refuse writes of lower epochs from now on, durably."""
         with self._locked():
-            higher = max(self._fence, *self._copies, NO_EPOCH)
-            if higher > epoch:
-                raise Fenced(higher)
+            self._check(epoch)
             if self._fence < epoch:
                 self._files.make_folder(self._folder)
                 sealed_file.save(self._files, f"{self._folder}/fence", {"epoch": epoch})
@@ -159,28 +169,70 @@ class NodeCopies:
         # An earlier process may have been killed between a rename and its sync: what is read here
         # must not be lost later.
         self._files.sync_folder(self._folder)
-        fence = sealed_file.load(self._files, f"{self._folder}/fence")
+        try:
+            fence = sealed_file.load(self._files, f"{self._folder}/fence")
+            names = self._files.names(self._folder)
+        except (OSError, FollowerError) as failure:
+            self._unusable = (
+                f"the copies in {self._folder} are not used, and stay as they are: "
+                f"{reason(failure, self._folder)}. Repair it or, if no earlier process of broker "
+                f"{self._node_id} can still run on another machine, delete {self._folder}/fence; "
+                "then end the process of this follower, which is started again"
+            )
+            logger.error(
+                "%s. Until then broker %d has a replica less", self._unusable, self._node_id
+            )
+            return
         self._fence = NO_EPOCH if fence is None else fence["epoch"]
-        for name in self._files.names(self._folder):
+        for name in names:
             path = f"{self._folder}/{name}"
             if _EPOCH.fullmatch(name):
-                copy = JournalCopy.open(self._files, path)
-                self._copies[copy.epoch] = copy
-                logger.info(
-                    "copy of the log of broker %d, epoch %d: %s",
-                    self._node_id, copy.epoch, _extent(copy),
-                )  # fmt: skip
+                self._open_copy(path, int(name))
             elif _LEFT.fullmatch(name):
                 try:
                     delete_folder(self._files, path)
                 except OSError as failure:
                     logger.warning("%s cannot be deleted: %s", path, failure.strerror)
 
+    def _open_copy(self, path: str, epoch: int) -> None:
+        """Open a copy, or leave it out."""
+        try:
+            copy = JournalCopy.open(self._files, path)
+        except (OSError, FollowerError) as failure:
+            self._left_out[epoch] = (
+                f"the copy of the log of broker {self._node_id}, epoch {epoch}, is not used, and "
+                f"its folder stays as it is: {reason(failure, path)}. Restart broker "
+                f"{self._node_id}, which then sends its log again, and delete {path} after that"
+            )
+            logger.error(
+                "%s. Until then broker %d has a replica less", self._left_out[epoch], self._node_id
+            )
+            return
+        self._copies[copy.epoch] = copy
+        logger.info(
+            "copy of the log of broker %d, epoch %d: %s", self._node_id, copy.epoch, _extent(copy)
+        )
+
     def _check(self, epoch: int) -> None:
-        """Raise Fenced if there is a higher epoch."""
-        higher = max(self._fence, *self._copies, NO_EPOCH)
+        """Raise Fenced if there is a higher epoch, FollowerError if that is not known."""
+        if self._unusable:
+            raise FollowerError(self._unusable)
+        higher = max(self._fence, *self._copies, *self._left_out, NO_EPOCH)
         if higher > epoch:
             raise Fenced(higher)
+
+    def _check_begun(self, copy: JournalCopy, continues: int, at: int) -> None:
+        """Raise FollowerError if a copy of the same epoch has the log of another process, as after
+        the metadata database was replaced by an older one."""
+        if copy.begun is None or copy.begun == (continues, at):
+            return
+        earlier, begun_at = copy.begun
+        raise FollowerError(
+            f"another process of broker {self._node_id} has written the log of epoch {copy.epoch} "
+            f"here: it continued epoch {earlier} at {position_text(begun_at)}, and this one "
+            f"continues epoch {continues} at {position_text(at)}. Restart it, so that it gets a "
+            "higher epoch"
+        )
 
     def _current(self, epoch: int) -> JournalCopy:
         """Return the copy that is written to."""
@@ -191,7 +243,10 @@ class NodeCopies:
         return copy
 
     def _new_copy(self, epoch: int, continues: int, at: int, first: int) -> JournalCopy:
-        """Return the copy of a higher epoch than all others: a continued one or an empty one."""
+        """Return the copy of a higher epoch than all others: a continued one or an empty one.
+        Raises FollowerError if the copy of this epoch is left out."""
+        if epoch in self._left_out:
+            raise FollowerError(self._left_out[epoch])
         for earlier in sorted(self._copies, reverse=True):
             copy = self._copies[earlier]
             if copy.common(continues) is None:
@@ -209,7 +264,8 @@ class NodeCopies:
             break
         else:
             self._files.make_folder(self._folder)
-            copy = JournalCopy.create(self._files, self._folder, epoch, first)
+            begun = continues, at
+            copy = JournalCopy.create(self._files, self._folder, epoch, first, begun)
         self._copies[epoch] = copy
         return copy
 
@@ -221,7 +277,9 @@ class NodeCopies:
             if limit is not None:
                 return copy, limit
         raise FollowerError(
-            f"this follower has no copy of the log of broker {self._node_id}, epoch {epoch}"
+            self._unusable
+            or self._left_out.get(epoch)
+            or f"this follower has no copy of the log of broker {self._node_id}, epoch {epoch}"
         )
 
     def _report_unknown(self, copy: JournalCopy, names: list[str]) -> None:

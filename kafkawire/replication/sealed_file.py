@@ -52,19 +52,11 @@ def load(files: Files, path: str) -> dict[str, Any] | None:
         files.close(fd)
     line, _, rest = data.partition(b"\n")
     if rest != b"%08x\n" % crc32c(line):
-        raise damaged(path)
+        raise FollowerError(f"{path} is damaged: its checksum is wrong")
     content = json.loads(line)  # its checksum fits, so it is what `save` has written
     if content["version"] != VERSION:
         raise FollowerError(
             f"{path} has format version {content['version']}, and this program reads version "
-            f"{VERSION}: run a newer version of kafkawire"
+            f"{VERSION}: this needs a newer version of kafkawire"
         )
     return dict(content)
-
-
-def damaged(path: str) -> FollowerError:
-    """Return the failure of a file with a wrong content."""
-    return FollowerError(
-        f"{path} is damaged. It is not replaced: restore it from a backup or, if this follower's "
-        "copies are not needed, begin with an empty folder"
-    )

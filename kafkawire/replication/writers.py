@@ -40,7 +40,7 @@ class Writers:
                 )
 
     def end(self, writer: LogWriter) -> None:
-        """A connection writes no more."""
+        """Note that a connection writes no more."""
         with self._lock:
             if self._current.get(writer.log) is writer:
                 del self._current[writer.log]

@@ -20,12 +20,14 @@ def at(journal: int, position: int) -> int:
 
 
 class ModelLog:
-    """The log of one epoch of a broker. All bytes of its journals are random."""
+    """The log of one epoch of a broker. All bytes of its journals are random. `begun`: the epoch
+    that it continues, and where."""
 
     def __init__(self, epoch: int, rng: random.Random, first: int = 0) -> None:
         self.epoch = epoch
         self.rng = rng
         self.first = first
+        self.begun = (NONE, 0)
         self.journals: dict[int, bytearray] = {first: bytearray()}
 
     @property
@@ -45,6 +47,7 @@ class ModelLog:
     def continued(self, epoch: int, position: int) -> ModelLog:
         """Return the log of a later epoch, which continues this one from a log position on."""
         log = ModelLog(epoch, self.rng, self.first)
+        log.begun = self.epoch, position
         last, size = position >> POSITION_BITS, position & POSITION_MASK
         log.journals = {n: bytearray(data) for n, data in self.journals.items() if n <= last}
         del log.journals[last][size:]
@@ -98,12 +101,10 @@ def filled(node: NodeCopies, log: ModelLog, sizes: tuple[int, ...] = (300, 200))
     return streamed(node, log)
 
 
-def streamed(
-    node: NodeCopies, log: ModelLog, continues: int = NONE, position: int = 0, size: int = 100
-) -> int:
+def streamed(node: NodeCopies, log: ModelLog) -> int:
     """Stream a log from where the copy ends."""
-    end = node.begin(log.epoch, continues, position, log.first)
-    for start, data in log.pieces(end, size):
+    end = node.begin(log.epoch, *log.begun, log.first)
+    for start, data in log.pieces(end, 100):
         node.write(log.epoch, start, data)
     return node.sync(log.epoch)
 

@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from kafkawire.replication import sealed_file
 from kafkawire.replication.copy_state import MAX_LINEAGE
 from kafkawire.replication.failures import Fenced, FollowerError
 from kafkawire.replication.node_copies import NodeCopies
@@ -97,7 +98,7 @@ def test_logs_that_both_continue_one_log_are_not_mixed(node: NodeCopies) -> None
     filled(node, log, (300,))
     second = log.continued(2, at(5, 200))
     second.append(1000)
-    streamed(node, second, 1, at(5, 200))
+    streamed(node, second)
     third = log.continued(3, at(5, 280))
     third.append(5)
     assert node.begin(3, 1, at(5, 280), 5) == at(5, 200)
@@ -114,7 +115,7 @@ def test_listing_of_an_earlier_epoch_ends_where_it_was_continued(node: NodeCopie
     node.mark(1, at(6, 100), 5)
     later = log.continued(2, at(6, 120))
     later.append(5000)
-    streamed(node, later, 1, at(6, 120))
+    streamed(node, later)
     node.mark(2, at(6, 5000), 5)
     for epoch, end, committed in ((1, at(6, 120), at(6, 120)), (2, later.end, at(6, 5000))):
         found = node.listing(epoch)
@@ -126,7 +127,7 @@ def test_listing_of_an_earlier_epoch_ends_where_it_was_continued(node: NodeCopie
         node.read(1, at(6, 121), 1)
     third = later.continued(3, at(6, 5000))
     third.append(20)
-    assert streamed(node, third, 2, at(6, 5000)) == at(6, 5020)
+    assert streamed(node, third) == at(6, 5020)
     assert [node.listing(epoch).end for epoch in (1, 2)] == [at(6, 120), at(6, 5000)]
     assert node.listing(3).end == at(6, 5020)
 
@@ -148,6 +149,34 @@ def test_lineage_is_bounded(node: NodeCopies, files: MemoryFiles) -> None:
     assert node.listing(5).end == 0
     with pytest.raises(FollowerError, match="no copy of the log of broker 3, epoch 4"):
         node.listing(4)
+
+
+def test_copy_of_another_process_of_the_same_epoch_is_not_continued(files: MemoryFiles) -> None:
+    """As after the metadata database was replaced by an older one: its epochs are used again."""
+    node, log = opened(files), model()
+    filled(node, log)
+    node.begin(2, 1, at(6, 120), 5)
+    for continues, position in ((1, at(6, 121)), (0, at(6, 120)), (NONE, 0)):
+        with pytest.raises(FollowerError, match="another process of broker 3 has written the log"):
+            opened(files).begin(2, continues, position, 5)
+    assert opened(files).begin(2, 1, at(6, 120), 5) == at(6, 120)
+
+
+def test_empty_copy_belongs_to_one_process(files: MemoryFiles) -> None:
+    opened(files).begin(4, 3, at(6, 10), 9)
+    text = "it continued epoch 3 at byte 10 of journal 6, and this one continues epoch 3 at byte 11"
+    with pytest.raises(FollowerError, match=text):
+        opened(files).begin(4, 3, at(6, 11), 9)
+    assert opened(files).begin(4, 3, at(6, 10), 9) == at(9, 0)
+
+
+def test_state_of_an_earlier_version_has_no_beginning(files: MemoryFiles) -> None:
+    opened(files).begin(4, 3, at(6, 10), 9)
+    content = sealed_file.load(files, "/f/3/4/copy")
+    assert content is not None
+    assert content.pop("begun") == [3, at(6, 10)]
+    sealed_file.save(files, "/f/3/4/copy", content)
+    assert opened(files).begin(4, 3, at(6, 11), 9) == at(9, 0)
 
 
 # Fences
