@@ -304,7 +304,7 @@ class CommitLog:
         try:
             if self.failed is not None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
-            stamp = Stamp(self.run, self.commits.committed)
+            stamp = Stamp(self.run, self.replicas.stated(self.commits.committed))
             now_ms = self.env.clock.now_ms()
             writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
             if not self.writer.write(writes, partial(self._landed, write_batch, writes)):

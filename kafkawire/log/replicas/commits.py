@@ -83,6 +83,12 @@ class ReplicaCommits:
         """Whether followers get the log."""
         return self._when_written is not None and self.failed is None
 
+    def stated(self, own: int) -> int:
+        """Return the log position that new frames state as committed, when the own journals are
+        durable up to `own`. It must be true of each copy that has the frame: a follower may lose
+        what it has not synced, though the own disk has it."""
+        return own if self._when_written is None else self._committed
+
     @property
     def unreplicated_bytes(self) -> int:
         """Bytes that are written, and not yet committed."""

@@ -1,8 +1,8 @@
 """The simulation of followers must find what is broken on purpose: one rule at a time.
 
-Two rules have tests of their own, since seeds rarely get there: a restarted follower takes nothing
-back (test_in_sync), and the set of a folder that is not complete has a follower
-(test_incomplete_folder).
+Three rules have tests of their own, since seeds rarely get there: a restarted follower takes
+nothing back (test_in_sync), the set of a folder that is not complete has a follower
+(test_incomplete_folder), and frames state what is true of all copies (test_torn_copy).
 
 Covers: kafkawire.log.replicas.in_sync, kafkawire.log.maintenance.retention.
 """
