@@ -1,7 +1,7 @@
 """The connection to one follower: sends it the journals, byte for byte, from where its copy ends.
 
 A link has a position in the journals and no queue, so a slow follower costs no memory. It is live
-once the follower has said where its copy ends. Connects again, with growing pauses, whenever the
+once the follower has sent where its copy ends. Connects again, with growing pauses, whenever the
 connection ends. Messages: kafkawire.replication.wire.
 """
 
@@ -18,6 +18,7 @@ from kafkawire.log.replicas.network import Network
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import wire
+from kafkawire.replication.journal_copy import position_text
 from kafkawire.replication.messages import (
     FROM_FOLLOWER,
     VERSION,
@@ -86,26 +87,27 @@ def greeting(
 
 
 class LinkEvents(Protocol):
-    """Takes what followers report."""
+    """Called with what followers report."""
 
     def connected(self, replica_id: str, end: int) -> None:
-        """The copy of a follower ends at a log position, and it receives the log from there on."""
+        """Note that a follower receives the log from `end` on, where its copy ends."""
 
     def disconnected(self, replica_id: str) -> None:
-        """A follower receives nothing any more."""
+        """Note that a follower receives nothing any more."""
 
     def refused(self, replica_id: str) -> None:
-        """Nothing listens at the address of a follower."""
+        """Note that nothing listens at the address of a follower."""
 
     def acknowledged(self, replica_id: str, end: int) -> None:
-        """The copy of a follower is durable up to a log position."""
+        """Note that the copy of a follower is durable up to a log position."""
 
     def fenced(self, replica_id: str, epoch: int) -> None:
-        """A follower takes nothing of this process, because of another one with a higher epoch."""
+        """Note that a follower refuses this process, because of one with a higher epoch."""
 
 
 class FollowerLink:
-    """The link to one follower. `failing_s`: since when it cannot be connected to; None: it can."""
+    """The link to one follower. `failing_s`: since when it does not receive the log; None: it
+    does."""
 
     def __init__(
         self,
@@ -124,6 +126,7 @@ class FollowerLink:
         self._events = events
         self._connection: _Connection | None = None
         self.failing_s: float | None = None
+        self._reported = ""
         self._task = env.spawn(self._run(), f"follower {follower.replica_id}")
 
     def pump(self) -> None:
@@ -138,7 +141,7 @@ class FollowerLink:
             self._connection.mark(committed)
 
     def forget(self) -> None:
-        """Have the follower delete copies of earlier processes."""
+        """Request the deletion of the follower's copies of earlier processes."""
         if self._connection is not None:
             self._connection.forget()
 
@@ -154,18 +157,18 @@ class FollowerLink:
             connection = _Connection(
                 self._env, self._journals, self.follower, self._origin, self._events
             )
+            lasted = False
             try:
-                await connection.open(self._network)
-                self._connection = connection
-                self.failing_s, failures = None, 0
-                connection.pump()
-                await connection.ended
-                logger.warning("the connection to %s has ended", self._name)
-            except ConnectionRefusedError as failure:
-                self._report(failures, failure)
-                self._events.refused(self.follower.replica_id)
+                await self._use(connection)
             except (OSError, TimeoutError, WireError) as failure:
-                self._report(failures, failure)
+                lasted = connection.live and self._env.clock.monotonic() - began_s >= STEADY_S
+                self._report(failure, connection.live, lasted)
+                if isinstance(failure, ConnectionRefusedError):
+                    self._events.refused(self.follower.replica_id)
+            except Exception:
+                logger.exception(
+                    "a defect: the link to %s has failed; it is tried again", self._name
+                )
             finally:
                 if self._connection is not None:
                     self._connection = None
@@ -173,15 +176,35 @@ class FollowerLink:
                 connection.close()
             if self.failing_s is None:
                 self.failing_s = self._env.clock.monotonic()
-            if self._env.clock.monotonic() - began_s >= STEADY_S and connection.live:
-                continue  # a follower that was stopped is noticed at once
-            failures += 1
-            await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+            failures = 0 if connection.live else failures
+            if not lasted:  # otherwise at once: a follower that was stopped is noticed then
+                failures += 1
+                await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
-    def _report(self, failures: int, failure: BaseException) -> None:
-        """Log the first of several failures."""
-        if not failures:
-            logger.warning("%s cannot be reached: %s", self._name, failure or "no answer")
+    async def _use(self, connection: _Connection) -> None:
+        """Send the log over a new connection until that ends. Raises OSError, TimeoutError,
+        WireError with the reason."""
+        await connection.open(self._network)
+        self._connection = connection
+        self.failing_s = None
+        connection.pump()
+        await connection.ended
+        raise ConnectionResetError("the follower has closed it")
+
+    def _report(self, failure: BaseException, was_live: bool, lasted: bool) -> None:
+        """Log a failure, unless it is that of the attempt before. `was_live`: the connection was;
+        `lasted`: for so long that the next failure is another one."""
+        text = str(failure) or f"no answer within {CONNECT_S:g} s"
+        if isinstance(failure, ConnectionRefusedError):
+            text = f"kafkawire does not run there, or does not listen there ({text})"
+        if lasted or text != self._reported:
+            head = "the connection to %s has ended" if was_live else "%s cannot be used"
+            logger.warning(
+                head + ": %s. It receives nothing of the log of broker %d until another connection "
+                "succeeds, which is tried every %g s", self._name, text, self._origin.node_id,
+                MAX_WAIT_S,
+            )  # fmt: skip
+        self._reported = text
 
     @property
     def _name(self) -> str:
@@ -217,14 +240,14 @@ class _Connection(asyncio.Protocol):
         self._heard_s = env.clock.monotonic()
 
     async def open(self, network: Network) -> None:
-        """Connect, and return once the follower has said where its copy ends. Raises OSError,
+        """Connect, and return when the follower has sent where its copy ends. Raises OSError,
         TimeoutError, WireError."""
         async with asyncio.timeout(CONNECT_S):
             await network.connect(lambda: self, self._follower.host, self._follower.port)
             await asyncio.wait([self._live, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._live.done():
             await self.ended
-            raise ConnectionResetError("the connection was closed")
+            raise ConnectionResetError("the follower has closed the connection")
 
     def close(self) -> None:
         """Close it at once."""
@@ -271,51 +294,72 @@ class _Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=BUFFERED_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Take messages of the follower."""
+        """Handle messages of the follower."""
         self._heard_s = self._env.clock.monotonic()
         try:
             self._decoder.feed(data)
             for message in self._decoder:
-                self._take(message)
+                if self.ended.done():
+                    return
+                self._handle(message)
         except WireError as wrong:
             self._end(wrong)
 
     def pause_writing(self) -> None:
-        """The connection is full."""
+        """Send no more for now: the connection is full."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """The connection has room again."""
+        """Continue to send: the connection has room again."""
         self._paused = False
         self.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
+        """Note the end of the connection."""
         self._transport = None
         self._end(exc)
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         replica_id = self._follower.replica_id
         if isinstance(message, AckMessage) and self._live.done():
+            if message.end > self._sent:
+                text = f"it acknowledges {position_text(message.end)}, which it was not sent"
+                self._end(WireError(text))
+                return
             self._events.acknowledged(replica_id, message.end)
         elif isinstance(message, ChallengeMessage) and not self._live.done():
             self._greet(message)
         elif isinstance(message, HaveMessage) and not self._live.done():
-            self._sent = message.end
-            self.live = True
-            self._live.set_result(None)
-            self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
-            self._events.connected(replica_id, message.end)
+            self._begin(message.end)
         elif isinstance(message, FencedMessage):
             self._events.fenced(replica_id, message.epoch)
-            self._end(ConnectionAbortedError(f"it is fenced by epoch {message.epoch}"))
+            self._end(ConnectionAbortedError(f"epoch {message.epoch} of this broker has begun"))
         elif isinstance(message, ErrorMessage):
             self._end(ConnectionAbortedError(message.text))
         else:
             self._end(WireError(f"a message of kind {type(message).__name__} at a wrong time"))
 
+    def _begin(self, end: int) -> None:
+        """Send the log from the end of the copy on."""
+        number, at = end >> POSITION_BITS, end & POSITION_MASK
+        journal = self._journals.by_number.get(number)
+        if number > self._journals.active.number or (journal is not None and at > journal.end):
+            self._end(
+                WireError(
+                    f"its copy of the log of epoch {self._origin.broker_epoch} ends at "
+                    f"{position_text(end)}, which this log does not have: another process has "
+                    "written it in the same epoch. Restart the broker, which then has a higher one"
+                )
+            )
+            return
+        self._sent = end
+        self.live = True
+        self._live.set_result(None)
+        self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
+        self._events.connected(self._follower.replica_id, end)
+
     def _greet(self, challenge: ChallengeMessage) -> None:
-        """Answer a challenge, and say which log this is."""
+        """Answer a challenge, and name the log that is sent."""
         if challenge.replica_id.hex() != self._follower.replica_id:
             self._end(WireError("another follower is at this address"))
             return
@@ -339,9 +383,6 @@ class _Connection(asyncio.Protocol):
             journal = self._journals.by_number.get(number)
             if journal is not None and start < journal.end:
                 return journal, start, min(journal.end, start + CHUNK_BYTES)
-            if journal is not None and start > journal.end:
-                self._end(WireError(f"its copy ends after the log, at {self._sent}"))
-                return None
             if number == self._journals.active.number:
                 return None
             later = [each for each in self._journals.by_number if each > number]
