@@ -317,18 +317,21 @@ def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
 
 
 def raise_offsets(session: Session, offsets: Mapping[int, tuple[int, int]], now_ms: int) -> None:
-    """Raise dispatch and commit offsets."""
+    """Raise dispatch and commit offsets. Rows that have them are not written again."""
+    names = ("dispatch_offset", "commit_offset")
     higher = ", ".join(
         f"{name} = CASE WHEN excluded.{name} > tiering_offsets.{name}"
         f" THEN excluded.{name} ELSE tiering_offsets.{name} END"
-        for name in ("dispatch_offset", "commit_offset")
+        for name in names
     )
+    changes = " OR ".join(f"excluded.{name} > tiering_offsets.{name}" for name in names)
     insert(
         session,
         "INSERT INTO tiering_offsets (partition_number, dispatch_offset, commit_offset,"
         " updated_at)",
         [(number, *ends, now_ms) for number, ends in sorted(offsets.items())],
-        f"ON CONFLICT (partition_number) DO UPDATE SET {higher}, updated_at = excluded.updated_at",
+        f"ON CONFLICT (partition_number) DO UPDATE SET {higher}, updated_at = excluded.updated_at"
+        f" WHERE {changes}",
     )
 
 
