@@ -74,6 +74,7 @@ class Upkeep:
     def start(self, checkpoints: Checkpoints) -> None:
         """Start the tasks."""
         config = self._config
+        checkpoints.started()
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
         self._every("ledger", TICK_MS, self._commit_log.ledger.tick)
         self._every("retention", config.log_retention_check_interval_ms, self.retain)

@@ -3,14 +3,18 @@
 A checkpoint is taken in one step (log position and rows belong together), then waits until
 everything before its log position is committed, then is stored in one transaction. A moved log
 start is stored the same way, but under the log position of the last full checkpoint: its row may be
-ahead of the log position, which recovery allows for. Called by kafkawire.log.manager (roll, timer,
-close), DeleteRecords and retention.
+ahead of the log position, which recovery allows for; that of a partition with durability=local
+waits for the own disk only. Called by kafkawire.log.manager (roll, timer, close), DeleteRecords and
+retention.
+
+Followers and the remote tier may be away for hours. Except in a start, they are waited for before
+the lock is taken, and for WAIT_S at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from kafkawire.log.append.commit_log import CommitLog
@@ -20,6 +24,8 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 
 ROWS_AT_ONCE = 2000
 """Partitions of one transaction: packing them takes some milliseconds on the event loop."""
+WAIT_S = 10.0
+"""How long followers and the remote tier are waited for: then produces are refused, too."""
 
 
 class Checkpoints:
@@ -33,6 +39,7 @@ class Checkpoints:
         "_partitions",
         "_released",
         "_storage",
+        "_wait_s",
         "due",
         "log_position",
     )
@@ -51,6 +58,7 @@ class Checkpoints:
         self._partitions = partitions
         self._released = released
         self._lock = asyncio.Lock()
+        self._wait_s: float | None = None
         self.log_position = 0
         self.due = False
 
@@ -60,6 +68,11 @@ class Checkpoints:
         self.log_position = log_position
         self.due = due
 
+    def started(self) -> None:
+        """Note that the start is complete: followers and the remote tier are waited for with a
+        limit."""
+        self._wait_s = WAIT_S
+
     @asynccontextmanager
     async def settled(self) -> AsyncIterator[None]:
         """Hold back checkpoints; meanwhile everything that is not dirty is stored."""
@@ -67,16 +80,19 @@ class Checkpoints:
             yield
 
     async def save(self) -> None:
-        """Store what has changed since the last checkpoint. Raises what the commit or SQL raises.
+        """Store what has changed since the last checkpoint. Raises what the commit or SQL raises,
+        and TimeoutError.
 
         Many partitions are stored in parts; only the last part has the new log position, so the
         rows before it are only ahead of the stored log position.
         """
+        if not self._is_current():
+            await self._committed()
         async with self._lock:
+            if self._is_current():
+                return
             log_position = self._commit_log.written
             dirty = self._commit_log.dirty
-            if not dirty and log_position == self.log_position and not self.due:
-                return
             changed, dirty[:] = dirty[:], []
             while len(changed) > ROWS_AT_ONCE:
                 await self._save(changed, self.log_position)
@@ -84,6 +100,20 @@ class Checkpoints:
             self.log_position = log_position
             self.due = False
             self._commit_log.ledger.checkpointed()
+
+    def _is_current(self) -> bool:
+        log = self._commit_log
+        return not (log.dirty or log.written != self.log_position or self.due)
+
+    async def _committed(self) -> None:
+        """Wait until everything appended so far is committed."""
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._commit_log.durable()
+        except TimeoutError:
+            raise TimeoutError(
+                f"followers, or the remote tier, did not get the log within {WAIT_S:g} s"
+            ) from None
 
     async def _save(self, changed: list[Partition], log_position: int) -> None:
         """Take a part from the end of `changed` and store it; put all back if that fails."""
@@ -95,7 +125,7 @@ class Checkpoints:
             if partition.producers.states:
                 self._commit_log.producing.add(partition)
         try:
-            await self._commit_log.durable()
+            await self._committed()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
             self._commit_log.hooks.stored()
         except BaseException:
@@ -114,8 +144,21 @@ class Checkpoints:
     async def move_log_starts(self, starts: Mapping[int, int]) -> None:
         """Move the log starts of some partitions (number -> offset): in SQL, then in memory.
 
-        Log starts that would decrease, or of partitions that were removed, are not changed.
+        Log starts that would decrease, or of partitions that were removed, are not changed. Raises
+        what the commit or SQL raises, and TimeoutError.
         """
+        found = {number: self._partitions.get(number) for number in starts}
+        waiting = {n for n, each in found.items() if each and (each.in_objects or each.replicated)}
+        local = {number: start for number, start in starts.items() if number not in waiting}
+        await self._move(local, self._commit_log.commits.durable)
+        if waiting:
+            await self._committed()
+            await self._move({number: starts[number] for number in waiting}, self._committed)
+
+    async def _move(
+        self, starts: Mapping[int, int], committed: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Move log starts once what their partitions have now is `committed`."""
         async with self._lock:
             moving = [
                 (self._partitions[number], start)
@@ -129,7 +172,7 @@ class Checkpoints:
                 rows.append(row)
             if not rows:
                 return
-            await self._commit_log.durable()
+            await committed()
             try:
                 await self._storage.save_checkpoint(
                     Checkpoint(self._node_id, self.log_position, rows)

@@ -1,13 +1,19 @@
-"""Commits that wait for followers without records of topics with durability=replicated."""
+"""Commits and checkpoints that wait for followers, and those that do not.
+
+Covers: kafkawire.log.replicas.commits, kafkawire.log.maintenance.checkpoints.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.maintenance import checkpoints
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
-from tests.kit.waiting import settle
+from tests.kit.waiting import WITHIN_S, settle
 
 
 async def test_checkpoint_waits_until_followers_have_the_whole_log() -> None:
@@ -42,3 +48,47 @@ async def test_log_without_replicated_topics_waits_for_no_follower() -> None:
     world.find("t").append(batch(b"one"), EPOCH_MS)
     await world.log.checkpoint()
     await world.log.close()
+
+
+async def test_log_start_of_a_local_topic_moves_without_followers() -> None:
+    world = World()
+    await world.start()
+    log = world.log.commit_log
+    (partition,) = await world.topic("t", durability="replicated")
+    (local,) = await world.topic("local")
+    log.replicas.update("")
+    log.replicas.when_written(lambda: None)
+    for each in (partition, local):
+        each.append(batch(b"one"), EPOCH_MS)
+    await log.commits.durable()
+    saving = asyncio.ensure_future(world.log.checkpoint())
+    await settle()
+    async with asyncio.timeout(WITHIN_S):
+        assert await local.delete_records(1) == 1
+    assert not saving.done()
+    log.replicas.commit(log.written)
+    await saving
+
+
+async def test_checkpoints_wait_for_followers_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "WAIT_S", 0.001)
+    world = World()
+    await world.start()
+    log = world.log.commit_log
+    (partition,) = await world.topic("t", durability="replicated")
+    log.replicas.update("")
+    log.replicas.when_written(lambda: None)
+    partition.append(batch(b"one"), EPOCH_MS)
+    await settle()
+    log.replicas.commit(log.written)
+    partition.append(batch(b"two"), EPOCH_MS)
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="did not get the log within"):
+            await world.log.checkpoint()
+    with pytest.raises(TimeoutError, match="did not get the log within"):
+        await partition.delete_records(1)
+    assert partition.log_start == 0
+    log.replicas.commit(log.written)
+    await world.log.checkpoint()
+    assert world.log.checkpoints.log_position == log.written
+    assert await partition.delete_records(1) == 1
