@@ -26,6 +26,7 @@ from kafkawire.handlers.exchange import (
     Pinned,
     frame,
 )
+from kafkawire.log.replicas.commits import TooFewReplicas
 
 if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints
@@ -71,10 +72,14 @@ class Waiting(Exchange):
         """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
+    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+        """Answer the batches of one partition with this error; return whether there are any."""
+        raise NotImplementedError
+
     def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error; return whether there are
         any."""
-        raise NotImplementedError
+        return self.refuse(partition, why)
 
 
 class ProduceExchange(Waiting):
@@ -105,13 +110,17 @@ class ProduceExchange(Waiting):
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
+    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+        """Answer the batches of one partition with this error."""
+        return replaced(self.results, partition, why)
+
     def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error."""
         self.hints = hints
-        return resigned(self.results, partition, why)
+        return self.refuse(partition, why)
 
 
-def resigned(results: list[ProduceResult], partition: Partition, why: KafkaError) -> bool:
+def replaced(results: list[ProduceResult], partition: Partition, why: KafkaError) -> bool:
     """Replace the successes of one partition by an error; return whether there were any."""
     topics = partition.topic, partition.topic_id
     found = False
@@ -158,9 +167,9 @@ class Portion(Waiting):
             self.results = [failed(result, failure) for result in self.results]
         self.reported()
 
-    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
-        """Answer the batches of a resigned partition with this error."""
-        return resigned(self.results, partition, why)
+    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+        """Answer the batches of one partition with this error."""
+        return replaced(self.results, partition, why)
 
 
 class PendingProduces:
@@ -263,6 +272,11 @@ class PendingProduces:
     def replicated(self, failure: BaseException | None) -> None:
         """In-sync followers have the frames of the write batch, or never will."""
         replicating, self.replicating = self.replicating, []
+        if isinstance(failure, TooFewReplicas):  # for some partitions only
+            for exchange in replicating:
+                for partition in failure.partitions:
+                    exchange.refuse(partition, failure)
+            failure = None
         self._answer(replicating, failure)
 
     def _close_if_answered(self) -> None:

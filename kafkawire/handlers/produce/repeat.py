@@ -28,7 +28,7 @@ class RepeatedProduces(Waiting):
     """Requests of one shape that were started together.
 
     `answers` are their responses for success; after a failure they are rebuilt individually.
-    `refused`: errors by index, of partitions that were resigned since; `hints`: set with them.
+    `refused`: errors of partitions by index; `hints`: set if some of them were resigned.
     """
 
     __slots__ = ("answers", "hints", "refused", "shape")
@@ -71,8 +71,8 @@ class RepeatedProduces(Waiting):
             tags = hints.of_produce(self.peer, shape.version, [result])
         return shape.failure(answer, result, throttle_ms, tags)
 
-    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
-        """Answer the batches of a resigned partition with this error."""
+    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+        """Answer the batches of one partition with this error."""
         if self.shape.topic not in (partition.topic, partition.topic_id):
             return False
         index_of = self.shape.index_of
@@ -81,8 +81,12 @@ class RepeatedProduces(Waiting):
         if self.refused is None:
             self.refused = {}
         self.refused[partition.index] = why
-        self.hints = hints
         return True
+
+    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+        """Answer the batches of a resigned partition with this error."""
+        self.hints = hints
+        return self.refuse(partition, why)
 
 
 class Repeat:

@@ -166,7 +166,7 @@ class CommitLog:
 
     def after_replication(self, fn: Callback) -> None:
         """Call `fn` when everything appended so far to partitions with durability=replicated is
-        durable here and at all in-sync followers."""
+        durable here and at all in-sync followers; with TooFewReplicas if these are too few."""
         self._callbacks.replicated.append(fn)
         if not self.scheduled:
             self.queued()
@@ -175,13 +175,13 @@ class CommitLog:
         """Return when everything appended so far is committed as its partitions want it: when
         `after_commit`, `after_store` and `after_replication` would call their functions. Raises
         KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
-        await called(self.after_commit, self.after_store, self.after_replication)
+        await called(self.after_commit, self.after_store, self.replicas.when_replicated)
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
         what partitions with another durability than local have is where that says; followers have
         the whole log. Raises as `committed`."""
-        await called(self.commits.when_durable, self.after_store, self.after_replication)
+        await called(self.commits.when_durable, self.after_store, self.replicas.when_replicated)
         if self.replicas.began:
             await called(self.replicas.when_all)
 

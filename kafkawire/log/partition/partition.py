@@ -343,7 +343,7 @@ class Partition:
         if self.in_objects:
             self.log.after_store(fn)
         elif self.replicated:
-            self.log.after_replication(fn)
+            self.log.replicas.when_replicated(fn, self)
         else:
             self.log.after_commit(fn)
 

@@ -5,10 +5,11 @@ Frames of these partitions are in the journals, like all others. Followers get t
 byte, so what is committed is a log position: everything before it. Then high watermarks move,
 waiting Fetches wake up, and acks=all is answered; acks=1 is answered after the write, as in Kafka.
 
-While there are fewer in-sync followers than `min.insync.replicas` wants, or the oldest write was
-not committed for REFUSE_AFTER_S, batches are refused with NOT_ENOUGH_REPLICAS. Owned by
-kafkawire.log.append.commit_log, which calls it; kafkawire.log.replicas.service moves what is
-committed.
+While fewer replicas are in sync than `min.insync.replicas` of the broker wants, or the oldest write
+waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. A topic may want more of them: if
+they have become too few since its batch was appended, those that wait for this batch get
+TooFewReplicas. Owned by kafkawire.log.append.commit_log, which calls it;
+kafkawire.log.replicas.service moves what is committed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,24 @@ after 30 s without an answer."""
 CLOSE_S = 10.0
 """How long a broker that shuts down waits for its followers."""
 WITHOUT_BOUND = 1 << 62
+
+
+class TooFewReplicas(KafkaError):
+    """Batches are committed, but those of `partitions` at fewer in-sync replicas than their topics
+    want."""
+
+    partitions: Collection[Partition] = ()
+
+
+def unless_too_few(fn: Callback, partition: Partition | None) -> Callback:
+    """Return a callback that calls `fn` without TooFewReplicas, unless it is for `partition`."""
+
+    def committed(failure: BaseException | None) -> None:
+        if isinstance(failure, TooFewReplicas) and partition not in failure.partitions:
+            failure = None
+        fn(failure)
+
+    return committed
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +163,11 @@ class ReplicaCommits:
         else:
             call_all(callbacks, None)
 
+    def when_replicated(self, fn: Callback, partition: Partition | None = None) -> None:
+        """Call `fn` when everything appended so far is committed; with TooFewReplicas only if that
+        is for `partition`."""
+        self._log.after_replication(unless_too_few(fn, partition))
+
     def when_all(self, fn: Callback) -> None:
         """Call `fn` when the whole log written so far is committed, with frames of the catalog and
         of other partitions: what SQL has must not be ahead of the copies of followers."""
@@ -151,7 +175,7 @@ class ReplicaCommits:
         end = self._writes[-1].log_position if self._writes else self._committed
         if self.began and log.journals.active.end and end < log.written:
             self.wrote()
-        self.wait([fn])
+        self.wait([unless_too_few(fn, None)])
 
     def commit(self, log_position: int) -> None:
         """Complete the write batches before a log position: move the high watermarks and call the
@@ -163,14 +187,15 @@ class ReplicaCommits:
             written = writes.popleft()
             done = True
             self._unreplicated_bytes -= written.size_bytes
-            least = 1
+            few: list[Partition] = []
             for partition, end in written.ends.items():
-                least = max(least, partition.config.min_insync_replicas)
+                if partition.config.min_insync_replicas > self.in_sync:
+                    few.append(partition)
                 if end > partition.high_watermark:
                     partition.advance(end)
                     if partition.watchers:
                         partition.moved()
-            call_all(written.callbacks, self._too_few() if least > self.in_sync else None)
+            call_all(written.callbacks, self._too_few(few) if few else None)
         if done:
             self._log.measure_room()
 
@@ -232,9 +257,11 @@ class ReplicaCommits:
         elif self._when_written is not None:
             self._when_written()
 
-    def _too_few(self) -> KafkaError:
-        return KafkaError(
+    def _too_few(self, partitions: Collection[Partition]) -> TooFewReplicas:
+        failure = TooFewReplicas(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             f"the records are written to {self.in_sync} in-sync replicas, fewer than "
             "min.insync.replicas of the topic",
         )
+        failure.partitions = partitions
+        return failure

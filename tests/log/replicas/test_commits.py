@@ -92,3 +92,32 @@ async def test_checkpoints_wait_for_followers_with_a_limit(monkeypatch: pytest.M
     await world.log.checkpoint()
     assert world.log.checkpoints.log_position == log.written
     assert await partition.delete_records(1) == 1
+
+
+async def test_too_few_replicas_concern_the_topics_that_want_more() -> None:
+    """The set has become smaller since the batches of one write batch were appended."""
+    world = World()
+    await world.start()
+    log = world.log.commit_log
+    topics = [
+        await world.topic(name, durability="replicated", min_insync_replicas=count)
+        for name, count in (("two", "2"), ("three", "3"))
+    ]
+    log.replicas.update("")
+    log.replicas.in_sync = 3
+    failures: dict[str, BaseException | None] = {}
+    for (partition,) in topics:
+        partition.append(batch(b"one"), EPOCH_MS)
+        partition.after_commit(lambda why, name=partition.topic: failures.update({name: why}))  # type: ignore[misc]
+    committed = asyncio.ensure_future(log.committed())
+    durable = asyncio.ensure_future(log.durable())
+    await settle()
+    assert failures == {}
+    log.replicas.in_sync = 2
+    log.replicas.commit(log.written)
+    assert [each.high_watermark for (each,) in topics] == [1, 1]
+    assert failures["two"] is None
+    assert isinstance(failures["three"], KafkaError)
+    assert failures["three"].code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    await committed  # all in-sync followers have it
+    await durable
