@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REFUSE_AFTER_S = 10.0
-"""For so long producers wait for followers, then they are refused: their requests would time out
-after 30 s without an answer."""
 CLOSE_S = 10.0
 """How long a broker that shuts down waits for its followers."""
 WITHOUT_BOUND = 1 << 62
@@ -225,13 +222,11 @@ class ReplicaCommits:
             self.end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
             return False
 
-    def update(self, unready: str) -> None:
-        """Refuse batches for this reason, or because writes wait too long; empty: for no other."""
+    def update(self, why: str) -> None:
+        """Refuse batches for this reason; accept them if it is empty."""
         if self.failed is not None or self._closing:
             return
-        why, before = unready, self.refusal
-        if not why and self.waiting_s() >= REFUSE_AFTER_S:
-            why = f"no follower has taken records for more than {REFUSE_AFTER_S:g} s"
+        before = self.refusal
         self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why) if why else None
         if (before is None) != (self.refusal is None):
             self._log.measure_room()

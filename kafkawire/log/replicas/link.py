@@ -8,6 +8,7 @@ connection ends. Messages: kafkawire.replication.wire.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
@@ -56,6 +57,8 @@ SILENCE_S = 10.0
 which is sent twice a second."""
 STEADY_S = 1.0
 """After a connection that lasted for so long the next attempt is made without a pause."""
+UNREACHABLE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
+"""Errors of an attempt to connect that no machine has answered."""
 MAX_WAIT_S = 2.0
 """Between two attempts to connect: a follower that is back should be in sync soon."""
 
@@ -86,6 +89,11 @@ def greeting(
     return HelloMessage(VERSION, purpose, node_id, epoch, proof, cluster_id)
 
 
+def is_unreachable(failure: BaseException) -> bool:
+    """Return whether an attempt to connect has failed without an answer."""
+    return isinstance(failure, TimeoutError) or getattr(failure, "errno", None) in UNREACHABLE
+
+
 class LinkEvents(Protocol):
     """Called with what followers report."""
 
@@ -107,7 +115,8 @@ class LinkEvents(Protocol):
 
 class FollowerLink:
     """The link to one follower. `failing_s`: since when it does not receive the log; None: it
-    does."""
+    does. `unreachable_s`: since when nothing has answered at its address, not even to refuse the
+    connection; None: something has."""
 
     def __init__(
         self,
@@ -126,6 +135,8 @@ class FollowerLink:
         self._events = events
         self._connection: _Connection | None = None
         self.failing_s: float | None = None
+        self.unreachable_s: float | None = env.clock.monotonic()
+        self._forgets = False
         self._reported = ""
         self._task = env.spawn(self._run(), f"follower {follower.replica_id}")
 
@@ -141,7 +152,9 @@ class FollowerLink:
             self._connection.mark(committed)
 
     def forget(self) -> None:
-        """Request the deletion of the follower's copies of earlier processes."""
+        """Request the deletion of the follower's copies of earlier processes, now and after each
+        later connection."""
+        self._forgets = True
         if self._connection is not None:
             self._connection.forget()
 
@@ -165,6 +178,10 @@ class FollowerLink:
                 self._report(failure, connection.live, lasted)
                 if isinstance(failure, ConnectionRefusedError):
                     self._events.refused(self.follower.replica_id)
+                if connection.reached or not is_unreachable(failure):
+                    self.unreachable_s = None
+                elif self.unreachable_s is None:
+                    self.unreachable_s = began_s
             except Exception:
                 logger.exception(
                     "a defect: the link to %s has failed; it is tried again", self._name
@@ -186,8 +203,10 @@ class FollowerLink:
         WireError with the reason."""
         await connection.open(self._network)
         self._connection = connection
-        self.failing_s = None
+        self.failing_s = self.unreachable_s = None
         connection.pump()
+        if self._forgets:
+            connection.forget()
         await connection.ended
         raise ConnectionResetError("the follower has closed it")
 
@@ -208,13 +227,12 @@ class FollowerLink:
 
     @property
     def _name(self) -> str:
-        follower = self.follower
-        return f"the follower of broker {follower.node_id} at {follower.host}:{follower.port}"
+        return self.follower.name
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. `live`: it was live; `ended` is done when it has ended, with an exception if
-    the follower, or what it sent, is the reason."""
+    """One connection. `reached`: something has accepted it; `live`: it was live; `ended` is done
+    when it has ended, with an exception if the follower, or what it sent, is the reason."""
 
     def __init__(
         self,
@@ -236,7 +254,7 @@ class _Connection(asyncio.Protocol):
         self.ended: asyncio.Future[None] = loop.create_future()
         self._paused = self._reading = False
         self._sent = 0
-        self.live = False
+        self.reached = self.live = False
         self._heard_s = env.clock.monotonic()
 
     async def open(self, network: Network) -> None:
@@ -290,6 +308,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the challenge."""
+        self.reached = True
         self._transport = cast("asyncio.Transport", transport)  # uvloop's has another class
         self._transport.set_write_buffer_limits(high=BUFFERED_BYTES)
 

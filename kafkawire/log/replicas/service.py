@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from kafkawire.replication.messages import CONTINUES_NONE
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.recovery.result import Recovered
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,13 @@ TICK_S = 0.5
 """Between two marks, which say that the broker is there and what is committed."""
 FOLLOWERS_S = 5.0
 """Between two reads of the registered followers: one that is new waits for it."""
+RETRY_S = 1.0
+"""Between two attempts to read them."""
 FAILING_S = 30.0
 """After which another follower is used in place of one that cannot be connected to."""
+REFUSE_AFTER_S = 10.0
+"""For so long producers wait for followers, then they are refused: their requests would time out
+after 30 s without an answer."""
 MAX_WAIT_S = 5.0
 """Between two attempts to store a set."""
 
@@ -86,10 +92,11 @@ class Replication:
         self._log: CommitLog | None = None
         self._when_superseded: list[Callable[[str], None]] = []
         self._followers: list[FollowerRow] = []
-        self._read_s = -FOLLOWERS_S
+        self._unread = "the registered followers have not been read yet"
         self._established = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._storing = False
+        self._cut_off_s: float | None = None
         self.in_sync: InSyncSet | None = None
         self.links: dict[str, FollowerLink] = {}
 
@@ -97,23 +104,23 @@ class Replication:
         """Call `fn` with the reason when another process was started as this broker."""
         self._when_superseded.append(fn)
 
-    async def check(self, end: int, *, is_damaged: bool) -> None:
-        """Compare the journals of the folder, which end at a log position, with the copies of
-        followers. Raises LogBehindCopies if a start with one of these loses less."""
+    async def check(self, found: Recovered) -> None:
+        """Compare the journals that recovery has found with the copies of followers. Raises
+        LogBehindCopies if a start with one of these loses less."""
         stored, writer = self.writer.stored, self.writer
         if stored is None or not self._complete:  # a folder that is not complete has such a copy
             return
         rows = await self._metadata.transact(replica_sets.load_followers)
         others = stored.in_sync - {writer.replica_id}
         members = [each for each in rows if each.replica_id in others]
-        if is_damaged and members:
+        if found.damage and members:
             raise damaged(writer.node_id)
         reader = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
-        await check_end(self._network, reader, stored.broker_epoch, members, end)
+        await check_end(self._network, reader, stored.broker_epoch, members, found.written)
 
     async def recover(self, log: CommitLog) -> None:
-        """Take the log that recovery found. Return when this process may acknowledge and serve what
-        is in it. Waits for followers as long as it takes. Raises Superseded."""
+        """Replicate the log that recovery found. Return when this process may acknowledge and serve
+        what is in it. Waits for followers as long as it takes. Raises Superseded."""
         self._log = log
         if self._waits:
             self._begin()
@@ -151,31 +158,32 @@ class Replication:
         self.links.clear()
 
     def connected(self, replica_id: str, end: int) -> None:
-        """Take that a follower receives the log; it may enter the set."""
+        """Note that a follower receives the log; it may enter the set."""
         _, in_sync = self._running()
         in_sync.connected(replica_id, end, self._now())
         self._progress()
 
     def disconnected(self, replica_id: str) -> None:
-        """Take that a follower receives nothing; it leaves the set if that lasts."""
+        """Note that a follower receives nothing; it leaves the set if that lasts."""
         self._running()[1].disconnected(replica_id, self._now())
 
     def refused(self, replica_id: str) -> None:
-        """Have a follower that does not run leave the set now."""
+        """Note that a follower does not run; it leaves the set now."""
         self._running()[1].refused(replica_id)
         self._progress()
 
     def acknowledged(self, replica_id: str, end: int) -> None:
-        """Take what a follower has on disk, and complete what is committed with it."""
+        """Note what a follower has on disk, and complete what is committed with it."""
         _, in_sync = self._running()
         in_sync.acknowledged(replica_id, end, self._now())
         self._progress()
 
     def fenced(self, replica_id: str, epoch: int) -> None:
-        """Have this process end: another one of the broker has begun."""
+        """End this process: another one of the broker has begun."""
         self._superseded(
-            f"broker {self.writer.node_id} was started elsewhere, in epoch {epoch}: the follower "
-            f"{replica_id} takes nothing more of this process"
+            f"broker {self.writer.node_id} was started elsewhere, in epoch {epoch}: "
+            f"{self._name(replica_id)} refuses the log of this process, of epoch "
+            f"{self.writer.broker_epoch}"
         )
 
     def lags(self) -> dict[int, float]:
@@ -188,6 +196,17 @@ class Replication:
             link.follower.node_id: in_sync.lag_s(replica, now_s)
             for replica, link in self.links.items()
         }
+
+    def cut_off_s(self) -> float:
+        """Return for how many seconds no machine has answered at the address of any follower, while
+        too few are in sync or records wait for too long; else 0."""
+        if self._cut_off_s is None:
+            return 0.0
+        log, in_sync = self._running()
+        now_s = self._now()
+        waits = log.replicas.waiting_s() >= REFUSE_AFTER_S
+        refused = waits or in_sync.live(now_s) < in_sync.limits.needed
+        return now_s - self._cut_off_s if refused else 0.0
 
     def _begin(self) -> None:
         """Start to connect to followers."""
@@ -202,6 +221,7 @@ class Replication:
         self.in_sync = InSyncSet(self._limits(), start, self._now(), version, earlier)
         log.replicas.when_written(self._written)
         self._tasks.append(self._env.spawn(self._run(), "replication"))
+        self._tasks.append(self._env.spawn(self._read_followers(), "read the followers"))
 
     def _limits(self) -> Limits:
         config = self._config
@@ -247,29 +267,47 @@ class Replication:
             self._tasks.append(self._env.spawn(self._store(due), "store the replica set"))
 
     async def _run(self) -> None:
+        """Keep in touch with followers. It waits for nothing but the time: a database that does not
+        answer must not stop the marks, without which followers disconnect, or the refusals."""
         while True:
-            await self._read_followers()
             self._connect()
             log, in_sync = self._running()
             in_sync.limits = self._limits()  # the settings may have been changed
             for link in self.links.values():
                 link.mark(in_sync.committed(log.commits.committed))
+            self._note_cut_off()
             self._progress()
             log.replicas.update(self._unready())
             self._tasks = [each for each in self._tasks if not each.done()]
             await self._env.sleep(TICK_S)
 
+    def _note_cut_off(self) -> None:
+        """Note since when no machine has answered, whichever followers were used since then."""
+        since = [link.unreachable_s for link in self.links.values()]
+        known = [each for each in since if each is not None]
+        if not known or len(known) < len(since):
+            self._cut_off_s = None
+        elif self._cut_off_s is None:
+            self._cut_off_s = max(known)
+
     async def _read_followers(self) -> None:
-        if self._now() - self._read_s < FOLLOWERS_S:
-            return
-        try:
-            self._followers = await self._metadata.transact(replica_sets.load_followers)
-            self._read_s = self._now()
-        except OSError as failure:
-            logger.debug("the followers cannot be read: %s", failure)
+        """Read the registered followers, again and again."""
+        while True:
+            try:
+                self._followers = await self._metadata.transact(replica_sets.load_followers)
+            except OSError as failure:
+                unread = f"the registered followers cannot be read from SQL ({failure})"
+                if unread != self._unread:
+                    logger.warning("%s: no new one is used until they can; retrying", unread)
+                self._unread = unread
+                await self._env.sleep(RETRY_S)
+                continue
+            self._unread = ""
+            self._connect()
+            await self._env.sleep(FOLLOWERS_S)
 
     def _connect(self) -> None:
-        """Have links to the followers that are chosen, and to no others."""
+        """Open links to the followers that are chosen, and close all others."""
         log, in_sync = self._running()
         now_s = self._now()
         failing = {
@@ -288,15 +326,17 @@ class Replication:
                 self._tasks.append(self._env.spawn(link.close(), "close the link to a follower"))
         for replica, row in chosen.items():
             if replica not in self.links:
-                self.links[replica] = FollowerLink(
+                self.links[replica] = link = FollowerLink(
                     self._env, self._network, log.journals, row, self._origin(), self
                 )
+                if in_sync.established:
+                    link.forget()
 
     async def _store(self, members: frozenset[str]) -> None:
         """Store a set; try again until it is known to be stored."""
         log, in_sync = self._running()
         writer, before = self.writer, in_sync.members if in_sync.established else None
-        version, failures = in_sync.version, 0
+        version, failures, reported = in_sync.version, 0, ""
 
         def store(session: Session) -> bool:
             now_ms = self._env.clock.now_ms()
@@ -310,11 +350,13 @@ class Replication:
                 break
             except OSError as failure:
                 failures += 1
-                if failures == 1:
+                if str(failure) != reported:
+                    reported = str(failure)
                     logger.warning(
-                        "the in-sync followers cannot be stored, so none leaves or enters: %s",
-                        failure,
-                    )
+                        "the in-sync followers of broker %d cannot be stored in SQL: %s. None "
+                        "leaves or enters until they can; retrying",
+                        writer.node_id, reported,
+                    )  # fmt: skip
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
         self._storing = False
         if not stored:
@@ -322,6 +364,8 @@ class Replication:
                 f"broker {writer.node_id} was started elsewhere: this process is superseded"
             )
             return
+        if failures:
+            logger.info("the in-sync followers of broker %d can be stored again", writer.node_id)
         in_sync.stored()
         log.replicas.in_sync = 1 + len(in_sync.members)
         self._report(before, in_sync.members)
@@ -334,8 +378,9 @@ class Replication:
         log.replicas.update(self._unready())
 
     async def _forget_others(self) -> None:
-        """Have followers without a link, as that of this machine, delete copies of earlier
-        processes. One that cannot be reached keeps them until a later process of this broker."""
+        """Request the deletion of copies of earlier processes from followers without a link, such
+        as that of this machine. One that cannot be reached keeps them until a later process of this
+        broker."""
         writer = self.writer
         process = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
         for each in self._followers:
@@ -345,22 +390,29 @@ class Replication:
                         await source.forget()
 
     def _report(self, before: frozenset[str] | None, members: frozenset[str]) -> None:
-        names = {each.replica_id: f"that of broker {each.node_id}" for each in self._followers}
-        text = ", ".join(sorted(names.get(each, each) for each in members)) or "none"
+        text = self._names(members) or "none"
         level = logging.INFO if before is None or members > before else logging.WARNING
         logger.log(level, "in-sync followers of broker %d: %s", self.writer.node_id, text)
+
+    def _name(self, replica_id: str) -> str:
+        rows = (each.name for each in self._followers if each.replica_id == replica_id)
+        return next(rows, f"a follower that is not registered ({replica_id})")
+
+    def _names(self, replicas: Collection[str]) -> str:
+        return ", ".join(sorted(map(self._name, replicas)))
 
     def _unready(self) -> str:
         """Return why nothing can be committed now; an empty string if it can."""
         log, in_sync = self._running()
-        needed = in_sync.limits.needed
+        needed, now_s = in_sync.limits.needed, self._now()
         if not in_sync.established:
             ready = sum(each.gone_s is None for each in in_sync.followers.values())
+            why = self._unread or f"{len(self._followers)} are registered"
             return (
-                f"{ready} followers are connected and {len(self._followers)} are registered, "
-                f"min.insync.replicas={needed + 1} needs {needed} that have the log"
+                f"min.insync.replicas={needed + 1} needs {needed} followers that have the log, "
+                f"{ready} are connected, and {why}"
             )
-        live = in_sync.live(self._now())
+        live = in_sync.live(now_s)
         if live < needed:
             return f"{live + 1} replicas are in sync, min.insync.replicas={needed + 1}"
         held = log.journals.size_bytes()
@@ -369,6 +421,10 @@ class Replication:
                 f"{held} bytes of journals wait until their records are uploaded in segments "
                 "(log.unreleased.max.bytes)"
             )
+        if log.replicas.waiting_s() >= REFUSE_AFTER_S:
+            late = [each for each in in_sync.counted if in_sync.lag_s(each, now_s) > REFUSE_AFTER_S]
+            what = self._names(late) or "the disk of this broker"
+            return f"records have waited for more than {REFUSE_AFTER_S:g} s for {what}"
         return ""
 
     def _superseded(self, why: str) -> None:

@@ -39,6 +39,11 @@ class FollowerRow:
     port: int
     secret: bytes
 
+    @property
+    def name(self) -> str:
+        """Its name in log lines."""
+        return f"the follower of broker {self.node_id} at {self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
