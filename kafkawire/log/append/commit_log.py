@@ -63,7 +63,8 @@ SaveLogStarts = Callable[[dict[int, int]], Awaitable[None]]
 class CommitLog:
     """Appends, commits and reads of all partitions.
 
-    `failed` is the reason why nothing is written any more (after a failed fsync, or when closed).
+    `failed` is the reason why nothing is written any more (after a failed fsync, or when closed);
+    `broken`: it is the disk, or a defect.
     While `full`, the server starts no Produce request; `refusal` is the error for all of them, if
     they are refused. `run` is the run number of new frames. `frames`, `batch_bytes`, `scheduled`
     and `room_bytes` are the current write batch; only Partition.append uses them. `hooks`: the
@@ -76,8 +77,8 @@ class CommitLog:
 
     __slots__ = (
         "_callbacks", "_refusals", "_requests", "_trouble", "appended_bytes", "appended_records",
-        "batch_bytes", "batch_number", "commits", "config", "dirty", "env", "failed", "frames",
-        "full", "hooks", "journals", "ledger", "losses", "objects", "producing", "reader",
+        "batch_bytes", "batch_number", "broken", "commits", "config", "dirty", "env", "failed",
+        "frames", "full", "hooks", "journals", "ledger", "losses", "objects", "producing", "reader",
         "refusal", "replicas", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
         "validate_all", "waiting_for_room", "write_batches", "writer", "written",
     )  # fmt: skip
@@ -96,9 +97,9 @@ class CommitLog:
         self.env = env
         self.config = config
         self.journals = journals
-        self.run = 0
-        self.written = 0
+        self.run = self.written = 0
         self.failed: str | None = None
+        self.broken = False
         self.full = False
         self.refusal: KafkaError | None = None
         self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
@@ -115,9 +116,7 @@ class CommitLog:
         self._callbacks = Callbacks()
         self._requests: Sequence[object] = ()
         self._trouble = False
-        self.write_batches = 0
-        self.appended_bytes = 0
-        self.appended_records = 0
+        self.write_batches = self.appended_bytes = self.appended_records = 0
         self.writer = JournalWriter(env, config.slow_write_ms / 1000)
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
@@ -255,9 +254,9 @@ class CommitLog:
             for fn in waiting:
                 self.env.call_soon(fn)
 
-    def stop_writing(self, why: str) -> None:
+    def stop_writing(self, why: str, *, broken: bool = False) -> None:
         """Stop writing until the broker is restarted; `why` is the reason."""
-        self.failed = why
+        self.failed, self.broken = why, broken
 
     def refuse(self, source: str, why: KafkaError | None) -> None:
         """Refuse Produce requests with this error at once, also those that wait for room; None:
@@ -343,13 +342,14 @@ class CommitLog:
         try:
             self._apply(write_batch, writes, rolled)
         except Exception as defect:  # part of the write batch may be state
-            self.failed = (
+            why = (
                 f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
                 "until the broker is restarted"
             )
-            logger.critical("%s. Fetch requests are still served", self.failed, exc_info=True)
+            self.stop_writing(why, broken=True)
+            logger.critical("%s. Fetch requests are still served", why, exc_info=True)
             self.measure_room()
-            self._finish(write_batch, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
+            self._finish(write_batch, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
             return
         self._finish(write_batch, None)
         if rolled:

@@ -269,7 +269,7 @@ class Commits:
     def _fail(self, failure: BaseException) -> None:
         log = self._log
         why = f"fsync failed ({failure}): nothing is written until the broker is restarted"
-        log.stop_writing(why)
+        log.stop_writing(why, broken=True)
         logger.critical(
             "%s. Fetch requests are still served. Check the disk, then restart: recovery keeps all "
             "records it can read back.",

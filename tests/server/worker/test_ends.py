@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkawire.broker.liveness.waiting import RETURNING
-from kafkawire.metadata.catalog import BROKER_RESOURCE, Catalog, ConfigChange
+from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange
 from kafkawire.server.run import END_WITHIN_S, End, close_for
 from kafkawire.server.worker.giving_up import GIVE_UP_S, watch_storage
 from kafkawire.server.worker.returning import watch_return
@@ -40,37 +41,82 @@ def test_broker_ends_when_its_machine_asks_for_it() -> None:
     assert 10 <= at <= 11
 
 
-def storage_fails(alive: list[int], recovers_s: float = 1e9) -> list[str]:
-    """Have the storage fail from 5 s on; return the reasons of the end within 100 s."""
-    loop, reasons = simloop.SimLoop(), list[str]()
+HOSTS = {1: "node-1", 2: "node-2", 3: "node-2"}
+"""The machines of brokers: 3 is another worker of the one that is watched, 2."""
+FAILS_S = 5.0
+"""When a failure begins."""
 
-    def waiting_s() -> float:
-        return loop.now - 5 if 5 < loop.now < recovers_s else 0.0
 
-    objects = SimpleNamespace(waiting_s=waiting_s)
-    quiet = SimpleNamespace(waiting_s=lambda: 0.0)
-    log = SimpleNamespace(commit_log=SimpleNamespace(objects=objects, replicas=quiet))
+def ends(alive: list[int], *failing: str, recovers_s: float = 1e9) -> list[tuple[float, str]]:
+    """Watch a broker while something fails; return when it was to end within 100 s, and why."""
+    loop, found = simloop.SimLoop(), list[tuple[float, str]]()
+
+    def for_s(what: str) -> Callable[[], float]:
+        return lambda: (
+            loop.now - FAILS_S if what in failing and FAILS_S < loop.now < recovers_s else 0.0
+        )
+
+    commit_log = SimpleNamespace(
+        objects=SimpleNamespace(waiting_s=for_s("tier")),
+        replicas=SimpleNamespace(waiting_s=for_s("commits")),
+        busy_s=for_s("disk"),
+        broken=False,
+        failed=None,
+    )
+    replication = SimpleNamespace(cut_off_s=for_s("network"))
+    log = SimpleNamespace(commit_log=commit_log, replication=replication)
     broker = broker_of(loop, log=log, liveness=SimpleNamespace(may_lead=lambda: alive))
+    for node, host in HOSTS.items():
+        broker.catalog.brokers[node] = BrokerInfo(node, {"CLIENT": (host, 9092)}, None)
 
     async def run() -> None:
-        watch_storage(broker, reasons.append)
-        await broker.env.sleep(100)
+        watch_storage(broker, lambda why: found.append((loop.now, why)))
+        await broker.env.sleep(FAILS_S)
+        if "fsync" in failing:
+            commit_log.broken, commit_log.failed = True, "fsync failed"
+        await broker.env.sleep(100 - FAILS_S)
 
     simloop.run(loop, run())
-    return reasons
+    return found
 
 
 def test_broker_is_given_up_if_only_it_cannot_store() -> None:
-    (reason,) = storage_fails([1, 2])
+    ((at, reason),) = ends([1, 2], "tier")
     assert f"could not store log objects for {GIVE_UP_S:g} s" in reason
+    assert FAILS_S + GIVE_UP_S <= at <= FAILS_S + GIVE_UP_S + 1
 
 
-def test_broker_without_others_waits_for_the_storage() -> None:
-    assert storage_fails([2]) == []
+@pytest.mark.parametrize("failing", ["tier", "fsync", "network"])
+def test_broker_without_others_is_not_given_up(failing: str) -> None:
+    assert ends([2], failing) == []
 
 
-def test_short_failure_of_the_storage_is_waited_for() -> None:
-    assert storage_fails([1, 2], recovers_s=5 + GIVE_UP_S - 1) == []
+@pytest.mark.parametrize("failing", ["tier", "network"])
+def test_short_failure_is_waited_for(failing: str) -> None:
+    assert ends([1, 2], failing, recovers_s=FAILS_S + GIVE_UP_S - 1) == []
+
+
+def test_broker_whose_disk_has_failed_is_given_up_at_once() -> None:
+    ((at, reason),) = ends([1, 2], "fsync")
+    assert "broker 2 can write nothing (fsync failed)" in reason
+    assert FAILS_S <= at <= FAILS_S + 1
+
+
+def test_broker_whose_disk_does_not_answer_is_given_up() -> None:
+    ((_, reason),) = ends([1, 2], "commits", "disk")
+    assert "has waited for its disk" in reason
+    assert ends([1, 2], "disk") == []  # nothing waits for followers
+    assert ends([1, 2], "commits") == []  # as with followers that do not run: a start needs them
+
+
+def test_broker_that_reaches_no_machine_of_a_follower_is_given_up() -> None:
+    ((_, reason),) = ends([1, 2], "commits", "network")
+    assert "could not reach the machine of any follower" in reason
+    assert len(ends([1, 2, 3], "network")) == 1
+
+
+def test_broker_is_not_given_up_if_only_its_own_machine_is_left() -> None:
+    assert ends([2, 3], "network") == []
 
 
 def closed(reason: str, closing_s: float) -> tuple[float, list[int]]:
