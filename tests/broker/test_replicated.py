@@ -18,6 +18,11 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from kafkawire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import BrokerSuperseded
@@ -296,9 +301,29 @@ async def test_start_that_waits_ends_when_it_is_superseded(site: Site) -> None:
 
     await becomes(epoch, before + 1)
     await other.register_broker(1, {}, None)
+    await other.close()
     two.start()
     with pytest.raises((Superseded, BrokerSuperseded)):
         await started
+
+
+async def test_records_of_local_topics_are_deleted_without_followers(site: Site) -> None:
+    two = await site.follower(2)
+    async with site.serving() as (server, client):
+        await create(server, "local", durability="local", min_insync_replicas="1")
+        await send_all(client, b"one")
+        two.stop()
+        assert await send(client, b"one", topic="local") is ErrorCode.NONE
+        await until(lambda: server.broker.log.commit_log.replicas.refusal is not None)
+        saving = asyncio.ensure_future(server.broker.log.checkpoint())
+        partition = DeleteRecordsPartition(0, 1)
+        request = DeleteRecordsRequest([DeleteRecordsTopic("local", [partition])], 60_000)
+        answer = await client.call(request, 2)
+        deleted = answer.topics[0].partitions[0]
+        assert (deleted.error_code, deleted.low_watermark) == (ErrorCode.NONE, 1)
+        assert not saving.done()
+        two.start()
+        await saving
 
 
 async def test_follower_that_was_stopped_is_not_waited_for(site: Site) -> None:
