@@ -5,7 +5,9 @@ with Network() as network, Machines(folder, network, url, minio, tier_url) as ma
     machines.kill(2)
     machines.wait_for_host(2, {1, 3})
 
-Machine N is that of broker N. Its links are (N, SQL) and (N, S3); guests on it use them, too.
+Machine N is that of broker N. Its links are (N, SQL) and (N, S3); guests on it use them, too. With
+`followers_linked`, the links to the follower of machine M are (N, follower(M)) for each N. Without,
+followers are connected to directly, so that a connection is refused if one does not run.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,11 +26,12 @@ import pytest
 
 from kafkawire.broker.followers.own import read_identity
 from kafkawire.testing.process import BrokerProcess
+from tests.kit.cluster import metadata_url
 from tests.kit.faulty_cluster import S3, SQL, FaultyCluster
 from tests.kit.followers import stored_sets
 from tests.kit.minio import Minio
 from tests.kit.ports import free_port
-from tests.kit.proxy import Network
+from tests.kit.proxy import Address, Network
 from tests.kit.waiting import wait_until
 
 LEASE_S = 3.0
@@ -91,6 +95,15 @@ class Machine(BrokerProcess):
                     os.kill(pid, signal.SIGKILL)
         super().kill()
 
+    def is_connected_from(self, address: Address) -> bool:
+        """Return whether a process of this machine has a connection from this address."""
+        for pid in self.processes() if self._child is not None else ():
+            with contextlib.suppress(psutil.Error):
+                ends = psutil.Process(pid).net_connections("tcp4")
+                if any(each.laddr == address for each in ends):
+                    return True
+        return False
+
     def worker_pids(self) -> dict[int, int]:
         """The processes of the workers that run, by node id."""
         found = {}
@@ -112,7 +125,8 @@ class Machine(BrokerProcess):
 
 
 class Machines(FaultyCluster):
-    """Machines by node id. `settings` are added to SETTINGS."""
+    """Machines by node id. `settings` are added to SETTINGS; `followers_linked`: other machines
+    reach followers by links."""
 
     def __init__(
         self,
@@ -123,9 +137,11 @@ class Machines(FaultyCluster):
         tier_url: str,
         nodes: Sequence[int] = (1, 2, 3),
         settings: Mapping[str, object] | None = None,
+        followers_linked: bool = False,
     ) -> None:
         self.machines: dict[int, Machine] = {}
         self._url = url
+        self._linked = [str(each) for each in nodes] if followers_linked else []
         super().__init__(
             folder, network, url, minio, tier_url, nodes, {**SETTINGS, **(settings or {})}
         )
@@ -135,11 +151,27 @@ class Machines(FaultyCluster):
         metadata = self._through(node, SQL, url)
         endpoint = self._through(node, S3, self._minio.endpoint)
         if settings["durability"] == "replicated":
-            settings = {**settings, "replication.listener": f"127.0.0.1:{free_port()}"}
+            settings = {**settings, **self._follower_settings(int(node))}
         made = Machine(data, endpoint, settings, ["--metadata", metadata])
         self._addresses[int(node)] = "127.0.0.1", made.port
         self.machines[int(node)] = made
         return made
+
+    def _follower_settings(self, node: int) -> dict[str, str]:
+        port = free_port()
+        found = {"replication.listener": f"127.0.0.1:{port}"}
+        if self._linked:
+            target = "127.0.0.1", port
+            linked = self.network.links(self._linked, follower(node), target, self._source_of)
+            found["replication.advertised.listener"] = f"127.0.0.1:{linked}"
+        return found
+
+    def _source_of(self, address: Address) -> str | None:
+        """Return the machine that has a connection from an address."""
+        for node, machine in self.machines.items():
+            if machine.is_connected_from(address):
+                return str(node)
+        return None
 
     def end(self) -> None:
         """Kill the machines that still run, and keep what they have written."""
@@ -204,21 +236,57 @@ class Machines(FaultyCluster):
         for node in self.machines:
             self.wait_for_host(node, {node})
 
+    def in_sync(self) -> dict[int, set[int]]:
+        """Return the machines whose followers are in sync, by broker; 0: a follower whose disk is
+        lost. From SQL: in Metadata, that one has the node id of the one that replaces it."""
+        identities = {at: read_identity(str(each.data)) for at, each in self.machines.items()}
+        machines = {own.replica_id.hex(): at for at, own in identities.items() if own is not None}
+        return {
+            each.node_id: {machines.get(member, 0) for member in each.in_sync}
+            for each in asyncio.run(stored_sets(self._url))
+        }
+
+    def wait_for_in_sync(self, node: int, machines: Collection[int]) -> None:
+        """Wait until the followers of these machines are in sync for a broker, and no others."""
+        wait_until(
+            lambda: self.in_sync().get(node) == set(machines),
+            lambda: f"{machines} in sync for broker {node}: {self.in_sync()}",
+        )
+
     def wait_for_all_in_sync(self) -> None:
-        """Wait until the followers of all other machines are in sync for each broker. From SQL: in
-        Metadata, a follower whose disk is lost has the node id of the one that replaces it."""
+        """Wait until the followers of all other machines are in sync for each broker."""
+        expected = {node: self.machines.keys() - {node} for node in self.machines}
+        wait_until(lambda: self.in_sync() == expected, lambda: f"all in sync: {self.in_sync()}")
 
-        def lacking() -> list[int]:
-            found = {node: read_identity(str(each.data)) for node, each in self.machines.items()}
-            ids = {node: each.replica_id.hex() if each else "" for node, each in found.items()}
-            stored = {each.node_id: each.in_sync for each in asyncio.run(stored_sets(self._url))}
-            return [
-                node
-                for node, own in ids.items()
-                if stored.get(node) != frozenset(ids.values()) - {own}
-            ]
 
-        wait_until(lambda: not lacking(), lambda: f"all followers in sync of brokers {lacking()}")
+@contextmanager
+def running(
+    folder: Path,
+    request: pytest.FixtureRequest,
+    minio: Minio,
+    tier_url: str,
+    settings: Mapping[str, object] | None = None,
+    followers_linked: bool = False,
+) -> Iterator[Machines]:
+    """Run three machines that know each other."""
+    url = metadata_url("postgresql", folder, request)
+    with (
+        Network() as network,
+        Machines(
+            folder, network, url, minio, tier_url,
+            settings=settings, followers_linked=followers_linked,
+        ) as made,
+    ):  # fmt: skip
+        wait_until(
+            lambda: all(made.listed(node) == [*made.machines] for node in made.machines),
+            "all brokers",
+        )
+        yield made
+
+
+def follower(node: int) -> str:
+    """Return the destination of links to the follower of a machine."""
+    return f"follower {node}"
 
 
 def wait_s(seconds: float) -> None:
@@ -227,4 +295,6 @@ def wait_s(seconds: float) -> None:
     wait_until(lambda: time.monotonic() >= end, f"{seconds:g} s")
 
 
-__all__ = ["LEASE_S", "REPLICATED", "S3", "SQL", "Machine", "Machines", "wait_s"]
+__all__ = [
+    "LEASE_S", "REPLICATED", "S3", "SQL", "Machine", "Machines", "follower", "running", "wait_s",
+]  # fmt: skip

@@ -4,8 +4,9 @@ with Network() as network:
     port = network.link("broker 1", "postgresql", ("127.0.0.1", 5432))
     network.silence("broker 1")
 
-Each link (source, destination) has a port of its own, which the source connects to. A link may
-delay bytes, hold them, reset connections or refuse new ones. A silent link is like a network that
+Each link (source, destination) has a port of its own, which the source connects to; or links from
+several sources have one port, if all must know the destination by one address. A link may delay
+bytes, hold them, reset connections or refuse new ones. A silent link is like a network that
 loses packets: both ends keep their connections, and what was sent arrives once the link has healed.
 
 Not done: the kernel accepts a connection at once, even if the link is silent; so connecting itself
@@ -19,7 +20,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -68,11 +69,8 @@ class Link:
 
     async def start(self) -> int:
         """Listen on a port chosen by the system, and return it."""
-        self._server = await asyncio.start_server(
-            self._connected, "127.0.0.1", 0, limit=CHUNK_BYTES
-        )
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self._server = await asyncio.start_server(self.accept, "127.0.0.1", 0, limit=CHUNK_BYTES)
+        return _port(self._server)
 
     async def serve_forever(self) -> None:
         assert self._server is not None
@@ -116,7 +114,8 @@ class Link:
         self.forth.flowing.set()
         self.back.flowing.set()
 
-    async def _connected(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
+    async def accept(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
+        """Serve a new connection until it ends."""
         self.accepted += 1
         if self.refusing:
             _reset(to_near)
@@ -152,6 +151,37 @@ class Link:
                 chunks: Chunks = asyncio.Queue(MAX_CHUNKS)
                 tasks.create_task(_read(reader, direction, chunks))
                 tasks.create_task(_write(writer, direction, chunks))
+
+
+SourceOf = Callable[[Address], str | None]
+"""Returns the source that has a connection from this address, None: no source any more. Blocks."""
+
+
+class SharedPort:
+    """One port of links from several sources. `links` by source."""
+
+    def __init__(self, links: Mapping[str, Link], source_of: SourceOf) -> None:
+        self._links = links
+        self._source_of = source_of
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen on a port chosen by the system, and return it."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=CHUNK_BYTES)
+        return _port(self._server)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _accept(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
+        address = to_near.get_extra_info("peername")[:2]
+        source = await asyncio.to_thread(self._source_of, address)
+        if source is None:
+            _reset(to_near)
+        else:
+            await self._links[source].accept(near, to_near)
 
 
 Chunks = asyncio.Queue[tuple[float, bytes | OSError]]
@@ -190,6 +220,11 @@ async def _write(writer: asyncio.StreamWriter, direction: Direction, chunks: Chu
         await writer.drain()
 
 
+def _port(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
+
+
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Close a connection with RST."""
     found = writer.get_extra_info("socket")
@@ -204,6 +239,7 @@ class Network:
 
     def __init__(self) -> None:
         self._links: dict[tuple[str, str], Link] = {}
+        self._shared: list[SharedPort] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -225,6 +261,8 @@ class Network:
     async def _close(self) -> None:
         """Close all links, and wait for connections that were just being accepted: the loop would
         leave them open."""
+        for port in self._shared:
+            port.close()
         for each in self._links.values():
             await each.close()
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -237,6 +275,23 @@ class Network:
         async def start() -> int:
             made = self._links[source, destination] = Link(target)
             return await made.start()
+
+        return asyncio.run_coroutine_threadsafe(start(), self._loop).result()
+
+    def links(
+        self, sources: Collection[str], destination: str, target: Address, source_of: SourceOf
+    ) -> int:
+        """Start links from several sources to an address, and return the port of 127.0.0.1 to which
+        all of them connect instead."""
+        made = {source: Link(target) for source in sources}
+        pairs = {(source, destination): link for source, link in made.items()}
+        assert self._links.keys().isdisjoint(pairs)
+
+        async def start() -> int:
+            self._links.update(pairs)
+            shared = SharedPort(made, source_of)
+            self._shared.append(shared)
+            return await shared.start()
 
         return asyncio.run_coroutine_threadsafe(start(), self._loop).result()
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.cluster import metadata_url
 from tests.kit.history.clients import RecordedLoad
 from tests.kit.history.history import Event, waits_for_acks
-from tests.kit.machines import LEASE_S, S3, SQL, Machines, wait_s
+from tests.kit.machines import LEASE_S, S3, SQL, Machines, running, wait_s
 from tests.kit.minio import Minio
-from tests.kit.proxy import Network
 from tests.kit.steady_load import PARTITIONS as MOVING_PARTITIONS
 from tests.kit.steady_load import TOPIC as MOVING
 from tests.kit.steady_load import check, loaded
@@ -28,11 +26,7 @@ SPREAD = [1, 2, 3, 1, 2, 3]
 def machines(
     tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
 ) -> Iterator[Machines]:
-    url = metadata_url("postgresql", tmp_path, request)
-    with Network() as network, Machines(tmp_path, network, url, minio, tier_url) as made:
-        wait_until(
-            lambda: all(made.listed(node) == [1, 2, 3] for node in made.machines), "all brokers"
-        )
+    with running(tmp_path, request, minio, tier_url) as made:
         made.create_everywhere(TOPIC, SPREAD)
         yield made
 

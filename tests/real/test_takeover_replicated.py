@@ -3,6 +3,7 @@ load whose history is checked."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.cluster import metadata_url
+from kafkawire.codec.errors import ErrorCode
+from tests.kit.client import Client, batch
 from tests.kit.history.clients import RecordedLoad
 from tests.kit.history.history import Event, waits_for_acks
-from tests.kit.machines import REPLICATED, SQL, Machines
+from tests.kit.machines import REPLICATED, SQL, Machines, follower, running
 from tests.kit.minio import Minio
+from tests.kit.produce_fetch import produce
 from tests.kit.proxy import Network
 from tests.kit.steady_load import TOPIC as MOVING
 from tests.kit.steady_load import check, loaded
@@ -25,21 +28,26 @@ from tests.kit.waiting import wait_until
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
 """Leaders of the partitions."""
+PROBED = "probed"
 
 
 @pytest.fixture
 def machines(
     tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
 ) -> Iterator[Machines]:
-    url = metadata_url("postgresql", tmp_path, request)
-    with (
-        Network() as network,
-        Machines(tmp_path, network, url, minio, tier_url, settings=REPLICATED) as made,
-    ):
-        wait_until(
-            lambda: all(made.listed(node) == [1, 2, 3] for node in made.machines), "all brokers"
-        )
+    with running(tmp_path, request, minio, tier_url, REPLICATED) as made:
         made.create_everywhere(TOPIC, SPREAD)
+        yield made
+
+
+@pytest.fixture
+def linked(
+    tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
+) -> Iterator[Machines]:
+    """Machines whose links to followers can fail, and a topic PROBED of broker 1."""
+    with running(tmp_path, request, minio, tier_url, REPLICATED, followers_linked=True) as made:
+        made.create_everywhere(TOPIC, SPREAD)
+        made.create_everywhere(PROBED, [1])
         yield made
 
 
@@ -52,6 +60,31 @@ def report(what: str, load: RecordedLoad, fault: Event) -> None:
     """Print the longest time without an acknowledgement in any partition since a fault."""
     waits = waits_for_acks(load.history, since=fault.at, until=time.monotonic())
     print(f"longest wait after {what}: {max(waits.values()):.1f} s")
+
+
+def cut(network: Network, *nodes: int) -> None:
+    """Cut the links from machine 1 to the followers of others, until `heal`."""
+    for node in nodes:
+        network.refuse("1", follower(node))
+        network.cut("1", follower(node))
+
+
+def probe(machines: Machines) -> ErrorCode:
+    """Produce a record to PROBED with acks=all; return the error: REQUEST_TIMED_OUT without an
+    answer within a second."""
+
+    async def send() -> ErrorCode:
+        client = await Client.connect(machines.brokers[1].port)
+        try:
+            async with asyncio.timeout(1):
+                answer = await client.call(produce(PROBED, batch(b"x")), 9)
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT
+        finally:
+            await client.close()
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    return asyncio.run(send())
 
 
 def test_killed_and_replaced_machines_lose_nothing(machines: Machines, tmp_path: Path) -> None:
@@ -119,3 +152,48 @@ def test_stopped_machines_and_followers_lose_nothing(machines: Machines, tmp_pat
         machines.wait_for_all_at_home()
         load.heal("machine 3 runs its broker")
     assert load.findings(machines.bootstrap(1), tmp_path / "history") == []
+
+
+def test_links_to_followers_that_fail_lose_nothing(linked: Machines, tmp_path: Path) -> None:
+    """Links of machine 1: slow, silent in one direction, and cut."""
+    network = linked.network
+    with load_of(linked) as load:
+        load.wait_for_progress()
+        linked.wait_for_all_in_sync()
+        slow = load.history.fault("slow links to both followers")
+        network.delay("1", follower(2), forth_s=0.2, back_s=0.1)
+        network.delay("1", follower(3), forth_s=0.1, back_s=0.2)
+        load.wait_for_progress()
+        report("a delay", load, slow)
+        assert linked.in_sync()[1] == {2, 3}
+        network.heal("1")
+        for direction in ("forth", "back"):
+            silent = load.history.fault(f"hold what is sent {direction} on the link to follower 2")
+            network.silence("1", follower(2), forth=direction == "forth", back=direction == "back")
+            linked.wait_for_in_sync(1, {3})
+            load.wait_for_progress()
+            report("silence", load, silent)
+            network.heal("1")
+            linked.wait_for_in_sync(1, {2, 3})
+            load.heal("follower 2 is in sync")
+        load.history.fault("cut the links to both followers")
+        cut(network, 2, 3)
+        wait_until(lambda: probe(linked) is ErrorCode.NOT_ENOUGH_REPLICAS, "the refusal")
+        assert len(linked.in_sync()[1]) == 1, "the last one stays in the set"
+        network.heal("1")
+        wait_until(lambda: probe(linked) is ErrorCode.NONE, "the end of the refusal")
+        linked.wait_for_in_sync(1, {2, 3})
+        load.heal("both followers are in sync")
+        killed = load.history.fault("cut the link to follower 2, then kill machine 1")
+        cut(network, 2)
+        linked.wait_for_in_sync(1, {3})
+        load.wait_for_progress()
+        linked.kill(1)
+        linked.wait_for_host(1, {2, 3})
+        load.wait_for_progress()
+        report("a kill", load, killed)
+        network.heal("1")
+        linked.start(1)
+        linked.wait_for_host(1, {1})
+        load.heal("machine 1 runs its broker")
+    assert load.findings(linked.bootstrap(1), tmp_path / "history") == []

@@ -236,3 +236,27 @@ def test_links_are_chosen_by_source_and_destination(network: Network, echo: Echo
     assert cut_off() == {("b", "sql")}
     with pytest.raises(AssertionError, match="no link from c to any"):
         network.cut("c")
+
+
+def test_links_from_several_sources_have_one_port(network: Network, echo: Echo) -> None:
+    sources: dict[Address, str] = {}
+
+    def source_of(address: Address) -> str | None:
+        found = wait_until(lambda: sources.get(address), "the source")
+        return None if found == "unknown" else found
+
+    port = network.links(["a", "b"], "follower", echo.address, source_of)
+    clients = {name: connect(port) for name in ("a", "b", "unknown")}
+    sources |= {client.getsockname(): name for name, client in clients.items()}
+    for name in ("a", "b"):
+        assert exchange(clients[name], b"x") == b"x"
+    with pytest.raises(ConnectionError):
+        exchange(clients["unknown"], b"x")
+    network.refuse("a", "follower")
+    network.cut("a", "follower")
+    with pytest.raises(ConnectionError):
+        exchange(clients["a"], b"x")
+    assert exchange(clients["b"], b"y") == b"y"
+    assert network.accepted("a", "follower") == network.accepted("b", "follower") == 1
+    for client in clients.values():
+        client.close()
