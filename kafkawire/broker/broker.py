@@ -34,9 +34,9 @@ from kafkawire.broker.new_topics import (
 )
 from kafkawire.broker.objects.fresh import (
     begin_afresh,
-    begin_replacement,
     check_fresh,
     check_unchanged,
+    replacing_if_behind,
 )
 from kafkawire.broker.objects.opening import leads_movable, open_object_logs
 from kafkawire.broker.objects.registration import register
@@ -62,7 +62,6 @@ from kafkawire.log.recovery.identity import (
     is_superseded,
     refuse_absent,
 )
-from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.log.segments.strays import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
@@ -300,7 +299,7 @@ class Broker:
                 env, metadata, folder, static, listeners, after, starting=starting
             )
         finally:
-            await starting.end()
+            await starting.close()
 
     @classmethod
     async def _start(
@@ -324,8 +323,7 @@ class Broker:
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home, config)
             if fresh and after < 0 and config.cluster_takeover_enable:
-                after = await wait_until_ended(env, metadata, config)
-                catalog = await metadata.reload()
+                after, catalog = await _when_ended(env, metadata, config)
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
             storage = await _open_storage(env, config, metadata, home, catalog)
             store = await _open_tier(config, storage, catalog, folder)
@@ -344,38 +342,33 @@ class Broker:
                     env, found, home, storage, catalog, config, store, metadata, stored,
                     replicas.copy_into,
                 )  # fmt: skip
-            replication = await replicas.open(folder, fresh=fresh)
+            replication = replicas.open(fresh=fresh)
         except BaseException:
-            await _close(metadata, store)
+            await _close(starting, metadata, store)
             leave_folder(env, home, lock)
             raise
         security = Security()
         try:
             security = await Security.open(env, metadata, config)
-            log = await Log.open(
-                env, home, config, catalog, storage, metadata, node_id, lock,
-                found.identity is None and found.has_log,
-                pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
-                object_logs=logs, replication=replication, fresh=fresh,
-            )  # fmt: skip
-        except LogBehindCopies as why:
-            try:
-                await begin_replacement(env, found, storage, catalog, home, why)
-            finally:
-                await _close(security, metadata, store)
-            raise
+            async with replacing_if_behind(env, found, storage, catalog, home):
+                log = await Log.open(
+                    env, home, config, catalog, storage, metadata, node_id, lock,
+                    found.identity is None and found.has_log,
+                    pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
+                    object_logs=logs, replication=replication, fresh=fresh,
+                )  # fmt: skip
         except BaseException:
-            await _close(security, metadata, store)
+            await _close(starting, security, metadata, store)
             raise
         broker = cls(
             env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
         )
         try:
             await broker._pair(found, stored, fresh)
-            await starting.end()
+            await starting.close()
             await broker._start_services(store, meter)
         except BaseException:
-            await _close(broker, store)
+            await _close(starting, broker, store)
             raise
         await broker._start_coordinators()
         return broker
@@ -542,6 +535,12 @@ async def _open_metadata(
         return catalog, stored, True
     check_pairing(found, stored, metadata.name)
     return catalog, stored, False
+
+
+async def _when_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -> tuple[int, Catalog]:
+    """Wait until the process of this broker on another machine has ended; return its epoch, and the
+    catalog as it is then."""
+    return await wait_until_ended(env, metadata, config), await metadata.reload()
 
 
 async def _open_storage(

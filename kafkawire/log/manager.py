@@ -218,13 +218,11 @@ class Log:
         if wrong:
             logger.warning(
                 "the ledger in %s %s: writing it again. This start cannot detect missing journals.",
-                self.folder,
-                wrong,
-            )
+                self.folder, wrong,
+            )  # fmt: skip
         recovered = recover(self.env, self.journals.folder, log_position, clean_end, ledger)
         if self.replication is not None:
-            damaged = bool(recovered.damage)
-            await self.replication.check(recovered.written, is_damaged=damaged)
+            await self.replication.check(recovered)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
             self.start = recovered.run >> RUN_SHIFT

@@ -80,7 +80,8 @@ async def check_copies(metadata: SqlStore, catalog: Catalog, node_id: int, data:
 @dataclass(frozen=True, slots=True)
 class StartingReplicas:
     """The followers of a registered broker, as its start finds them. `stored`: the set of the
-    process whose log it continues, None: it continues no log that followers have."""
+    process whose log it continues, None: it continues no log that followers have; `own`: the
+    replica id of the follower of this machine, empty: it has none."""
 
     env: Env
     config: BrokerConfig
@@ -89,6 +90,7 @@ class StartingReplicas:
     network: Network
     stored: ReplicaSet | None
     followers: list[FollowerRow]
+    own: str
 
     @classmethod
     async def load(
@@ -122,7 +124,8 @@ class StartingReplicas:
             return replica_sets.load(session, node_id), replica_sets.load_followers(session)
 
         stored, followers = await metadata.transact(load)
-        return cls(env, config, metadata, catalog, TcpNetwork(), stored, followers)
+        own = await own_follower(env, config, listeners, data, followers)
+        return cls(env, config, metadata, catalog, TcpNetwork(), stored, followers, own)
 
     async def copy_into(self, home: str) -> None:
         """Copy the journals that followers have to an empty folder. Raises what `install`
@@ -130,12 +133,12 @@ class StartingReplicas:
         if self.stored is not None:
             await install(self.env, self.network, self._reader, self.stored, self.followers, home)
 
-    async def open(self, data: str, *, fresh: bool) -> Replication:
-        """Return the replication of this process. `data`: the data folder of this machine; `fresh`:
-        the broker's part of it is not complete."""
-        reader, own = self._reader, await own_follower(self.env, data)
+    def open(self, *, fresh: bool) -> Replication:
+        """Return the replication of this process. `fresh`: the broker's part of the data folder is
+        not complete."""
+        reader = self._reader
         process = ReplicatingProcess(
-            reader.cluster_id, reader.node_id, reader.broker_epoch, own, self.stored
+            reader.cluster_id, reader.node_id, reader.broker_epoch, self.own, self.stored
         )
         waits = self.stored is not None
         return Replication(

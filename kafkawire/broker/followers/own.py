@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os.path
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.client.address import split_address
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import sealed_file
+from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.follower import FollowerIdentity
 from kafkawire.replication.machine import Files
-from kafkawire.replication.options import FOLLOWER_FOLDER
+from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.store import Transactions
 
+logger = logging.getLogger(__name__)
 
-async def own_follower(env: Env, data: str) -> str:
-    """Return the replica id of the follower of a data folder; empty if it has none."""
-    found = await env.offload.submit("files", read_identity, data)
+
+async def own_follower(
+    env: Env,
+    config: BrokerConfig,
+    listeners: Mapping[str, tuple[str, int]],
+    data: str,
+    followers: Sequence[FollowerRow],
+) -> str:
+    """Return the replica id of the follower of a data folder; empty if it has none. If its identity
+    cannot be read, it is that of the registered one with its address: it may be repaired later, and
+    its copies are on the disk of this machine."""
+    try:
+        found = await env.offload.submit("files", read_identity, data)
+    except (OSError, FollowerError):
+        address = advertised_address(config, listeners)
+        same = (each.replica_id for each in followers if (each.host, each.port) == address)
+        return next(same, "")
     return "" if found is None else found.replica_id.hex()
 
 
@@ -35,9 +52,17 @@ async def register_follower(
     data: str,
 ) -> None:
     """Store the address of this machine's follower, if it has one, so that brokers of other
-    machines connect to it. Raises MetadataError."""
+    machines connect to it. One whose identity cannot be read is not stored, and its process does
+    not serve. Raises MetadataError."""
     address = advertised_address(config, listeners)
-    found = await env.offload.submit("files", read_identity, data)
+    try:
+        found = await env.offload.submit("files", read_identity, data)
+    except (OSError, FollowerError) as failure:
+        logger.error(
+            "the follower of this machine is not registered: %s. Broker %d starts without it; "
+            "restart kafkawire here when that is repaired", failure, config.node_id,
+        )  # fmt: skip
+        return
     if address is None or found is None:
         return
     row = FollowerRow(found.replica_id.hex(), config.node_id, *address, found.key)
@@ -65,7 +90,7 @@ def advertised_address(
 def read_identity(data: str) -> FollowerIdentity | None:
     """Return the identity of the follower of a data folder; None if it has none. Blocks. Raises
     OSError, FollowerError."""
-    content = sealed_file.load(Files(), os.path.join(data, FOLLOWER_FOLDER, "identity"))
+    content = sealed_file.load(Files(), os.path.join(data, FOLLOWER_FOLDER, IDENTITY))
     if content is None:
         return None
     return FollowerIdentity(bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"]))

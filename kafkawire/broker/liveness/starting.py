@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class StartingHeartbeats:
-    """The heartbeats of one start, from `begin` to `end`."""
+    """The heartbeats of one start, from `begin` to `close`."""
 
     def __init__(self, env: Env, store: Heartbeats) -> None:
         self._env = env
@@ -28,13 +28,13 @@ class StartingHeartbeats:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self, node_id: int, catalog: Catalog) -> None:
-        """Store a heartbeat now, and one each second until `end`. Called once the broker is
+        """Store a heartbeat now, and one each second until `close`. Called once the broker is
         registered, because the row is still that of an earlier process. Nothing is stored while no
         other broker is registered."""
         if len(catalog.brokers) > 1 and await self._beat(node_id):
             self._task = self._env.spawn(self._run(node_id), "heartbeats of a start")
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         """Store no more of them. Calling it again does nothing."""
         task, self._task = self._task, None
         if task is not None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,26 +52,26 @@ async def check_fresh(
     await check_copies(metadata, catalog, found.node_id, found.data)
 
 
-async def begin_replacement(
-    env: Env,
-    found: Folder,
-    storage: SegmentCatalog,
-    catalog: Catalog,
-    home: str,
-    why: LogBehindCopies,
-) -> None:
-    """Have the next start replace a folder by the copy of a follower. Raises IdentityError if that
-    would lose records that only this folder has."""
-    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+@contextlib.asynccontextmanager
+async def replacing_if_behind(
+    env: Env, found: Folder, storage: SegmentCatalog, catalog: Catalog, home: str
+) -> AsyncIterator[None]:
+    """If the block raises LogBehindCopies, have the next start replace the folder by the copy of a
+    follower. Raises IdentityError if that would lose records that only this folder has."""
+    try:
+        yield
+    except LogBehindCopies as why:
+        from kafkawire.tiering.restore.only_in_folder import only_in_folder
 
-    names = await only_in_folder(storage, catalog, found.node_id)
-    if names:
-        raise IdentityError(
-            f"{why}. It is not replaced by that copy, because only {found.data} has the records of "
-            f"{', '.join(names)} (durability=local): restore the files from a backup, or delete "
-            "these topics at another broker and start again"
-        )
-    await env.offload.submit("files", fresh_folder.begin, env.fs, home)
+        names = await only_in_folder(storage, catalog, found.node_id)
+        if names:
+            raise IdentityError(
+                f"{why}. It is not replaced by that copy, because only {found.data} has the "
+                f"records of {', '.join(names)} (durability=local): restore the files from a "
+                "backup, or delete these topics at another broker and start again"
+            ) from why
+        await env.offload.submit("files", fresh_folder.begin, env.fs, home)
+        raise
 
 
 async def check_unchanged(

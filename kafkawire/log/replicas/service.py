@@ -256,6 +256,8 @@ class Replication:
     def _progress(self) -> None:
         """Complete what is committed, and store another set if one is due."""
         log, in_sync = self._running()
+        if log.replicas.failed is not None:  # nothing is committed or stored any more
+            return
         own = log.commits.committed
         committed = in_sync.committed(own)
         if committed > 0:

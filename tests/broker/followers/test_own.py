@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.broker.followers.own import advertised_address
+from kafkawire.broker.followers.own import advertised_address, own_follower
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication.options import FOLLOWER_FOLDER
+from tests.kit.env import memory_env
 from tests.kit.followers import RunningFollower
 from tests.kit.server import running
 
@@ -71,3 +72,27 @@ async def test_each_start_registers_the_present_address(tmp_path: Path) -> None:
         async with running(data, metadata=url, node_id="1", **settings):
             (row,) = await registered(url)
         assert row == FollowerRow(identity.replica_id, 1, *expected, identity.secret)
+
+
+async def test_broker_starts_without_a_follower_whose_identity_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own follower, which may be repaired meanwhile, does not count as another machine."""
+    url = f"sqlite+aiosqlite:///{tmp_path}/shared.db"
+    data = tmp_path / "data"
+    data.mkdir()
+    follower = RunningFollower(data / FOLLOWER_FOLDER, 1)
+    follower.stop()
+    listener = {"replication_listener": f"127.0.0.1:{follower.port}"}
+    async with running(data, metadata=url, node_id="1", **listener):
+        pass
+    (row,) = await registered(url)
+    (data / FOLLOWER_FOLDER / "identity").write_bytes(b"damaged")
+    async with running(data, metadata=url, node_id="1", **listener):
+        pass
+    assert "the follower of this machine is not registered: " in caplog.text
+    assert "Broker 1 starts without it" in caplog.text
+    config = BrokerConfig({"replication.listener": listener["replication_listener"]})
+    found = await own_follower(memory_env(), config, LISTENERS, str(data), [row])
+    assert found == row.replica_id
+    assert await own_follower(memory_env(), config, LISTENERS, str(data), []) == ""

@@ -64,8 +64,8 @@ def test_they_are_stored_at_once_and_each_second_until_the_end() -> None:
         await starting.begin(1, catalog(1, 2))
         assert table.numbers[0] == -1
         await asyncio.sleep(10.5)
-        await starting.end()
-        await starting.end()
+        await starting.close()
+        await starting.close()
         stored = len(table.numbers)
         assert 10 <= stored <= 12
         await asyncio.sleep(10)
@@ -78,7 +78,7 @@ def test_single_broker_stores_none() -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
         await starting.begin(1, catalog(1))
         await asyncio.sleep(10)
-        await starting.end()
+        await starting.close()
 
     assert run(work).numbers == []
 
@@ -90,7 +90,7 @@ def test_they_go_on_after_failures_of_sql() -> None:
         await asyncio.sleep(5)
         table.failure = None
         await asyncio.sleep(5)
-        await starting.end()
+        await starting.close()
 
     assert len(run(work).numbers) >= 4
 
@@ -102,7 +102,7 @@ def test_superseded_start_stores_no_more(caplog: pytest.LogCaptureFixture) -> No
         await asyncio.sleep(5)
         table.failure = None
         await asyncio.sleep(5)
-        await starting.end()
+        await starting.close()
 
     assert len(run(work).numbers) == 1
     assert "stores no more heartbeats" in caplog.text
