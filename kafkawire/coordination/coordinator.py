@@ -35,6 +35,9 @@ recover in seconds."""
 DEFECT_RETRY_MS = 10_000
 """Retry delay of a load after an unexpected exception: a load may read a hundred megabytes, and
 usually the same bytes fail again."""
+CLOSE_S = 10.0
+"""How long a shutdown waits for commits of all coordinators of a topic: then the log is closed,
+which waits as long again."""
 SNAPSHOT_LOG_BYTES = 512 * 1024
 """Log bytes to read before a snapshot is worth its write: some 8,000 commits or 4,000 records of
 transactions, a tenth of a second of a start, five seconds if all fifty partitions have as many. A
@@ -179,17 +182,21 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         )  # fmt: skip
         self.reload()
 
-    async def close(self) -> None:
+    async def close(self, patience_s: float = CLOSE_S) -> None:
         """Answer what can be answered, reject other requests, and write a snapshot if that saves
-        time at the next start."""
+        time at the next start. `patience_s`: how long to wait until the last changes are committed;
+        the bucket, or followers, may not answer."""
         if self.phase is CoordinatorPhase.ACTIVE:
             self.before_close()
             try:
-                await self.commit_log.committed()
-            except KafkaError as error:
+                async with asyncio.timeout(patience_s):
+                    await self.commit_log.committed()
+            except (KafkaError, TimeoutError) as error:
                 logger.warning(
-                    "%s-%d: the last changes of %s were not written to the log at shutdown: %s",
-                    self.partition.topic, self.partition.index, self.contents, error,
+                    "%s-%d: the last changes of %s were not committed at shutdown, so clients that "
+                    "wait for them get an error: %s",
+                    self.partition.topic, self.partition.index, self.contents,
+                    str(error) or f"not within {patience_s:.1f} s",
                 )  # fmt: skip
             else:
                 await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination.coordinator import (
+    CLOSE_S,
     DEFECT_RETRY_MS,
     RETRY_MS,
     CoordinatorPhase,
@@ -131,13 +132,14 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
 
     async def close(self) -> None:
         """Answer all waiting requests; afterwards the state can be loaded again. Call while the log
-        accepts writes. Another call has no effect."""
+        accepts writes. Waits up to CLOSE_S for commits. Another call has no effect."""
         self._closed = True
         self.gained.clear()
         if self._creating is not None:
             self._creating.cancel()
+        deadline = self.env.clock.monotonic() + CLOSE_S
         for coordinator in self.led():
-            await coordinator.close()
+            await coordinator.close(max(deadline - self.env.clock.monotonic(), 0.0))
 
     # -- changes of leadership ------------------------------------------------------------
 

@@ -15,8 +15,10 @@ from typing import TypeVar
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import service as coordination_service
 from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log.replicas import commits as replica_commits
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -24,6 +26,11 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.offsets.catalog.replica_sets import ReplicaSet
@@ -333,6 +340,34 @@ async def test_follower_that_was_stopped_is_not_waited_for(site: Site) -> None:
         await send_all(client, b"one")
         two.stop()
         assert await send(client, b"two") is ErrorCode.NONE
+
+
+async def commit_offset(client: Client, offset: int) -> int:
+    """Commit an offset of a group without members; return the error."""
+    topic = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, offset)])
+    answer = await client.call(OffsetCommitRequest("group", -1, topics=[topic]), 8)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+async def test_shutdown_waits_for_followers_for_a_limited_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (coordination_service, replica_commits):
+        monkeypatch.setattr(module, "CLOSE_S", 0.5)
+    two = await site.follower(2)
+    async with site.serving(durability="replicated") as (server, client):
+        replicas = server.broker.log.commit_log.replicas
+        await send_all(client, b"one")
+        await server.broker.groups.open()
+
+        async def committed() -> int:
+            return await commit_offset(client, 0)
+
+        await becomes(committed, 0)
+        two.stop()
+        waiting = asyncio.ensure_future(commit_offset(client, 1))
+        await until(lambda: replicas.unreplicated_bytes > 0)
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def records_of(client: Client) -> list[bytes]:
