@@ -7,8 +7,8 @@ ahead of the log position, which recovery allows for; that of a partition with d
 waits for the own disk only. Called by kafkawire.log.manager (roll, timer, close), DeleteRecords and
 retention.
 
-Followers and the remote tier may be away for hours. Except in a start, they are waited for before
-the lock is taken, and for WAIT_S at most.
+Followers and the remote tier may be away for hours. Except in a start, they are waited for with the
+limit WAIT_S, and followers before the lock is taken, too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Checkpoints:
         Many partitions are stored in parts; only the last part has the new log position, so the
         rows before it are only ahead of the stored log position.
         """
-        if not self._is_current():
+        if self._commit_log.replicas.began and not self._is_current():
             await self._committed()
         async with self._lock:
             if self._is_current():
