@@ -62,7 +62,7 @@ class OneCoordinator:
         assert self.phase != "resigned"
         self.phase = "resigned"
 
-    async def close(self) -> None:
+    async def close(self, _patience_s: float) -> None:
         await asyncio.sleep(0)
         if self.phase != "resigned":
             self.phase = "closed"

@@ -31,7 +31,7 @@ class OneCoordinator:
     def begin_empty(self) -> None:
         self.calls.append("begin")
 
-    async def close(self) -> None:
+    async def close(self, _patience_s: float) -> None:
         self.calls.append("close")
 
 
