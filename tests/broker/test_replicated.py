@@ -410,6 +410,14 @@ async def test_start_with_damaged_journals_uses_the_copy_of_a_follower(
     assert (journal.parents[1] / "superseded" / "1").is_dir()
 
 
+async def test_ledger_has_bounds_of_what_is_acknowledged(site: Site) -> None:
+    """Without followers the loss of a journal must not let offsets be used again."""
+    async with site.serving(min_insync_replicas="1") as (server, client):
+        await send_all(client, *(b"value" for _ in range(2000)))
+        (info,) = server.broker.catalog.by_name["t"].partitions
+        assert server.broker.log.partitions[info.number].bound >= 2000
+
+
 async def test_damaged_journals_are_kept_if_local_topics_have_records_in_the_folder(
     site: Site,
 ) -> None:

@@ -396,6 +396,9 @@ class CommitLog:
                 continue
             if partition.replicated:
                 replicas.add(partition, end, length)
+                if not partition.touched:
+                    partition.touched = True
+                    commits.replicated.append(partition)
                 continue
             if not partition.touched:
                 partition.touched = True

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Histogram
@@ -44,8 +45,9 @@ class Commits:
     """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
 
     Everything before the log position `committed` is durable; `touched` are the partitions with
-    batches above their high watermark, which the next commit moves; `seconds` are the durations of
-    the fsyncs; `refusal` is None: only CommitLog refuses batches of all partitions.
+    batches above their high watermark, which the next commit moves; `replicated`: those whose high
+    watermark waits for followers, too; `seconds` are the durations of the fsyncs; `refusal` is
+    None: only CommitLog refuses batches of all partitions.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class Commits:
         "committed",
         "os_mode",
         "refusal",
+        "replicated",
         "seconds",
         "touched",
     )
@@ -80,6 +83,7 @@ class Commits:
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
         self.touched: list[Partition] = []
+        self.replicated: list[Partition] = []
         self._dirty: list[Journal] = []
         self._uncommitted_bytes = 0
         self._waiting: list[Callback] = []
@@ -224,7 +228,8 @@ class Commits:
         journals, self._dirty = self._dirty, []
         touched, self.touched = self.touched, []
         ends = [partition.next_offset for partition in touched]
-        for partition in touched:
+        replicated, self.replicated = self.replicated, []
+        for partition in chain(touched, replicated):
             partition.touched = False
         entry: LedgerWrite | None = None
 
@@ -247,7 +252,7 @@ class Commits:
 
         try:
             files = [journal.opened() for journal in journals]
-            entry = log.ledger.entry(touched, journals)
+            entry = log.ledger.entry([*touched, *replicated], journals)
             log.env.offload.submit_then("commit", synced, sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread
             self._running = False
