@@ -252,7 +252,10 @@ class Tiering:
         self.rounds.producer_ids_leased(end)
 
     def broker_changed(self) -> None:
-        """Apply changed broker settings, which may include the dynamic ones of all brokers."""
+        """Apply changed broker settings, which may include the dynamic ones of all brokers. Before
+        the start nothing is to do: it uses those that are valid then."""
+        if not self._started:
+            return
         self.rounds.cluster_changed()
         self._take_settings()
         self.uploader.wake()

@@ -348,3 +348,21 @@ async def test_objects_in_minio_equal_segments(
         assert sorted(bodies) == sorted(files(data).values())
         assert bodies
         await client.close()
+
+
+async def test_settings_may_change_before_the_tier_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog of other brokers is followed meanwhile."""
+    start = Tiering.start
+
+    async def after_a_change(self: Tiering) -> None:
+        self.config.tier_paused = True
+        self.broker_changed()
+        await start(self)
+
+    monkeypatch.setattr(Tiering, "start", after_a_change)
+    async with running(tmp_path / "data", tier_url=str(tmp_path / "tier"), **QUICK) as server:
+        tiering = tier_of(server)
+        await until(lambda: tiering.state == "attached")
+        assert tiering.dispatcher.paused
