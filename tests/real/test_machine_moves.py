@@ -1,0 +1,85 @@
+"""Partitions that are moved between machines, each with a data folder of its own, under load whose
+history is checked: what the new leader has of them is in the remote tier.
+
+Covers: kafkawire.broker.moving.mover, kafkawire.broker.moving.plan, kafkawire.log.handover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.cli import Typed
+from tests.kit.history.clients import RecordedLoad
+from tests.kit.history.history import Kind, Result
+from tests.kit.machines import REPLICATED, Machines, running
+from tests.kit.minio import Minio
+from tests.kit.steady_load import TOPIC as MOVING
+from tests.kit.steady_load import check, loaded
+
+TOPIC, PARTITIONS = "load", 6
+SPREAD = [1, 2, 3, 1, 2, 3]
+"""Leaders of the partitions."""
+SETTINGS: dict[str, dict[str, object]] = {"s3": {"durability": "s3"}, "replicated": REPLICATED}
+
+
+@pytest.fixture(params=["s3", "replicated"])
+def machines(
+    tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
+) -> Iterator[Machines]:
+    with running(tmp_path, request, minio, tier_url, SETTINGS[request.param]) as made:
+        made.create_everywhere(TOPIC, SPREAD)
+        made.create_everywhere(MOVING, SPREAD)
+        yield made
+
+
+def run(machines: Machines, *words: str) -> None:
+    done = Typed(machines.bootstrap(1), "cluster", *words)
+    assert done.code == 0, done.err
+
+
+def led_by(machines: Machines, node: int) -> set[tuple[str, int]]:
+    """Return the partitions of the load that a broker leads."""
+    return {
+        (topic, index)
+        for topic in (TOPIC, MOVING)
+        for index, leader in machines.leaders(1, topic).items()
+        if leader == node
+    }
+
+
+def test_moves_restarts_and_a_kill_lose_nothing(machines: Machines, tmp_path: Path) -> None:
+    load = RecordedLoad(machines.addresses, TOPIC, PARTITIONS, socket_timeout_ms=10_000)
+    with load, loaded(machines.addresses) as loads:
+        load.wait_for_progress()
+        load.history.fault("drain broker 2")
+        run(machines, "drain", "2")
+        assert not led_by(machines, 2)
+        load.heal("broker 2 leads nothing")
+        load.history.fault("balance")
+        run(machines, "drain", "2", "--undo")
+        run(machines, "balance")
+        assert led_by(machines, 2)
+        load.heal("broker 2 has got partitions")
+        for node in machines.machines:
+            load.history.fault(f"restart machine {node}")
+            machines.restart(node)
+            machines.wait_for_all_at_home()
+            if machines.machines[node].settings["durability"] == "replicated":
+                machines.wait_for_all_in_sync()
+            load.heal(f"machine {node} runs its broker")
+        load.history.fault("kill machine 2, which has got partitions")
+        machines.kill(2)
+        machines.wait_for_host(2, {1, 3})
+        load.wait_for_progress()
+        machines.start(2)
+        machines.wait_for_all_at_home()
+        load.heal("machine 2 runs its broker")
+        for each in loads:
+            each.wait_for_more()
+        assert check(loads, *(machines.bootstrap(node) for node in machines.machines)) > 0
+    assert load.findings(machines.bootstrap(2), tmp_path / "history") == []
+    produced = [each for each in load.history.events if each.kind is Kind.PRODUCE]
+    assert {each.result for each in produced} == {Result.INVOKE, Result.OK}
