@@ -1,4 +1,4 @@
-"""What PostgreSQL has done for brokers, from its own statistics."""
+"""The load of a PostgreSQL database, from its own statistics."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ REPORTED_S = 11.0
 
 
 class SqlLoad(NamedTuple):
-    """What was committed, or is committed in a second. `rows`: inserted, updated and deleted, by
-    table."""
+    """Commits and changes of rows, in all or in a second. `rows`: inserted, updated and deleted
+    ones, by table."""
 
     transactions: float
     rows: dict[str, float]
 
 
 def committed(url: str) -> SqlLoad:
-    """Return what a database has committed so far."""
+    """Return the load of a database since its creation."""
 
     async def read() -> SqlLoad:
         connection = await asyncpg.connect(url)

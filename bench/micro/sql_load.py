@@ -80,9 +80,7 @@ def main() -> None:
     """Measure each durability with a database and a bucket of its own; print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--partitions", type=int, default=1000, help="(1000)")
-    parser.add_argument(
-        "--lag", type=float, default=60.0, help="tiering.max.lag.ms in s (60)"
-    )
+    parser.add_argument("--lag", type=float, default=60.0, help="tiering.max.lag.ms in s (60)")
     given = parser.parse_args()
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as folder, postgres() as url:

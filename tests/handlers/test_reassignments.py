@@ -81,7 +81,7 @@ async def test_each_partition_has_its_result(version: int) -> None:
 async def test_replicated_topics_take_all_replicas_of_the_new_leader() -> None:
     broker = await made("a")
     broker.catalog.set_replicas({OTHER: Replicas([OTHER, ME], [OTHER])})
-    lists = {0: [OTHER, ME]}
+    lists: dict[int, list[int] | None] = {0: [OTHER, ME]}
     answer = await alter(broker, 1, a=lists)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     topic = broker.topic("a")

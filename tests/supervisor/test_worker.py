@@ -88,7 +88,7 @@ async def test_unknown_words_and_long_lines_change_nothing(reports: Reports) -> 
 async def test_worker_whose_process_cannot_be_created_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
-    """It has served before: the other workers, and their supervisor, go on."""
+    """It has served before: the other workers and their supervisor continue to run."""
     monkeypatch.setattr("kafkawire.supervisor.restarts.DELAYS_S", (0.0,))
     plan = WorkerPlan(1, (0,), None, drain=False)
     worker = SupervisedWorker(plan, [], lambda *_: WorkerRole(1, True, False, 0, ()), print)

@@ -64,15 +64,15 @@ class CommitLog:
     """Appends, commits and reads of all partitions.
 
     `failed` is the reason why nothing is written any more (after a failed fsync, or when closed);
-    `broken`: it is the disk, or a defect.
-    While `full`, the server starts no Produce request; `refusal` is the error for all of them, if
-    they are refused. `run` is the run number of new frames. `frames`, `batch_bytes`, `scheduled`
-    and `room_bytes` are the current write batch; only Partition.append uses them. `hooks`: the
-    listeners (kafkawire.log.partition.hooks). `dirty` are the partitions that the next checkpoint
-    must contain, `producing` those with idempotent producers as of the last one. `trimmed`:
-    partition number -> log start, of partitions with segment rows below it. `batch_number` changes
-    as soon as appends go to another write batch. `losses`: what recovery found damaged.
-    `write_batches`, `appended_bytes`, `appended_records`: what was written since the start.
+    `broken`: it is the disk, or a defect. While `full`, the server starts no Produce request;
+    `refusal` is the error for all of them, if they are refused. `run` is the run number of new
+    frames. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current write batch; only
+    Partition.append uses them. `hooks`: the listeners (kafkawire.log.partition.hooks). `dirty` are
+    the partitions that the next checkpoint must contain, `producing` those with idempotent
+    producers as of the last one. `trimmed`: partition number -> log start, of partitions with
+    segment rows below it. `batch_number` changes as soon as appends go to another write batch.
+    `losses`: what recovery found damaged. `write_batches`, `appended_bytes`, `appended_records`:
+    what was written since the start.
     """
 
     __slots__ = (
@@ -99,8 +99,7 @@ class CommitLog:
         self.journals = journals
         self.run = self.written = 0
         self.failed: str | None = None
-        self.broken = False
-        self.full = False
+        self.broken = self.full = False
         self.refusal: KafkaError | None = None
         self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
         self.validate_all = config.record_validation == "full"
@@ -108,9 +107,7 @@ class CommitLog:
         self.producing: set[Partition] = set()
         self.trimmed: dict[int, int] = {}
         self.frames: list[Frame] = []
-        self.batch_bytes = 0
-        self.batch_number = 0
-        self.room_bytes = 0
+        self.batch_bytes = self.batch_number = self.room_bytes = 0
         self.scheduled = False
         self.waiting_for_room: list[Callable[[], None]] = []
         self._callbacks = Callbacks()
