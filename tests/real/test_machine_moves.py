@@ -6,7 +6,7 @@ Covers: kafkawire.broker.moving.mover, kafkawire.broker.moving.plan, kafkawire.l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.kit.history.history import Kind, Result
 from tests.kit.machines import REPLICATED, Machines, running
 from tests.kit.minio import Minio
 from tests.kit.steady_load import TOPIC as MOVING
-from tests.kit.steady_load import check, loaded
+from tests.kit.steady_load import Load, check, loaded
 
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
@@ -50,6 +50,13 @@ def led_by(machines: Machines, node: int) -> set[tuple[str, int]]:
     }
 
 
+def heal(load: RecordedLoad, loads: Sequence[Load], note: str) -> None:
+    """Wait for progress of all clients, so that no transaction lasts for several faults."""
+    load.heal(note)
+    for each in loads:
+        each.wait_for_more()
+
+
 def test_moves_restarts_and_a_kill_lose_nothing(machines: Machines, tmp_path: Path) -> None:
     load = RecordedLoad(machines.addresses, TOPIC, PARTITIONS, socket_timeout_ms=10_000)
     with load, loaded(machines.addresses) as loads:
@@ -57,28 +64,27 @@ def test_moves_restarts_and_a_kill_lose_nothing(machines: Machines, tmp_path: Pa
         load.history.fault("drain broker 2")
         run(machines, "drain", "2")
         assert not led_by(machines, 2)
-        load.heal("broker 2 leads nothing")
+        heal(load, loads, "broker 2 leads nothing")
         load.history.fault("balance")
         run(machines, "drain", "2", "--undo")
         run(machines, "balance")
         assert led_by(machines, 2)
-        load.heal("broker 2 has got partitions")
+        heal(load, loads, "broker 2 has got partitions")
         for node in machines.machines:
             load.history.fault(f"restart machine {node}")
             machines.restart(node)
             machines.wait_for_all_at_home()
             if machines.machines[node].settings["durability"] == "replicated":
                 machines.wait_for_all_in_sync()
-            load.heal(f"machine {node} runs its broker")
+            heal(load, loads, f"machine {node} runs its broker")
         load.history.fault("kill machine 2, which has got partitions")
         machines.kill(2)
         machines.wait_for_host(2, {1, 3})
-        load.wait_for_progress()
+        heal(load, loads, "another machine runs broker 2")
+        load.history.fault("start machine 2")
         machines.start(2)
         machines.wait_for_all_at_home()
-        load.heal("machine 2 runs its broker")
-        for each in loads:
-            each.wait_for_more()
+        heal(load, loads, "machine 2 runs its broker")
         assert check(loads, *(machines.bootstrap(node) for node in machines.machines)) > 0
     assert load.findings(machines.bootstrap(2), tmp_path / "history") == []
     produced = [each for each in load.history.events if each.kind is Kind.PRODUCE]
