@@ -65,7 +65,7 @@ def follower(folder: Path, node_id: int) -> Iterator[FollowerRow]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            options = FollowerOptions(str(folder), (listener.fileno(),), "", "warning", "text")
+            options = FollowerOptions(str(folder), (listener.fileno(),), "", False, "warning", "text")
             process.stdin.write(b"".join(pack(options)))
             process.stdin.flush()
             frame = read_frame(process.stdout.fileno())

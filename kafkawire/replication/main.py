@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import socket
+import ssl
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -20,6 +21,7 @@ from typing import NoReturn
 from kafkawire import log_format
 from kafkawire.childprocess.child_end import begin
 from kafkawire.childprocess.frames import pack, read_frame, write_frame
+from kafkawire.replication import certificate
 from kafkawire.replication.failures import DiskFailed, FollowerError
 from kafkawire.replication.follower import Follower
 from kafkawire.replication.machine import Files, monotonic
@@ -51,13 +53,25 @@ def serve(options: FollowerOptions) -> FollowerReady:
     """Open the folder and serve in threads. Ends the process if that is not possible."""
     try:
         follower = Follower(Files(), options.folder)
+        context = tls_context(options)
     except (FollowerError, DiskFailed) as failure:
         end(str(failure))
+    except OSError as failure:
+        end(f"the certificate in {options.folder} cannot be used: {failure}")
     listeners = [socket.socket(fileno=each) for each in options.descriptors]
-    FollowerServer(follower, listeners, options.cluster_id, monotonic, end).start()
+    FollowerServer(follower, listeners, options.cluster_id, monotonic, end, context=context).start()
     identity = follower.identity
     logger.info("serves copies in %s as replica %s", options.folder, identity.replica_id.hex())
     return FollowerReady(identity.replica_id, identity.key)
+
+
+def tls_context(options: FollowerOptions) -> ssl.SSLContext | None:
+    """Return the TLS context of the follower; None if its connections are not encrypted. Raises
+    OSError, FollowerError, DiskFailed."""
+    if not options.encrypts:
+        return None
+    found = certificate.load_or_make(Files(), options.folder)
+    return certificate.server_context(found, options.folder)
 
 
 def end(reason: str) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 
 from kafkawire.replication.messages import Message
@@ -38,6 +39,7 @@ class MessageSocket:
         self._idle_s = math.inf
         self._idle_since = 0.0
         self._has_messages = True
+        self._timeout_s: float | None = None
 
     def trust(self, accepted: Iterable[type[Message]], idle_s: float) -> None:
         """Accept other messages, which may be large. `idle_s`: time limit for each to be complete
@@ -45,7 +47,7 @@ class MessageSocket:
         self._buffer = bytearray(RECEIVED_BYTES)
         self._decoder.accept(accepted)
         self._idle_s = idle_s
-        self._socket.settimeout(idle_s)
+        self._wait_at_most(idle_s)
 
     def receive(self) -> bool:
         """Wait for bytes; return False at the end of the connection."""
@@ -55,6 +57,8 @@ class MessageSocket:
         elif now - self._idle_since > self._idle_s:
             raise TimeoutError(f"no complete message within {self._idle_s:g} s")
         received = self._socket.recv_into(self._buffer)
+        if received and isinstance(self._socket, ssl.SSLSocket):
+            received += self._receive_more(received)
         self._decoder.feed(memoryview(self._buffer)[:received])
         return received > 0
 
@@ -72,7 +76,7 @@ class MessageSocket:
             left = deadline - self._clock()
             if left <= 0:
                 raise TimeoutError(f"no complete message within {within_s:g} s")
-            self._socket.settimeout(left)
+            self._wait_at_most(left)
             if not self.receive():
                 raise ConnectionError("the connection ended before its first message")
         return message
@@ -86,15 +90,39 @@ class MessageSocket:
         for part in encode_bytes(position, data):
             self._socket.sendall(part)
 
+    def _wait_at_most(self, seconds: float) -> None:
+        self._timeout_s = seconds
+        self._socket.settimeout(seconds)
+
+    def _receive_more(self, received: int) -> int:
+        """Receive what else has arrived, and return how many bytes that is. TLS returns at most
+        one record of 16 KiB at a time, each of which would be synced by itself."""
+        free, start = memoryview(self._buffer)[received:], received
+        self._socket.setblocking(False)
+        try:
+            while free and (more := self._socket.recv_into(free)):
+                free, received = free[more:], received + more
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self._socket.settimeout(self._timeout_s)
+        return received - start
+
     def refuse(self, reason: Message) -> None:
         """Send the reason why the connection is closed, and give the other end time to read it."""
         with contextlib.suppress(OSError):
             self._socket.settimeout(LINGER_S)
             self.send(reason)
-            self._socket.shutdown(socket.SHUT_WR)
+            shut_down(self._socket, socket.SHUT_WR)
             deadline, left = self._clock() + LINGER_S, LINGER_BYTES
             while left > 0 and self._clock() < deadline:
                 received = self._socket.recv_into(self._buffer)
                 if not received:
                     break
                 left -= received
+
+
+def shut_down(connection: socket.socket, how: int) -> None:
+    """Shut a connection down as TCP does, also one with TLS: a thread that reads from it gets its
+    end. Raises OSError if it is closed."""
+    socket.socket.shutdown(connection, how)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 FOLLOWER_FOLDER = "replicas"
 """The folder of a follower in the data folder of its machine."""
+SSL = "SSL"
+"""The replication.security.protocol with TLS."""
 IDENTITY = "identity"
 """The file of that folder with the follower's identity."""
 
@@ -13,12 +15,14 @@ IDENTITY = "identity"
 @dataclass(frozen=True, slots=True)
 class FollowerOptions:
     """Options of a follower process. `descriptors`: listening sockets that it inherits;
-    `cluster_id`: the cluster of its brokers, empty: any; `log_level` and `log_format` as of the
+    `cluster_id`: the cluster of its brokers, empty: any; `encrypts`: connections are encrypted
+    with TLS; `log_level` and `log_format` as of the
     broker's options."""
 
     folder: str
     descriptors: tuple[int, ...]
     cluster_id: str
+    encrypts: bool
     log_level: str
     log_format: str
 

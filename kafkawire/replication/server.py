@@ -10,13 +10,15 @@ import contextlib
 import logging
 import selectors
 import socket
+import ssl
 from collections.abc import Callable, Sequence
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread
 
 from kafkawire.log_lines import LineLimit
 from kafkawire.replication.connection import BrokerConnection, TimeLimits
 from kafkawire.replication.failures import DiskFailed, Fenced, FollowerError
 from kafkawire.replication.follower import Follower
+from kafkawire.replication.message_socket import shut_down
 from kafkawire.replication.messages import ErrorMessage, FencedMessage, Message, WireError
 from kafkawire.replication.wire import encode
 from kafkawire.replication.writers import Writers
@@ -38,7 +40,7 @@ class FollowerServer:
     """Serves brokers on listening sockets, in threads that do not keep the process alive.
 
     `fatal` is called with a sentence when nothing may be acknowledged any more, or no connection be
-    accepted. `cluster_id`: empty for brokers of any cluster.
+    accepted. `cluster_id`: empty for brokers of any cluster; `context`: for TLS, None without.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class FollowerServer:
         fatal: Callable[[str], object],
         limits: TimeLimits = TimeLimits(),  # noqa: B008  (it cannot be changed)
         max_connections: int = MAX_CONNECTIONS,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self._follower = follower
         self._listeners = listeners
@@ -58,9 +61,10 @@ class FollowerServer:
         self._fatal = fatal
         self._limits = limits
         self._max_connections = max_connections
+        self._context = context
         self._writers = Writers()
         self._lock = Lock()
-        self._connections: dict[socket.socket, Thread] = {}
+        self._connections: dict[Thread, socket.socket] = {}
         self._lines = LineLimit(clock, LINES_AT_ONCE, LINES_PER_S)
         self._wake, self._woken = socket.socketpair()
         self._acceptor = Thread(target=self._accept_all, name="follower-accept", daemon=True)
@@ -75,9 +79,9 @@ class FollowerServer:
         self._acceptor.join()
         with self._lock:
             connections = dict(self._connections)
-        for connection, thread in connections.items():
+        for thread, connection in connections.items():
             with contextlib.suppress(OSError):  # it has ended
-                connection.shutdown(socket.SHUT_RDWR)
+                shut_down(connection, socket.SHUT_RDWR)
             thread.join()
 
     def _accept_all(self) -> None:
@@ -125,12 +129,12 @@ class FollowerServer:
                 )
             else:
                 thread = Thread(target=self._serve, args=(connection, peer), daemon=True)
-                self._connections[connection] = thread
+                self._connections[thread] = connection
                 try:
                     thread.start()
                     return
                 except RuntimeError as failure:
-                    del self._connections[connection]
+                    del self._connections[thread]
                     reason = f"this follower cannot start a thread for the connection: {failure}"
         self._log(logging.WARNING, "connection from %s refused: %s", peer, reason)
         with connection, contextlib.suppress(OSError):
@@ -140,6 +144,7 @@ class FollowerServer:
     def _serve(self, connection: socket.socket, peer: str) -> None:
         """Serve a connection. The program of its thread."""
         try:
+            connection = self._secured(connection)
             broker = BrokerConnection(
                 connection, peer, self._follower, self._writers, self._cluster_id, self._clock,
                 self._limits,
@@ -147,10 +152,30 @@ class FollowerServer:
             reason = self._run(broker, connection, peer)
             if reason is not None:
                 broker.refuse(reason)
+        except OSError as failure:
+            self._log(logging.WARNING, "connection from %s has no valid TLS: %s", peer, failure)
         finally:
             connection.close()
             with self._lock:
-                del self._connections[connection]
+                del self._connections[current_thread()]
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        """Return the connection with TLS, after its handshake, if the follower has that. Raises
+        OSError."""
+        if self._context is None:
+            return connection
+        connection.settimeout(self._limits.handshake_s)
+        secured = self._context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        )
+        with self._lock:
+            self._connections[current_thread()] = secured
+        try:
+            secured.do_handshake()
+        except BaseException:
+            secured.close()
+            raise
+        return secured
 
     def _run(
         self, broker: BrokerConnection, connection: socket.socket, peer: str

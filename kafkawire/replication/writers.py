@@ -12,6 +12,7 @@ import socket
 from threading import Event, Lock
 
 from kafkawire.replication.failures import FollowerError
+from kafkawire.replication.message_socket import shut_down
 
 REPLACED_S = 10.0
 """How long to wait for the end of the former connection, which may be in an fsync."""
@@ -58,7 +59,7 @@ class LogWriter:
     def stopped(self, within_s: float) -> bool:
         """Shut the connection down, and return whether it has ended within a time."""
         with contextlib.suppress(OSError):  # it is closed already
-            self._connection.shutdown(socket.SHUT_RDWR)
+            shut_down(self._connection, socket.SHUT_RDWR)
         return self._ended.wait(within_s)
 
     def set_ended(self) -> None:

@@ -17,7 +17,7 @@ from kafkawire.childprocess.frames import FrameError, pack
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.client.address import split_address
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY, FollowerOptions
+from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY, SSL, FollowerOptions
 from kafkawire.supervisor.plan import PlanError
 from kafkawire.supervisor.restarts import Restarts
 from kafkawire.supervisor.sockets import Sockets, bind, port_of
@@ -121,9 +121,11 @@ class SupervisedFollower:
 
     async def _prepare(self, child: ChildProcess, descriptors: tuple[int, ...]) -> str:
         """Send the options and wait until it serves; return words for a failure, else none."""
+        config = BrokerConfig(self._options.settings)
         options = FollowerOptions(
-            self._folder, descriptors, "", self._options.log_level, self._options.log_format
-        )
+            self._folder, descriptors, "", config.replication_security_protocol == SSL,
+            self._options.log_level, self._options.log_format,
+        )  # fmt: skip
         try:
             child.send(pack(options))
             async with asyncio.timeout(READY_S):

@@ -54,9 +54,9 @@ class Site:
         self._folder = folder
         self._followers: list[RunningFollower] = []
 
-    async def follower(self, node_id: int) -> RunningFollower:
+    async def follower(self, node_id: int, encrypts: bool = False) -> RunningFollower:
         """Start a follower, and register it."""
-        made = RunningFollower(self._folder / f"replicas-{node_id}", node_id)
+        made = RunningFollower(self._folder / f"replicas-{node_id}", node_id, encrypts)
         self._followers.append(made)
         await made.register(self.url)
         return made
@@ -233,6 +233,21 @@ async def test_start_in_another_folder_takes_the_copy_of_a_follower(site: Site) 
         assert page.high_watermark == 100
         await send_all(client, b"more")
         assert await high_watermark(client) == 101
+
+
+async def test_followers_with_certificates_get_encrypted_connections(site: Site) -> None:
+    two = await site.follower(2, encrypts=True)
+    records = [bytes(100_000) for _ in range(100)]
+    async with site.serving() as (server, client):
+        for each in records:
+            await send_all(client, each)
+        assert two.journals(1) == journals_of(server)
+    async with site.serving("b") as (_, client):
+        assert await high_watermark(client) == len(records)
+        await send_all(client, b"more")
+        two.stop()  # its own certificate is used again
+        two.start()
+        await send_all(client, b"more")
 
 
 async def test_superseded_process_cannot_acknowledge(site: Site) -> None:

@@ -9,18 +9,22 @@ from pathlib import Path
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow, ReplicaSet
+from kafkawire.replication import certificate
 from kafkawire.replication.follower import Follower
 from kafkawire.replication.machine import Files
 from kafkawire.replication.server import FollowerServer
 
 
 class RunningFollower:
-    """The follower of a machine, as that of broker `node_id`. `port` stays the same over starts."""
+    """The follower of a machine, as that of broker `node_id`. `port` stays the same over starts;
+    `encrypts`: its connections have TLS."""
 
-    def __init__(self, folder: Path, node_id: int) -> None:
+    def __init__(self, folder: Path, node_id: int, encrypts: bool = False) -> None:
         self.folder = folder
         self.node_id = node_id
         self.port = 0
+        self.encrypts = encrypts
+        self._certificate = ""
         self._follower: Follower | None = None
         self._server: FollowerServer | None = None
         self.start()
@@ -33,7 +37,14 @@ class RunningFollower:
         listener.listen()
         self.port = listener.getsockname()[1]
         self._follower = Follower(Files(), str(self.folder))
-        self._server = FollowerServer(self._follower, [listener], "", time.monotonic, _fail)
+        context = None
+        if self.encrypts:
+            found = certificate.load_or_make(Files(), str(self.folder))
+            self._certificate = found.certificate
+            context = certificate.server_context(found, str(self.folder))
+        self._server = FollowerServer(
+            self._follower, [listener], "", time.monotonic, _fail, context=context
+        )
         self._server.start()
 
     def stop(self) -> None:
@@ -51,7 +62,7 @@ class RunningFollower:
         assert self._follower is not None
         identity = self._follower.identity
         replica_id, key = identity.replica_id.hex(), identity.key
-        return FollowerRow(replica_id, self.node_id, "127.0.0.1", self.port, key)
+        return FollowerRow(replica_id, self.node_id, "127.0.0.1", self.port, key, self._certificate)
 
     async def register(self, url: str) -> None:
         """Store its row in SQL."""

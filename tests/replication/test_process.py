@@ -48,7 +48,9 @@ class Process:
             command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=(listener.fileno(),)
         )
         self.port = int(listener.getsockname()[1])
-        self.options = FollowerOptions(str(folder), (listener.fileno(),), "c", "info", log_format)
+        self.options = FollowerOptions(
+            str(folder), (listener.fileno(),), "c", False, "info", log_format
+        )
 
     def start(self) -> FollowerReady:
         """Send the options; return the answer."""

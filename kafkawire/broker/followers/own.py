@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from kafkawire.client.address import split_address
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
+from kafkawire.replication import certificate as certificates
 from kafkawire.replication import sealed_file
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.follower import FollowerIdentity
 from kafkawire.replication.machine import Files
-from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY
+from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY, SSL
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
@@ -55,8 +56,10 @@ async def register_follower(
     machines connect to it. One whose identity cannot be read is not stored, and its process does
     not serve. Raises MetadataError."""
     address = advertised_address(config, listeners)
+    encrypts = config.replication_security_protocol == SSL
     try:
         found = await env.offload.submit("files", read_identity, data)
+        certificate = await env.offload.submit("files", read_certificate, data) if encrypts else ""
     except (OSError, FollowerError) as failure:
         logger.error(
             "the follower of this machine is not registered: %s. Broker %d starts without it; "
@@ -65,7 +68,8 @@ async def register_follower(
         return
     if address is None or found is None:
         return
-    row = FollowerRow(found.replica_id.hex(), config.node_id, *address, found.key)
+    replica_id = found.replica_id.hex()
+    row = FollowerRow(replica_id, config.node_id, *address, found.key, certificate)
     now_ms = env.clock.now_ms()
     await metadata.transact(lambda session: replica_sets.register(session, row, now_ms))
 
@@ -94,6 +98,13 @@ def read_identity(data: str) -> FollowerIdentity | None:
     if content is None:
         return None
     return FollowerIdentity(bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"]))
+
+
+def read_certificate(data: str) -> str:
+    """Return the certificate of the follower of a data folder, as PEM; empty if it has none, as if
+    it has never served. Blocks. Raises OSError, FollowerError."""
+    found = certificates.load(Files(), os.path.join(data, FOLLOWER_FOLDER))
+    return "" if found is None else found.certificate
 
 
 def _is_wildcard(host: str) -> bool:

@@ -302,6 +302,7 @@ class BrokerConfig:
     durability: str
     replication_listener: str
     replication_advertised_listener: str
+    replication_security_protocol: str
     replica_group_size: int
     replica_lag_time_max_ms: int
     min_insync_replicas: int  # of topics without the setting

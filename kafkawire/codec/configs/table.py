@@ -210,6 +210,11 @@ _BROKER_ROWS = (
            "HOST:PORT that other brokers connect to instead of replication.listener, for a machine "
            "whose own address they cannot reach: in a container with a published port, or with "
            "NAT."),
+    Config("replication.security.protocol", S, "PLAINTEXT",
+           "SSL: connections to the follower of this machine are encrypted with TLS 1.3. The "
+           "follower makes its certificate, which brokers know from the metadata database; there "
+           "is nothing else to configure. Machines may differ.",
+           choices=("PLAINTEXT", "SSL")),
     Config("replica.group.size", I, 3,
            "With durability=replicated: on how many machines the log of this broker is, its own "
            "included. It is the replication factor of these topics.",

@@ -261,7 +261,8 @@ class _Connection(asyncio.Protocol):
         """Connect, and return when the follower has sent where its copy ends. Raises OSError,
         TimeoutError, WireError."""
         async with asyncio.timeout(CONNECT_S):
-            await network.connect(lambda: self, self._follower.host, self._follower.port)
+            follower = self._follower
+            await network.connect(lambda: self, follower.host, follower.port, follower.certificate)
             await asyncio.wait([self._live, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._live.done():
             await self.ended

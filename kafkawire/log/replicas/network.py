@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kafkawire.replication.certificate import client_context
+
 NO_ROUTE = (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Errors of an address that this machine cannot connect to at all: an IPv6 one without IPv6."""
 
@@ -16,18 +18,28 @@ class Network(Protocol):
     """Connects to followers."""
 
     async def connect(
-        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        certificate: str = "",
     ) -> asyncio.Transport:
         """Return a new connection; its events are calls of the protocol that `factory` returns.
-        Raises OSError: ConnectionRefusedError if nothing listens there."""
+        `certificate`: the one that the follower must have, as PEM; empty: without TLS. Raises
+        OSError: ConnectionRefusedError if nothing listens there."""
 
 
 class TcpNetwork:
     """Connections over TCP, of the running event loop."""
 
     async def connect(
-        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        certificate: str = "",
     ) -> asyncio.Transport:
+        context = client_context(certificate) if certificate else None
         # One address at a time: of several, asyncio and uvloop raise a plain OSError.
         loop = asyncio.get_running_loop()
         try:
@@ -38,8 +50,9 @@ class TcpNetwork:
         for family, _, _, _, address in found:
             try:
                 transport, _ = await loop.create_connection(
-                    factory, str(address[0]), port, family=family
-                )
+                    factory, str(address[0]), port, family=family, ssl=context,
+                    server_hostname="" if context is not None else None,
+                )  # fmt: skip
             except OSError as failure:
                 failures.append(failure)
             else:
@@ -63,11 +76,11 @@ def joined(failures: Sequence[OSError]) -> OSError:
 
 
 async def open_streams(
-    network: Network, host: str, port: int
+    network: Network, host: str, port: int, certificate: str = ""
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect as asyncio.open_connection does. Raises OSError."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    transport = await network.connect(lambda: protocol, host, port)
+    transport = await network.connect(lambda: protocol, host, port, certificate)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -54,7 +54,7 @@ async def reading(
 ) -> AsyncIterator[FollowerSource]:
     """Connect to a follower for the duration of a block. Raises FAILURES."""
     async with asyncio.timeout(ANSWER_S):
-        streams = await open_streams(network, follower.host, follower.port)
+        streams = await open_streams(network, follower.host, follower.port, follower.certificate)
     source = FollowerSource(reader, follower, *streams)
     try:
         await source.greet()
@@ -105,11 +105,8 @@ class FollowerSource:
 
     async def forget(self) -> None:
         """Request the deletion of copies of earlier processes, which are not needed any more."""
-        self._writer.write(wire.encode(ForgetMessage()))
-        self._writer.write_eof()
-        async with asyncio.timeout(ANSWER_S):
-            while await self._reader.read(CHUNK_BYTES):
-                pass
+        self._writer.write(wire.encode(ForgetMessage()) + wire.encode(FenceMessage()))
+        await self._receive()  # the answer to the second one
 
     async def list(self, epoch: int) -> CopyMessage:
         """Return what it has of the log of a process."""

@@ -31,13 +31,15 @@ from kafkawire.offsets.catalog.object_logs import is_newest
 @dataclass(frozen=True, slots=True)
 class FollowerRow:
     """A registered follower. `node_id`: the broker whose machine it is on; `secret` permits to
-    connect to it."""
+    connect to it; `certificate`: that of its TLS as PEM, empty: its connections are not
+    encrypted."""
 
     replica_id: str
     node_id: int
     host: str
     port: int
     secret: bytes
+    certificate: str = ""
 
     @property
     def name(self) -> str:
@@ -114,15 +116,17 @@ def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
     """Store the address of a follower. Another one that was registered for the same broker stays,
     since its copies may be the only ones. Of the brokers of one machine the lowest counts."""
     session.run(
-        "INSERT INTO followers (replica_id, node_id, host, port, secret, changed_ms)"
-        " VALUES (?, ?, ?, ?, ?, ?)"
+        "INSERT INTO followers"
+        " (replica_id, node_id, host, port, secret, certificate, changed_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (replica_id) DO UPDATE SET node_id = CASE"
         " WHEN followers.node_id < excluded.node_id THEN followers.node_id"
         " ELSE excluded.node_id END, host = excluded.host, port = excluded.port,"
-        " secret = excluded.secret, changed_ms = excluded.changed_ms",
+        " secret = excluded.secret, certificate = excluded.certificate,"
+        " changed_ms = excluded.changed_ms",
         (
             follower.replica_id, follower.node_id, follower.host, follower.port, follower.secret,
-            now_ms,
+            follower.certificate, now_ms,
         ),
     )  # fmt: skip
 
@@ -131,7 +135,7 @@ def load_followers(session: Session) -> list[FollowerRow]:
     """Return all registered followers, by node id; of one node id those that registered last come
     first."""
     rows = session.rows(
-        "SELECT replica_id, node_id, host, port, secret FROM followers"
+        "SELECT replica_id, node_id, host, port, secret, certificate FROM followers"
         " ORDER BY node_id, changed_ms DESC, replica_id"
     )
     return [FollowerRow(*row) for row in rows]

@@ -136,7 +136,11 @@ class SimNetwork:
         self.over = False
 
     async def connect(
-        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        certificate: str = "",
     ) -> asyncio.Transport:
         await asyncio.sleep(self.rng.random() * 0.002)
         while True:

@@ -122,9 +122,13 @@ class World:
         self.journals: Any = SimpleNamespace(by_number=by_number, active=by_number[6])
 
     async def connect(
-        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        certificate: str = "",
     ) -> asyncio.Transport:
-        assert (host, port) == (ROW.host, ROW.port)
+        assert (host, port, certificate) == (ROW.host, ROW.port, ROW.certificate)
         if self.failures:
             raise self.failures.pop(0)
         protocol = factory()
