@@ -65,7 +65,8 @@ def follower(folder: Path, node_id: int) -> Iterator[FollowerRow]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            options = FollowerOptions(str(folder), (listener.fileno(),), "", False, "warning", "text")
+            descriptors = (listener.fileno(),)
+            options = FollowerOptions(str(folder), descriptors, "", False, "warning", "text")
             process.stdin.write(b"".join(pack(options)))
             process.stdin.flush()
             frame = read_frame(process.stdout.fileno())

@@ -182,8 +182,8 @@ followers = Table(  # processes that keep copies of logs; see kafkawire.offsets.
     Column("host", Text, nullable=False),
     Column("port", Integer, nullable=False),
     Column("secret", LargeBinary(32), nullable=False),  # who has it may connect
-    Column("certificate", Text, nullable=False, server_default=text("''")),  # PEM; empty: no TLS
     Column("changed_ms", BigInteger, nullable=False),
+    Column("certificate", Text, nullable=False, server_default=text("''")),  # PEM; empty: no TLS
 )
 
 replica_sets = Table(  # which followers have all that a broker has acknowledged; as above
