@@ -28,7 +28,7 @@ from kafkawire.log.segments.merge.merger import Rewriter
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store.delete_delay import FileDelays
 from kafkawire.log.segments.store.remote_tier import RemoteTier
-from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, remove
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, empty, remove
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.log.segments.store.unfinished import Known, describe, held_in_memory, unaccounted
 from kafkawire.log.segments.store.warm_reader import WarmReader
@@ -118,6 +118,7 @@ class Segments:
     async def open(self) -> None:
         """Read which segments exist. Raises what the storage raises, OSError."""
         self._env.fs.makedirs(self.folder)
+        await self._env.offload.submit("files", empty, self._env.fs, self.store.downloads)
         rows = await self._rows((STARTED, LIVE, DELETING))
         for row in rows:
             if row.state == STARTED:

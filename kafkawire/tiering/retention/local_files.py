@@ -64,6 +64,7 @@ class LocalFiles:
         self._unused: dict[int, float] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._broken: set[int] = set()  # with an incomplete file
+        self._others: dict[int, Segment] = {}  # of other brokers, with a file in `downloads`
         self._room = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
         self.removed = self.downloads = self.failures = self.downloaded_bytes = 0
 
@@ -141,9 +142,12 @@ class LocalFiles:
         logger.debug("downloaded segment %s for a maintenance job", segment.name)
 
     async def _bring(self, segment: Segment) -> None:
+        store, is_other = self._segments.store, segment.row.id not in self._segments.store.by_id
         if segment.has_file:  # left by a failed download
-            await self._segments.store.remove_files([segment])
+            await (store.remove_downloads if is_other else store.remove_files)([segment])
         segment.has_file = True
+        if is_other:
+            self._others[segment.row.id] = segment
         self._broken.add(segment.row.id)
         try:
             try:
@@ -181,7 +185,7 @@ class LocalFiles:
         """Remove the files that were not needed for a grace period; return their bytes. Raises the
         storage's errors, OSError."""
         due = await self._due(grace_s)
-        size = 0
+        size = await self._remove_downloads()
         for at in range(0, len(due), REMOVED_AT_ONCE):
             size += await self._remove(due[at : at + REMOVED_AT_ONCE])
         return size
@@ -201,8 +205,20 @@ class LocalFiles:
             if since + grace_s <= now or row.id in self._broken:
                 due.append(segment)
         self._unused = unused
-        self._broken &= unused.keys() | self._loading.keys()
+        self._broken &= unused.keys() | self._loading.keys() | self._others.keys()
         return due
+
+    async def _remove_downloads(self) -> int:
+        """Remove the files of other brokers' segments that no job uses; return their bytes."""
+        async with self._lock:
+            gone = [each for each in self._others.values() if not self._is_needed(each)]
+            if gone:
+                await self._segments.store.remove_downloads(gone)
+            for segment in gone:
+                del self._others[segment.row.id]
+                self._broken.discard(segment.row.id)
+            self.removed += len(gone)
+        return sum(segment.row.size_bytes for segment in gone)
 
     def _is_needed(self, segment: Segment) -> bool:
         return segment.pins > 0 or segment.row.id in self._loading

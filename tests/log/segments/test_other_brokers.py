@@ -113,8 +113,31 @@ async def test_segment_with_an_object_and_without_a_file_is_not_local(pair: Pair
         async with store.opened(segment.row.id):
             pass
     assert not store.is_local(segment.row.id)
-    with pytest.raises(NotLocal):
-        store.check_others([segment])
+    await store.prepare_others([segment])
+    assert segment.path == f"/data/brokers/2/downloads/{segment.name}.segment"
+    assert not segment.has_file
+
+
+async def test_missing_file_without_an_object_is_no_reason_for_a_download(pair: Pair) -> None:
+    (partition,) = await pair.topic("t")
+    await fill(pair.first, partition)
+    await pair.move([partition.number], 2)
+    store = pair.second.log.segments.store
+    (segment,) = store.others.values()
+    path = segment.path
+    await store.prepare_others([segment])  # the folder is shared
+    assert segment.path == path
+    pair.fs.remove(path)
+    with pytest.raises(KafkaError, match="has no file"):
+        await store.prepare_others([segment])
+
+
+async def test_downloads_of_an_earlier_process_are_removed(pair: Pair) -> None:
+    pair.fs.makedirs("/data/brokers/2/downloads")
+    pair.fs.open("/data/brokers/2/downloads/left.segment", create=True).close()
+    await pair.second.kill()
+    await pair.second.start()
+    assert pair.fs.listdir("/data/brokers/2/downloads") == []
 
 
 async def test_segment_goes_with_its_last_mapping_and_its_writer_removes_it(pair: Pair) -> None:

@@ -5,8 +5,11 @@ Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.tiering.retention.l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.offsets.catalog.port import DELETING, LIVE
 from tests.kit.log import compacted
 from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
@@ -81,3 +84,24 @@ async def test_compacted_topic_is_unchanged_without_tier(
     assert segment.row.state == LIVE
     assert segment.pins == 0
     assert failures(caplog) == [False]
+
+
+async def test_segments_of_a_broker_with_another_folder_are_downloaded() -> None:
+    """After a partition was moved between machines its segments are objects of another broker."""
+    world = await compact_world()
+    partition = world.find("t")
+    before = await compacted.read(partition)
+    (segment,) = await remote(world)
+    store, files = world.log.segments.store, world.local.files
+    row = replace(segment.row, node_id=9, local=True)
+    del store.by_id[row.id]
+    other = store.others[row.id] = Segment(row, "/elsewhere/brokers/9/segments")
+    await compacted.clean(world)
+    got = await compacted.read(partition)
+    assert compacted.latest(got) == compacted.latest(before)
+    assert len(got) < len(before)
+    assert other.path.startswith(store.downloads)
+    assert world.env.fs.listdir(store.downloads) == [f"{other.name}.segment"]
+    await files.sweep(0.0)
+    assert world.env.fs.listdir(store.downloads) == []
+    assert not other.has_file

@@ -293,7 +293,7 @@ class SegmentCleaner:
         job = CleanJob(batch, kind, self._store)
         job.pin()
         try:
-            self._store.check_others(job.segments)
+            await self._store.prepare_others(job.segments)
             await self._remote.have_files(job.segments)
             await self._run(job)
         finally:

@@ -11,7 +11,9 @@ removed, or one that was downloaded for a job of the worker: readers do not use 
 A partition that another broker of this data folder led before has segments of that broker. They are
 read where they are, in `<data>/brokers/<node id>/segments`: the file stays as long as a mapping
 points to it, and the mappings of a partition are changed by its leader only. Their files are
-written, removed and uploaded by the broker that wrote them.
+written, removed and uploaded by the broker that wrote them. A partition that comes from a broker
+with another data folder has only objects: what a job of the worker needs is downloaded to
+`<data>/brokers/<node id>/downloads`, which is emptied at each start.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ LEARNED_AT_ONCE = 1000
 """Rows of other brokers' segments read at a time: milliseconds."""
 REMOVED_AT_ONCE = 100
 """Files removed between two transactions that remove their rows."""
+
+
+DOWNLOADS = "downloads"
+"""Folder next to that of the segments."""
 
 
 class NotLocal(KafkaError):
@@ -102,7 +108,8 @@ class Segment:
 class SegmentStore:
     """The open segment files of a broker. `by_id` has every segment of its own with a row, also
     those that wait for their deletion; `others` those of other brokers that its partitions have.
-    `folder`: that of its own, `<data>/brokers/<node_id>/segments`."""
+    `folder`: that of its own, `<data>/brokers/<node_id>/segments`; `downloads`: that of files of
+    other brokers' segments which were downloaded."""
 
     __slots__ = (
         "_env",
@@ -112,6 +119,7 @@ class SegmentStore:
         "_renewed",
         "_storage",
         "by_id",
+        "downloads",
         "folder",
         "others",
     )
@@ -121,6 +129,7 @@ class SegmentStore:
         self._storage = storage
         self._node_id = node_id
         self.folder = folder
+        self.downloads = os.path.join(os.path.dirname(folder), DOWNLOADS)
         self.by_id: dict[int, Segment] = {}
         self.others: dict[int, Segment] = {}
         self._gone: list[Segment] = []
@@ -183,12 +192,32 @@ class SegmentStore:
             if not segment.pins:
                 self._close(segment_id)
 
-    def check_others(self, segments: Iterable[Segment]) -> None:
-        """Raise NotLocal if one is another broker's and has no file: none is downloaded into the
-        folder of another broker."""
+    async def prepare_others(self, segments: Iterable[Segment]) -> None:
+        """Have other brokers' segments without a file in this data folder downloaded to `downloads`
+        when they are needed, and not to the folder of the other broker. Raises CORRUPT_MESSAGE if
+        one has no object either."""
         for segment in segments:
-            if segment.row.node_id != self._node_id and not segment.row.local:
-                raise not_local(segment)
+            own = segment_path(self.downloads, segment.row.uuid)
+            if segment.row.node_id == self._node_id or segment.path == own:
+                continue
+            if segment.row.local:
+                path = segment.path
+                if await self._env.offload.submit("files", exists, self._env.fs, path):
+                    continue
+                missing = await self._other_missing(segment)
+                if segment.row.local:
+                    raise missing
+            await self._env.offload.submit("files", self._env.fs.makedirs, self.downloads)
+            segment.path, segment.has_file = own, False
+
+    async def remove_downloads(self, segments: Collection[Segment]) -> None:
+        """Remove downloaded files of other brokers' segments. No reader may have one pinned."""
+        for segment in segments:
+            self._close(segment.row.id)
+        paths = [segment.path for segment in segments]
+        await self._env.offload.submit("files", remove, self._env.fs, self.downloads, paths)
+        for segment in segments:
+            segment.has_file = False
 
     def is_local(self, segment_id: int) -> bool:
         """Return whether the segment has a local file."""
@@ -404,6 +433,24 @@ def replace(fs: FileSystem, path: str, target: str) -> None:
         file.close()
     fs.rename(path, target)
     fs.sync_dir(os.path.dirname(target))
+
+
+def exists(fs: FileSystem, path: str) -> bool:
+    """Return whether there is a file. Runs in a thread."""
+    try:
+        fs.open(path).close()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def empty(fs: FileSystem, folder: str) -> None:
+    """Remove all files of a folder, if there is one. Runs in a thread."""
+    try:
+        names = fs.listdir(folder)
+    except FileNotFoundError:
+        return
+    remove(fs, folder, [os.path.join(folder, name) for name in names])
 
 
 def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:
