@@ -70,7 +70,7 @@ def read_request(
 ) -> tuple[str | None, int, list[ProduceItem]]:
     """Decode (transactional id, acks, items) of the request body in buf[pos:end].
 
-    The timeout is skipped: one node never waits for replicas. DecodeError for any length that
+    The timeout is skipped: a client ends such a wait itself, at its request.timeout.ms. DecodeError for any length that
     exceeds the available bytes.
     """
     try:
