@@ -70,8 +70,8 @@ def read_request(
 ) -> tuple[str | None, int, list[ProduceItem]]:
     """Decode (transactional id, acks, items) of the request body in buf[pos:end].
 
-    The timeout is skipped: a client ends such a wait itself, at its request.timeout.ms. DecodeError for any length that
-    exceeds the available bytes.
+    The timeout is skipped: a client ends its wait itself, at its request.timeout.ms. DecodeError
+    for any length that exceeds the available bytes.
     """
     try:
         if version >= FLEXIBLE_FROM:
