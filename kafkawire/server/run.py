@@ -61,6 +61,9 @@ LINGER_S = 5.0
 
 END_WITHIN_S = 2 * LINGER_S
 """Limit for the end of a process that cannot serve any more: clients wait at its connections."""
+CLOSE_WITHIN_S = 60.0
+"""Limit for any other end. Only a disk, a database or a bucket that does not respond takes longer,
+and nothing that was acknowledged depends on it; a supervisor kills workers after 30 s."""
 
 
 class Server:
@@ -409,17 +412,19 @@ class End:
 
 
 async def close_for(end: End, server: Server, leave: Callable[[int], object] = os._exit) -> None:
-    """Close a server. One that ends for a reason of its own may have to end because its storage
-    does not answer: it leaves after END_WITHIN_S, so that its clients reconnect."""
+    """Close a server. The process leaves after CLOSE_WITHIN_S, because its storage may not answer.
+    One that ends for a reason of its own may have to end because of that: it leaves after
+    END_WITHIN_S, so that its clients reconnect."""
     closing = server.broker.env.spawn(server.close(), "close")
-    await asyncio.wait([closing], timeout=END_WITHIN_S if end.has_reason else None)
+    within_s = END_WITHIN_S if end.has_reason else CLOSE_WITHIN_S
+    await asyncio.wait([closing], timeout=within_s)
     if closing.done():
         await closing
         return
     logger.warning(
         "closing takes longer than %g s: the process ends as by SIGKILL, and nothing that it "
         "acknowledged is lost",
-        END_WITHIN_S,
+        within_s,
     )
     code = end.code()
     sys.stderr.flush()

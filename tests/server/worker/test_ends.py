@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.broker.liveness.waiting import RETURNING
 from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange
-from kafkawire.server.run import END_WITHIN_S, End, close_for
+from kafkawire.server.run import CLOSE_WITHIN_S, END_WITHIN_S, End, close_for
 from kafkawire.server.worker.giving_up import GIVE_UP_S, watch_storage
 from kafkawire.server.worker.returning import watch_return
 from tests.kit import simloop
@@ -141,6 +141,7 @@ def test_end_without_a_storage_has_a_limit(capsys: pytest.CaptureFixture[str]) -
     assert "kafkawire: no storage" in capsys.readouterr().err
 
 
-def test_other_ends_are_waited_for() -> None:
-    assert closed("", 1000) == (1000, [])
+def test_other_ends_have_a_longer_limit() -> None:
+    assert closed("", 1000) == (CLOSE_WITHIN_S, [0])
+    assert closed("", CLOSE_WITHIN_S - 1) == (CLOSE_WITHIN_S - 1, [])
     assert closed("no storage", 3) == (3, [])
