@@ -357,9 +357,8 @@ class Log:
                 self.partitions[number].lead(location.leader_epoch)
 
     def _begin(self, found: list[RecoveredJournal]) -> None:
-        for item in found:
-            if item.journal.rolled and not item.journal.indexed:
-                self.indexer.owe(item.journal, item.extent())
+        for item in (each for each in found if each.journal.rolled and not each.journal.indexed):
+            self.indexer.owe(item.journal, item.extent())
         self.upkeep.start(self.checkpoints)
         if not found and self._catalog.by_id:
             self.env.spawn(self.catalog_frames.describe_all(), "write topics to the journals")
@@ -368,6 +367,7 @@ class Log:
         """Write topics to the journals that are new or have new partitions: wait for
         CommitLog.committed before responding. Their partitions are created at their first use."""
         self.catalog_frames.created(infos)
+        self.commit_log.replicas.topics_added(infos, self.node_id)
         self.hooks.topics(infos)
         self._lags_changed(self.loader.configs.promised(infos))
 

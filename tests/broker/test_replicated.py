@@ -278,6 +278,18 @@ async def test_metadata_has_replicas_and_those_in_sync(site: Site) -> None:
         await becomes(replicas, ([1, 2, 3], [1, 2]))
 
 
+async def test_new_topic_has_its_replicas_before_its_first_record(site: Site) -> None:
+    await site.follower(2)
+    for _ in range(2):  # created, and found by a start
+        async with site.serving() as (_server, client):
+
+            async def in_sync(client: Client = client) -> list[int]:
+                answer = await client.call(MetadataRequest(topics=None), 12)
+                return list(answer.topics[0].partitions[0].isr_nodes)
+
+            await becomes(in_sync, [1, 2])
+
+
 async def test_topic_is_refused_without_a_follower_of_this_machine(site: Site) -> None:
     async with site.broker(replication_listener="") as server:
         with pytest.raises(KafkaError, match=r"replication\.listener"):

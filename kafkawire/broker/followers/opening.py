@@ -10,6 +10,7 @@ from kafkawire.broker.followers.install import install
 from kafkawire.broker.followers.own import own_follower, register_follower
 from kafkawire.codec.configs.durability_rules import COMMIT, DURABILITY, FLUSH, REPLICATED
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log.replicas.commits import leads_replicated
 from kafkawire.log.replicas.network import Network, TcpNetwork
 from kafkawire.log.replicas.service import ReplicatingProcess, Replication
 from kafkawire.log.replicas.source import CopyReader
@@ -29,13 +30,9 @@ MAX_NAMED = 5
 """Topics named in one message."""
 
 
-def leads_replicated(catalog: Catalog, node_id: int) -> bool:
+def leads_any(catalog: Catalog, node_id: int) -> bool:
     """Return whether a broker leads partitions with durability=replicated."""
-    return any(
-        info.configs.get(DURABILITY) == REPLICATED
-        and any(row.leader == node_id for row in info.partitions)
-        for info in catalog.by_name.values()
-    )
+    return any(leads_replicated(info, node_id) for info in catalog.by_name.values())
 
 
 async def check_current(metadata: SqlStore, catalog: Catalog, node_id: int) -> None:
@@ -70,7 +67,7 @@ async def check_copies(metadata: SqlStore, catalog: Catalog, node_id: int, data:
     """Raise IdentityError if no follower has what a broker has acknowledged: a start with an empty
     folder would make the former one useless, which alone has it."""
     stored = await metadata.transact(lambda session: replica_sets.load(session, node_id))
-    if stored is not None and not stored.in_sync and leads_replicated(catalog, node_id):
+    if stored is not None and not stored.in_sync and leads_any(catalog, node_id):
         raise IdentityError(
             f"{data} has nothing of broker {node_id}, and no follower was in sync when it last "
             "served: start it with the data folder that it was last used with"
@@ -111,7 +108,7 @@ class StartingReplicas:
         if not guest:
             await register_follower(env, config, metadata, listeners, data)
         await check_current(metadata, catalog, node_id)
-        leads = leads_replicated(catalog, node_id)
+        leads = leads_any(catalog, node_id)
         if leads and config.flush != COMMIT:
             raise IdentityError(
                 f"broker {node_id} leads topics with {DURABILITY}={REPLICATED}, which need "
@@ -138,8 +135,9 @@ class StartingReplicas:
         not complete."""
         reader = self._reader
         process = ReplicatingProcess(
-            reader.cluster_id, reader.node_id, reader.broker_epoch, self.own, self.stored
-        )
+            reader.cluster_id, reader.node_id, reader.broker_epoch, self.own, self.stored,
+            leads_any(self.catalog, reader.node_id),
+        )  # fmt: skip
         waits = self.stored is not None
         return Replication(
             self.env, self.config, self.metadata, self.network, process, waits, complete=not fresh

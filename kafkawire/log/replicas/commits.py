@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import call_all
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.journal.write_batch import Callback
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.metadata.catalog import TopicInfo
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +124,12 @@ class ReplicaCommits:
             self._is_needed = True
             if self._when_needed is not None:
                 self._when_needed()
+
+    def topics_added(self, infos: Iterable[TopicInfo], node_id: int) -> None:
+        """Begin replication if this broker leads new partitions with durability=replicated, so that
+        their replicas are known, and in sync, before the first record."""
+        if not self._is_needed and any(leads_replicated(each, node_id) for each in infos):
+            self.need()
 
     def when_written(self, fn: Callable[[], None]) -> None:
         """Call `fn` after each write batch."""
@@ -260,3 +268,9 @@ class ReplicaCommits:
         )
         failure.partitions = partitions
         return failure
+
+
+def leads_replicated(info: TopicInfo, node_id: int) -> bool:
+    """Return whether a broker leads partitions of a topic with durability=replicated."""
+    replicated = info.configs.get(DURABILITY) == REPLICATED
+    return replicated and any(row.leader == node_id for row in info.partitions)

@@ -58,13 +58,15 @@ MAX_WAIT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class ReplicatingProcess:
     """The process whose log is replicated. `replica_id`: of the follower on its machine, empty:
-    none; `stored`: the set of a process before, None: there is none."""
+    none; `stored`: the set of a process before, None: there is none; `leads`: it leads partitions
+    with durability=replicated."""
 
     cluster_id: str
     node_id: int
     broker_epoch: int
     replica_id: str
     stored: ReplicaSet | None
+    leads: bool = False
 
 
 class Replication:
@@ -137,6 +139,8 @@ class Replication:
                 raise Superseded(log.replicas.failed.message)
         else:
             log.replicas.when_needed(self._begin)
+            if self.writer.leads:
+                log.replicas.need()
 
     def completed(self) -> None:
         """Note that the data folder is complete."""
