@@ -415,7 +415,16 @@ def cut(journal: Path) -> None:
         each.unlink()
 
 
-@pytest.mark.parametrize("damage", [remove, cut])
+def change(journal: Path) -> None:
+    """Change a byte in the middle, and remove the index, so that the next start reads it."""
+    data = bytearray(journal.read_bytes())
+    data[len(data) // 2] ^= 1
+    journal.write_bytes(data)
+    for each in journal.parent.glob("*.index"):
+        each.unlink()
+
+
+@pytest.mark.parametrize("damage", [remove, cut, change])
 async def test_start_with_damaged_journals_uses_the_copy_of_a_follower(
     site: Site, damage: Callable[[Path], None]
 ) -> None:
@@ -443,6 +452,24 @@ async def test_ledger_has_bounds_of_what_is_acknowledged(site: Site) -> None:
         await send_all(client, *(b"value" for _ in range(2000)))
         (info,) = server.broker.catalog.by_name["t"].partitions
         assert server.broker.log.partitions[info.number].bound >= 2000
+
+
+async def test_damage_is_contained_if_local_topics_have_records_in_the_folder(site: Site) -> None:
+    await site.follower(2)
+    async with site.serving() as (server, client):
+        await create(server, "own", durability="local")
+        for at in range(100):
+            await send_all(client, b"%d" % at)
+            assert await send(client, b"%d" % at, acks=1, topic="own") is ErrorCode.NONE
+        active = server.broker.log.journals.active
+        journal, written = Path(active.path), active.end
+    os.truncate(journal, written)
+    change(journal)
+    async with site.serving() as (_, client):
+        assert await high_watermark(client) == 100
+        assert await high_watermark(client, "own") == 100
+        await send_all(client, b"more")
+    assert not (journal.parents[1] / "superseded").exists()
 
 
 async def test_damaged_journals_are_kept_if_local_topics_have_records_in_the_folder(

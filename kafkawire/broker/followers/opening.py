@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.followers.install import install
 from kafkawire.broker.followers.own import own_follower, register_follower
-from kafkawire.codec.configs.durability_rules import COMMIT, DURABILITY, FLUSH, REPLICATED
+from kafkawire.codec.configs.durability_rules import (
+    BEYOND_FOLDER,
+    COMMIT,
+    DURABILITY,
+    FLUSH,
+    REPLICATED,
+)
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.log.replicas.commits import leads_replicated
 from kafkawire.log.replicas.network import Network, TcpNetwork
@@ -33,6 +39,15 @@ MAX_NAMED = 5
 def leads_any(catalog: Catalog, node_id: int) -> bool:
     """Return whether a broker leads partitions with durability=replicated."""
     return any(leads_replicated(info, node_id) for info in catalog.by_name.values())
+
+
+def leads_local(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a broker leads partitions with durability=local."""
+    return any(
+        info.configs.get(DURABILITY) not in BEYOND_FOLDER
+        and any(row.leader == node_id for row in info.partitions)
+        for info in catalog.by_name.values()
+    )
 
 
 async def check_current(metadata: SqlStore, catalog: Catalog, node_id: int) -> None:
@@ -136,7 +151,7 @@ class StartingReplicas:
         reader = self._reader
         process = ReplicatingProcess(
             reader.cluster_id, reader.node_id, reader.broker_epoch, self.own, self.stored,
-            leads_any(self.catalog, reader.node_id),
+            leads_any(self.catalog, reader.node_id), leads_local(self.catalog, reader.node_id),
         )  # fmt: skip
         waits = self.stored is not None
         return Replication(

@@ -252,7 +252,8 @@ class Commits:
 
         try:
             files = [journal.opened() for journal in journals]
-            entry = log.ledger.entry([*touched, *replicated], journals)
+            bounded = [*touched, *replicated] if replicated else touched
+            entry = log.ledger.entry(bounded, journals)
             log.env.offload.submit_then("commit", synced, sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread
             self._running = False

@@ -59,7 +59,8 @@ MAX_WAIT_S = 5.0
 class ReplicatingProcess:
     """The process whose log is replicated. `replica_id`: of the follower on its machine, empty:
     none; `stored`: the set of a process before, None: there is none; `leads`: it leads partitions
-    with durability=replicated."""
+    with durability=replicated; `leads_local`: with durability=local, too, whose records no follower
+    is sure to have."""
 
     cluster_id: str
     node_id: int
@@ -67,6 +68,7 @@ class ReplicatingProcess:
     replica_id: str
     stored: ReplicaSet | None
     leads: bool = False
+    leads_local: bool = False
 
 
 class Replication:
@@ -115,7 +117,8 @@ class Replication:
         rows = await self._metadata.transact(replica_sets.load_followers)
         others = stored.in_sync - {writer.replica_id}
         members = [each for each in rows if each.replica_id in others]
-        if found.damage and members:
+        inside = not any(gap.missing or gap.cut_short or gap.open for gap in found.damage)
+        if found.damage and members and not (inside and writer.leads_local):
             raise damaged(writer.node_id)
         reader = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
         await check_end(self._network, reader, stored.broker_epoch, members, found.written)
