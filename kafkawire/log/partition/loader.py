@@ -109,7 +109,7 @@ class Loader:
         self._node_id = node_id
         self._next: _Round | None = None
         self._running: _Round | None = None
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, tuple[ErrorCode, str]] = {}
         self._refused_until = 0.0
 
     def register(self, listener: LoadListener) -> None:
@@ -128,10 +128,10 @@ class Loader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._entered(partition)
             return partition
-        why = self._refused.get(number)
-        if why is not None:
+        refused = self._refused.get(number)
+        if refused is not None:
             if self._env.clock.monotonic() < self._refused_until:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+                raise KafkaError(*refused)
             self._refused.clear()
         raise NotLoaded(number)
 
@@ -296,14 +296,17 @@ class Loader:
 
     def changed_leaders(self, numbers: Iterable[int]) -> None:
         """Note that others lead or led these partitions: something may be stored of them, and what
-        is being read of them is read again."""
+        is being read of them, or was refused, is read again."""
         self.fresh_from = max(self.fresh_from, *(number + 1 for number in numbers))
+        self._refused.clear()
         self._rows.replaced()
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
         self._refused_until = self._env.clock.monotonic() + REFUSE_S
-        why = f"the offset storage cannot be read: {failure}"
-        self._refused.update(dict.fromkeys(numbers, why))
+        code, why = ErrorCode.KAFKA_STORAGE_ERROR, f"the offset storage cannot be read: {failure}"
+        if isinstance(failure, KafkaError) and failure.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            code, why = failure.code, "the leader changed while the partition was loaded"
+        self._refused.update(dict.fromkeys(numbers, (code, why)))
 
 
 def report_absent(partition: Partition) -> None:

@@ -70,10 +70,11 @@ class Life(Watched):
         should."""
         for partition in await self.partitions():
             promises, start = self.world.promises, partition.log_start
+            expected = self.world.expected(partition.number)  # created, and not answered
             promises.check_start(partition.number, start)
             found = await read_partition(partition, start)
             promises.check(partition.number, start, partition.high_watermark, found)
-            most = max(promises.partitions[partition.number].acked, default=-1)
+            most = max(expected.acked, default=-1)
             assert most < partition.high_watermark
 
     async def why(self) -> list[dict[str, Any]]:

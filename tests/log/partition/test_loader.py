@@ -164,6 +164,22 @@ async def test_failed_load_is_reported_and_retried() -> None:
     assert world.table.named("t0", 0).next_offset == 0
 
 
+async def test_change_of_the_leader_during_a_load_is_reported_as_that() -> None:
+    """SQL has a change of the leader that the catalog has not: clients look for the new leader."""
+    world, reads = await quiet()
+    number = world.number("t0")
+    reads.failure = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    await world.table.load([("t0", 0)])
+    for _ in range(3):
+        with pytest.raises(KafkaError, match="leader changed") as refused:
+            world.table.named("t0", 0)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    reads.failure = None
+    await world.log.lead([number])  # it came back
+    await world.table.load([("t0", 0)])
+    assert world.table.named("t0", 0).next_offset == 0
+
+
 async def test_topic_deleted_during_load_stays_deleted() -> None:
     world, reads = await quiet()
     number = world.number("t0")
