@@ -77,7 +77,8 @@ class PartitionTable:
     def named(self, topic: str, index: int) -> Partition:
         """Return the partition of a name. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if it does
         not exist, NOT_LEADER_OR_FOLLOWER if another broker leads it or its leader changed during
-        its last load, KAFKA_STORAGE_ERROR if that failed otherwise. After NotLoaded load it and call again."""
+        its last load, KAFKA_STORAGE_ERROR if that failed otherwise. After NotLoaded load it and
+        call again."""
         rows = self.by_name.get(topic)
         if rows is not None and 0 <= index < len(rows):
             partition = rows[index]

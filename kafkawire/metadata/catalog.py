@@ -271,6 +271,11 @@ class Catalog:
         """Yield the partition numbers of a lead group. KeyError if it does not exist."""
         return self._directory.of_group(group_id)
 
+    def leads(self, node_id: int) -> bool:
+        """Return whether a broker leads any partition."""
+        groups = [group.id for group in self.groups() if group.leader == node_id]
+        return any(True for group in groups for _ in self.partitions_of_group(group))
+
     def sizes_of_group(self, group_id: int) -> Iterator[int]:
         """Yield numbers of partitions of a lead group, whose sum is that of all, each after about a
         millisecond. KeyError if it does not exist."""

@@ -234,9 +234,13 @@ class SqlMetadata:
         )
         self._catalog.set_groups(groups)
 
-    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
+    async def move_partitions(
+        self, numbers: list[int], leader: int, seen: int, then: Mapping[int, int] | None = None
+    ) -> None:
         def work(connection: Connection) -> None:
-            move_partitions(connection, numbers, leader, advance(connection, seen))
+            version = advance(connection, seen)
+            move_partitions(connection, numbers, leader, version)
+            plan_moves(connection, then or {}, version)
 
         if numbers:
             await self._database.run(work)

@@ -156,9 +156,12 @@ class Metadata(Protocol):
         """Raise the leader epochs of all partitions this broker leads, by those of their lead
         groups."""
 
-    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
+    async def move_partitions(
+        self, numbers: list[int], leader: int, seen: int, then: Mapping[int, int] | None = None
+    ) -> None:
         """Make `leader` the leader of partitions, each in its next leader epoch; planned moves of
-        them end. The catalog is not changed: `changes_since` returns the change."""
+        them end. `then`: the broker that some of them are to be moved to afterwards. The catalog is
+        not changed: `changes_since` returns the change."""
 
     async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
         """Store the brokers that partitions of existing topics are to be moved to, by number; None

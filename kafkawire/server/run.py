@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
+from kafkawire.broker.moving.departure import hand_over
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
@@ -330,13 +331,15 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         print(ready_line(options, server.broker.listeners), flush=True)
     else:
         link.ready(server.broker)
-        await _begin_role(server.broker, options.worker, link, stop, end.give_up)
+        await _begin_role(server.broker, options.worker, link, end)
     notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
     await stop.wait()
     reloading.cancel()
     logger.info("stopping")
     notify(STOPPING, os.environ)
+    if end.hands_over:
+        await hand_over(server.broker, server.broker.mover)
     await close_for(end, server)
     server.broker.env.offload.close()
     if link is not None:
@@ -386,6 +389,21 @@ class End:
         self._stop = stop
         self._why = ""
         self._code = 0
+        self._returns = False
+
+    def stop(self) -> None:
+        """Stop, as after SIGTERM."""
+        self._stop.set()
+
+    def hand_back(self) -> None:
+        """Stop, since the machine of the broker is to run it with all that it leads."""
+        self._returns = True
+        self._stop.set()
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether other brokers are to lead its partitions before it stops."""
+        return not self._why and not self._returns
 
     def superseded(self, why: str) -> None:
         """Stop, since the broker was started elsewhere."""
@@ -438,27 +456,21 @@ def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
     return SupervisorLink(worker.control, stop.set)
 
 
-async def _begin_role(
-    broker: Broker,
-    worker: WorkerRole,
-    link: SupervisorLink,
-    stop: asyncio.Event,
-    give_up: Callable[[str], None],
-) -> None:
+async def _begin_role(broker: Broker, worker: WorkerRole, link: SupervisorLink, end: End) -> None:
     """Begin what a worker does besides serving. One of another machine does not do it for all."""
     from kafkawire.server.worker.drain import store_role
     from kafkawire.server.worker.giving_up import watch_storage
     from kafkawire.server.worker.returning import watch_return
 
     if broker.config.cluster_takeover_enable:
-        watch_storage(broker, give_up)
+        watch_storage(broker, end.give_up)
     if worker.after >= 0:
-        watch_return(broker, stop.set)
+        watch_return(broker, end.hand_back)
         return
     if broker.config.cluster_takeover_enable:
         broker.liveness.when_absent(link.absent)
     if worker.drain or not worker.restarted:  # a crash does not end a drain by an operator
-        await store_role(broker, worker.drain, stop.set)
+        await store_role(broker, worker.drain, end.stop)
 
 
 def sentence_of(failure: Exception) -> str:

@@ -328,7 +328,9 @@ class MemoryMetadata:
         await self._write("raise_leader_epochs", lambda: commit)
         self._served.raise_leader_epochs(node_id)
 
-    async def move_partitions(self, numbers: list[int], leader: int, seen: int) -> None:
+    async def move_partitions(
+        self, numbers: list[int], leader: int, seen: int, then: Mapping[int, int] | None = None
+    ) -> None:
         def commit() -> None:
             stored, known = self._stored, self._database.partitions()
             if stored.group(leader) is None:
@@ -341,7 +343,7 @@ class MemoryMetadata:
                     base = known[number].leader_epoch + 1 - group.epoch
                     stored.move_partition(number, leader, base)
                     self._touch_topic_of(number)
-                stored.set_moves({number: None})
+                stored.set_moves({number: (then or {}).get(number)})
 
         await self._write("move_partitions", lambda: commit, seen, applied=False)
 

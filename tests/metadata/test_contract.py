@@ -538,7 +538,10 @@ async def test_planned_moves_are_stored_until_they_end(process: Callable[[], Met
     assert (await stored(process)).moves == {first: 3, of_b: 3}
     await node.store.move_partitions([first], 3, seen + 2)
     assert (await stored(process)).moves == {of_b: 3}
-    await node.store.delete_topics([b.id])
+    await node.store.move_partitions([first, of_b], 2, seen + 3, {first: 3})
+    moved = await stored(process)
+    assert (moved.leader_of(first), moved.leader_of(of_b), moved.moves) == (2, 2, {first: 3})
+    await node.store.delete_topics([a.id, b.id])
     assert (await stored(process)).moves == {}
 
 

@@ -1,7 +1,8 @@
 """Partitions that are moved between machines, each with a data folder of its own, under load whose
 history is checked: what the new leader has of them is in the remote tier.
 
-Covers: kafkawire.broker.moving.mover, kafkawire.broker.moving.plan, kafkawire.log.handover.
+Covers: kafkawire.broker.moving.mover, kafkawire.broker.moving.plan,
+kafkawire.broker.moving.departure, kafkawire.log.handover.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.kit.machines import REPLICATED, Machines, running
 from tests.kit.minio import Minio
 from tests.kit.steady_load import TOPIC as MOVING
 from tests.kit.steady_load import Load, check, loaded
+from tests.kit.waiting import wait_until
 
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
@@ -41,11 +43,12 @@ def run(machines: Machines, *words: str) -> None:
 
 
 def led_by(machines: Machines, node: int) -> set[tuple[str, int]]:
-    """Return the partitions of the load that a broker leads."""
+    """Return the partitions of the load that a broker leads, as one that runs knows."""
+    asked = next(at for at, machine in machines.machines.items() if machine.running)
     return {
         (topic, index)
         for topic in (TOPIC, MOVING)
-        for index, leader in machines.leaders(1, topic).items()
+        for index, leader in machines.leaders(asked, topic).items()
         if leader == node
     }
 
@@ -72,8 +75,16 @@ def test_moves_restarts_and_a_kill_lose_nothing(machines: Machines, tmp_path: Pa
         heal(load, loads, "broker 2 has got partitions")
         for node in machines.machines:
             load.history.fault(f"restart machine {node}")
-            machines.restart(node)
+            led = led_by(machines, node)
+            machines.stop(node)
+            assert not led_by(machines, node)
+            heal(load, loads, f"others lead what machine {node} led")
+            machines.start(node)
             machines.wait_for_all_at_home()
+            wait_until(
+                lambda node=node, led=led: led_by(machines, node) == led,  # type: ignore[misc]
+                f"the partitions of machine {node} are back",
+            )
             if machines.machines[node].settings["durability"] == "replicated":
                 machines.wait_for_all_in_sync()
             heal(load, loads, f"machine {node} runs its broker")

@@ -140,9 +140,12 @@ class Liveness:
         self, fn: Callable[[dict[int, int]], None], heartbeats: dict[int, int]
     ) -> None:
         silent = self._watcher.silent - self._watcher.starting
+        ended = silent - heartbeats.keys()
+        # One that has handed over what it led needs no other machine.
+        silent -= {node for node in ended if not self._catalog.leads(node)}
         epochs = {node: info.epoch for node, info in self._catalog.brokers.items()}
         now_s = self._env.clock.monotonic()
-        due = self._absence.observe(now_s, epochs, silent, silent - heartbeats.keys())
+        due = self._absence.observe(now_s, epochs, silent, ended & silent)
         if due:
             fn({node: epochs[node] for node in due})
 

@@ -1,1 +1,1 @@
-"""Planned moves of partitions between brokers that write to one data folder."""
+"""Planned moves of partitions from their leader to another broker."""

@@ -1,4 +1,4 @@
-"""Moves partitions that this broker leads to other brokers that write to the same data folder.
+"""Moves partitions that this broker leads to other brokers.
 
 The table partition_moves names the new leader of a partition (AlterPartitionReassignments, or the
 drain of a broker). Its leader moves it: coordinators of it end, the log stops its appends and cuts
@@ -6,8 +6,10 @@ its records into segments, one transaction changes the leader, and the catalog f
 copied: the new leader reads the segments where they are. While a partition is stopped, clients are
 answered NOT_LEADER_OR_FOLLOWER, and retry.
 
-A move whose target is not alive waits. One that fails is repeated every RETRY_S; appends are
-allowed again meanwhile. plan.py has the decisions.
+A move whose target is not alive, or hands over its own partitions, waits. One that fails is
+repeated every RETRY_S; appends are allowed again meanwhile. A broker that is drained, or stops
+(departure.py), does not wait: it moves such partitions to another broker, with a move to the first
+one afterwards. plan.py has the decisions.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.broker.moving.plan import (
     DRAINING,
+    is_available,
     loads,
     moves_anywhere,
     refusal,
+    share_folder,
     spread_over,
     targets_of,
 )
@@ -93,15 +97,21 @@ class PartitionMover:
         self._next_drain = 0.0
         self._reported: str | None = None
         self._ended: Callable[[], object] | None = None
+        self._leaving = False
+        self._chosen: dict[int, int] = {}  # targets of a drain
+        self._afterwards: dict[int, int] = {}  # where these partitions are to be moved then
+
+    @property
+    def _drains(self) -> bool:
+        """Whether this broker is to lead nothing, or nothing that other machines can lead."""
+        return self._broker.config.broker_draining or self._leaving
 
     def check(self) -> None:
         """Start to move partitions in the background, if some are to be moved. Called after each
         poll of the catalog and after each change by this broker."""
         if self._task is None or self._task.done():
             broker = self._broker
-            if broker.catalog.moves or (
-                broker.config.broker_draining and len(broker.catalog.brokers) > 1
-            ):
+            if broker.catalog.moves or (self._drains and len(broker.catalog.brokers) > 1):
                 self._task = broker.env.spawn(self._run(), "move partitions")
 
     def when_idle(self, ended: Callable[[], object]) -> None:
@@ -109,6 +119,17 @@ class PartitionMover:
         the broker that wrote a segment uploads it."""
         self._ended = ended
         self.check()
+
+    def leave(self) -> None:
+        """Hand over what `remaining` counts, since this broker stops. Each partition is to come
+        back, unless it was to be moved elsewhere already."""
+        self._leaving, self._next_drain = True, 0.0
+        self.check()
+
+    async def remaining(self) -> int:
+        """Return how many partitions this broker leads that a broker on another machine, which is
+        available, can lead; PLANNED_AT_ONCE if there are more."""
+        return len(await self._led(self._moves_away)) if self._away() else 0
 
     async def close(self) -> None:
         """Stop. A move in progress is abandoned, before or after its transaction."""
@@ -118,7 +139,7 @@ class PartitionMover:
 
     async def _run(self) -> None:
         try:
-            if self._broker.config.broker_draining:
+            if self._drains:
                 await self._plan_drain()
             while batch := await self._next_batch():
                 await self._move(batch)
@@ -132,7 +153,7 @@ class PartitionMover:
         moving = any(catalog.leader_of(number) == me for number in catalog.moves)
         tiering = self._broker.tiering
         uploading = tiering is not None and bool(tiering.dispatcher.candidates)
-        if not moving and not uploading and not await self._led():
+        if not moving and not uploading and not await self._led(self._lacks_target):
             self._ended = None
             logger.info("this broker leads no partition any more")
             ended()
@@ -149,7 +170,7 @@ class PartitionMover:
         now = broker.env.clock.monotonic()
         if now < self._next_drain:
             return
-        led = await self._led()
+        led = await self._led(self._lacks_target)
         if not led:
             return
         if not any(self._targets(anywhere) for anywhere in (True, False)):
@@ -169,20 +190,50 @@ class PartitionMover:
                 if some and (chosen := self._targets(anywhere)):
                     targets |= spread_over(some, chosen, loads(catalog))
             await broker.metadata.plan_moves(targets, seen)
+            self._note_chosen(targets)
             catalog.set_moves(targets)
 
         await self._lock.change(store)
-        logger.info(
-            "%d partitions of this broker are to be handed over: %s is set", len(led), DRAINING
-        )
+        logger.info("%d partitions of this broker are to be handed over", len(led))
+
+    def _note_chosen(self, targets: Mapping[int, int]) -> None:
+        """Remember where partitions are to be moved after a drain has moved them."""
+        broker = self._broker
+        for number, target in targets.items():
+            planned = broker.catalog.moves.get(number)
+            if planned is not None and planned != self._chosen.get(number):
+                self._afterwards[number] = planned
+            elif self._leaving:
+                self._afterwards.setdefault(number, broker.node_id)
+            self._chosen[number] = target
 
     def _targets(self, anywhere: bool) -> list[int]:
         """Return the brokers that can take partitions; `anywhere`: all but local ones."""
+        if self._leaving:
+            return self._away() if anywhere else []
         catalog, me = self._broker.catalog, self._broker.node_id
         return targets_of(catalog, me, self._alive(), anywhere=anywhere)
 
-    async def _led(self) -> list[int]:
-        """Return partitions that this broker leads and that have no target, at most
+    def _away(self) -> list[int]:
+        """Return the brokers with other data folders that can take partitions: the others of this
+        one stop at the same time."""
+        catalog, me = self._broker.catalog, self._broker.node_id
+        found = targets_of(catalog, me, self._alive(), anywhere=True)
+        return [node for node in found if not share_folder(catalog, me, node)]
+
+    def _lacks_target(self, number: int) -> bool:
+        """Return whether a drain has to choose a target of a partition that is led here."""
+        catalog = self._broker.catalog
+        target = catalog.moves.get(number)
+        if target is not None and is_available(catalog, target):
+            return False
+        return not self._leaving or moves_anywhere(catalog, number)
+
+    def _moves_away(self, number: int) -> bool:
+        return moves_anywhere(self._broker.catalog, number)
+
+    async def _led(self, chosen: Callable[[int], bool]) -> list[int]:
+        """Return the chosen ones of the partitions that this broker leads, at most
         PLANNED_AT_ONCE."""
         catalog, me = self._broker.catalog, self._broker.node_id
         found: list[int] = []
@@ -192,7 +243,7 @@ class PartitionMover:
             for at, number in enumerate(list(catalog.partitions_of_group(group.id))):
                 if at % SLICE == SLICE - 1:
                     await self._broker.env.slices.pause()
-                if number not in catalog.moves and catalog.leader_of(number) == me:
+                if catalog.leader_of(number) == me and chosen(number):
                     found.append(number)
                     if len(found) == PLANNED_AT_ONCE:
                         return found
@@ -213,12 +264,12 @@ class PartitionMover:
             fault = refusal(catalog, place.leader, target, number)
             if fault is not None:
                 wrong[number] = fault
-            elif target not in catalog.silent and self._retry_at.get(number, 0) <= now:
+            elif is_available(catalog, target) and self._retry_at.get(number, 0) <= now:
                 topic = place.topic if place.topic in self._services else None
                 batches.setdefault((target, topic), []).append(number)
         if wrong:
             await self._cancel(wrong)
-        self._retry_at = {n: at for n, at in self._retry_at.items() if n in catalog.moves}
+        self._forget(lambda number: number not in catalog.moves)
         for (target, topic), numbers in batches.items():
             return Batch(target, topic, numbers[:BATCH])
         return None
@@ -273,15 +324,17 @@ class PartitionMover:
                 "partition %s is not moved yet, it is retried: %s", catalog.name_of(number), why
             )
         moved: list[int] = []
+        target = batch.target
 
         async def store(seen: int) -> None:
             moved[:] = [
                 number
                 for number in handed.ready
                 if catalog.leader_of(number) == broker.node_id
-                and catalog.moves.get(number) == batch.target
+                and catalog.moves.get(number) == target
             ]
-            await broker.metadata.move_partitions(moved, batch.target, seen)
+            then = {n: to for n in moved if (to := self._afterwards.get(n)) not in (None, target)}
+            await broker.metadata.move_partitions(moved, target, seen, then)
 
         try:
             if handed.ready:
@@ -290,7 +343,8 @@ class PartitionMover:
             # Also after an error: the transaction may have been committed.
             await self._follow()
             broker.log.resume(handed.ready)
-        self._retry_at = {n: at for n, at in self._retry_at.items() if n not in moved}
+        ended = frozenset(moved)
+        self._forget(lambda number: number in ended)
         return moved
 
     async def _follow(self) -> None:
@@ -303,6 +357,12 @@ class PartitionMover:
             except MetadataError as failure:
                 self._report(f"partitions stay stopped until the metadata can be read: {failure}")
                 await self._broker.env.sleep(1.0)
+
+    def _forget(self, ended: Callable[[int], bool]) -> None:
+        """Forget what was noted for moves that have ended."""
+        self._retry_at = {n: at for n, at in self._retry_at.items() if not ended(n)}
+        self._chosen = {n: to for n, to in self._chosen.items() if not ended(n)}
+        self._afterwards = {n: to for n, to in self._afterwards.items() if not ended(n)}
 
     def _delay(self, numbers: Iterable[int]) -> None:
         """Have a move that fails repeated after RETRY_S."""

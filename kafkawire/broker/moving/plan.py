@@ -15,11 +15,23 @@ from kafkawire.metadata.catalog import Catalog
 
 DRAINING = "broker.draining"
 """The setting of a broker that is to lead nothing."""
+STOPPING = "broker.stopping"
+"""The setting of a broker that hands over what it leads because it stops."""
+
+
+def is_set(catalog: Catalog, node_id: int, setting: str) -> bool:
+    """Return whether a setting of a broker is true, according to SQL."""
+    return catalog.broker_configs(node_id).get(setting, "").lower() == "true"
 
 
 def is_draining(catalog: Catalog, node_id: int) -> bool:
-    """Return whether a broker is to lead nothing, according to the settings in SQL."""
-    return catalog.broker_configs(node_id).get(DRAINING, "").lower() == "true"
+    """Return whether a broker is to lead nothing, or stops, and so is given no partition."""
+    return is_set(catalog, node_id, DRAINING) or is_set(catalog, node_id, STOPPING)
+
+
+def is_available(catalog: Catalog, node_id: int) -> bool:
+    """Return whether partitions can be moved to a registered broker now."""
+    return node_id not in catalog.silent and not is_draining(catalog, node_id)
 
 
 def share_folder(catalog: Catalog, one: int, other: int) -> bool:
@@ -56,11 +68,9 @@ def other_replicas(catalog: Catalog, replicas: Sequence[int]) -> str | None:
 
 def refusal(catalog: Catalog, leader: int, target: int, number: int) -> str | None:
     """Return why the partition `number`, which `leader` leads, cannot be moved to `target`, ever;
-    None: it can."""
+    None: it can, once the target is available."""
     if target not in catalog.brokers:
         return f"Broker {target} is not registered."
-    if leader != target and is_draining(catalog, target):
-        return f"Broker {target} hands over its own partitions: {DRAINING} is set."
     apart = leader != target and not share_folder(catalog, leader, target)
     if apart and not moves_anywhere(catalog, number):
         return (

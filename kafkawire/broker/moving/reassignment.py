@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.broker.moving.plan import durability_of, other_replicas, refusal
+from kafkawire.broker.moving.plan import durability_of, is_draining, other_replicas, refusal
 from kafkawire.codec.configs.durability_rules import REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
@@ -96,6 +96,8 @@ class Reassignment:
         self._check_replicas(wish.replicas, catalog.brokers, None if replicated else 1)
         target = wish.replicas[0]
         fault = refusal(catalog, partition.leader, target, partition.number)
+        if fault is None and target != partition.leader and is_draining(catalog, target):
+            fault = f"Broker {target} hands over its own partitions: it is drained, or stops."
         if fault is None and replicated:
             fault = other_replicas(catalog, wish.replicas)
         if fault is not None:

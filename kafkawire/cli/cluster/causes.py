@@ -89,9 +89,14 @@ def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
         )
         waiting = f"{count(number, 'partition')} not served until {until}"
         yield BrokerCause(node, "not-alive", True, f"{why} {waiting}.")
-    else:
-        removal = f"`kafkawire cluster remove {node}` removes it"
-        yield BrokerCause(node, "not-alive", False, f"{why} It leads no partition: {removal}.")
+        return
+    back = sum(move.target == node for move in seen.moves)
+    means = (
+        f"{count(back, 'partition')} to be moved to it when it is started"
+        if back
+        else f"`kafkawire cluster remove {node}` removes it"
+    )
+    yield BrokerCause(node, "not-alive", False, f"{why} It leads no partition: {means}.")
 
 
 def _either(nodes: Collection[int]) -> str:

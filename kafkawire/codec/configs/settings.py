@@ -292,6 +292,8 @@ class BrokerConfig:
     lease_ms: int
     broker_draining: bool
     broker_returning: bool
+    broker_stopping: bool
+    controlled_shutdown_enable: bool
     cluster_takeover_enable: bool
     cluster_takeover_ports: str
     cluster_return_delay_ms: int

@@ -174,6 +174,13 @@ _BROKER_ROWS = (
            "Whether this broker, which another machine has taken over, is to end there, since its "
            "own machine runs again. Set by that machine; see cluster.takeover.enable.",
            dynamic=True),
+    Config("broker.stopping", B, False,
+           "Whether this broker hands over its partitions because it stops: no other broker moves "
+           "one to it. Set by the broker, and removed when it starts again.", dynamic=True),
+    Config("controlled.shutdown.enable", B, True,
+           "Whether this broker, when it is stopped, first hands over what it leads of topics with "
+           "durability=s3 or replicated to brokers with other data folders, for at most 20 "
+           "seconds. The partitions come back when it is started again."),
     Config("cluster.takeover.enable", B, False,
            "With `serve --workers`: whether this machine starts brokers of other machines that are "
            "not alive, with topics of durability=s3 or replicated only, and gives them back when "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.config_service import Resource
-from kafkawire.broker.moving.plan import DRAINING, is_draining
+from kafkawire.broker.moving.plan import DRAINING, is_set
 from kafkawire.broker.overrides import AlterConfigOp, Op, ResourceType
 from kafkawire.codec.errors import KafkaError
 from kafkawire.metadata.store import MetadataError
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 async def store_role(broker: Broker, drained: bool, ended: Callable[[], object]) -> None:
     """Store whether a worker is drained; `ended` is called when it leads nothing any more."""
     node_id = broker.node_id
-    if is_draining(broker.catalog, node_id) != drained:
+    if is_set(broker.catalog, node_id, DRAINING) != drained:
         op = AlterConfigOp(DRAINING, Op.SET if drained else Op.DELETE, "true" if drained else None)
         wish = Resource(ResourceType.BROKER, str(node_id), [op])
         try:

@@ -8,7 +8,9 @@ import random
 import pytest
 
 from kafkawire.broker.liveness.service import Liveness
-from kafkawire.metadata.catalog import BrokerInfo, Catalog
+from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic
+from kafkawire.metadata.directory import local_group
+from kafkawire.metadata.rows import new_topic
 from kafkawire.metadata.store import BrokerSuperseded, MetadataError
 from tests.kit import simloop
 from tests.kit.env import sim_env
@@ -191,6 +193,31 @@ async def _superseded(loop: simloop.SimLoop) -> None:
 def test_broker_that_was_started_elsewhere_is_reported() -> None:
     loop = simloop.SimLoop()
     simloop.run(loop, _superseded(loop))
+
+
+async def _handed_over(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one = Process(loop, table, 1, 2, 3)
+    two, three = Process(loop, table, 2, 1, 3), Process(loop, table, 3, 1, 2)
+    one.catalog.set_groups([local_group(node) for node in (1, 2, 3)])
+    one.catalog.add_topic(new_topic(NewTopic("t", [1, 3]), b"i" * 16, 1))
+    reports: list[dict[int, int]] = []
+    one.liveness.when_absent(reports.append)
+    await asyncio.sleep(10)
+    for stopped in (two, three):
+        await stopped.liveness.close()
+    await asyncio.sleep(30)
+    assert one.silent == {2, 3}
+    assert {node for each in reports for node in each} == {3}
+    table.rows[2] = 1  # it was killed after its next start
+    await asyncio.sleep(20)
+    assert {node for each in reports for node in each} == {2, 3}
+    await one.liveness.close()
+
+
+def test_broker_that_has_handed_over_what_it_led_is_not_absent() -> None:
+    loop = simloop.SimLoop()
+    simloop.run(loop, _handed_over(loop))
 
 
 async def _absent(loop: simloop.SimLoop) -> None:

@@ -17,7 +17,7 @@ from kafkawire.broker.following.applier import CatalogApplier, Moves
 from kafkawire.broker.following.lock import CatalogLock
 from kafkawire.broker.moving import mover as mover_module
 from kafkawire.broker.moving.mover import RETRY_S, PartitionMover
-from kafkawire.broker.moving.plan import DRAINING
+from kafkawire.broker.moving.plan import DRAINING, STOPPING
 from kafkawire.broker.moving.reassignment import Reassignment, Wish
 from kafkawire.broker.new_topics import check_replicas
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -72,7 +72,7 @@ class Service:
 
 
 class Node:
-    """Broker 1 of brokers 1, 2 and 3; broker 3 has another data folder."""
+    """Broker 1 of brokers 1 to 4; broker 3 has another data folder."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []
@@ -90,10 +90,11 @@ class Node:
 
     async def open(self, **topics: list[int]) -> Node:
         self.catalog: Catalog = await self.metadata.open()
-        for node, folder in ((1, "a"), (2, "a"), (3, "b")):
+        for node, folder in ((1, "a"), (2, "a"), (3, "b"), (4, "a")):
             await self.metadata.register_broker(node, {}, None, folder)
         for name, leaders in topics.items():
-            new = NewTopic(OFFSETS if name == "_o" else name, leaders)
+            configs = {"durability": "s3"} if name.startswith("s3_") else {}
+            new = NewTopic(OFFSETS if name == "_o" else name, leaders, configs)
             (info,) = await self.metadata.create_topics([new])
             self.catalog.add_topic(info)
         self.catalog.followed(await self.metadata.catalog_version())
@@ -116,6 +117,14 @@ class Node:
         changes = ChangeLog(lambda: 0.0, NoAudit())
         self.reassignment = Reassignment(broker, lock, changes, check_replicas, self.mover.check)
         return self
+
+    async def plan(self, only: int | None = None, **targets: int) -> None:
+        """Store planned moves of all partitions of topics, or of `only` one of each."""
+        for name, target in targets.items():
+            rows = self.catalog.by_name[name].partitions
+            moves = {row.number: target for row in rows if only in (None, row.index)}
+            await self.metadata.plan_moves(moves, self.catalog.stored_version)
+            self.catalog.set_moves(moves)
 
     async def _nothing(self, names: Iterable[str]) -> None:
         pass
@@ -279,6 +288,73 @@ async def test_brokers_that_are_drained_too_get_nothing() -> None:
     node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DRAINING, "true"))
     await node.settle()
     assert (node.leaders("t"), node.catalog.moves) == ([1], {})
+
+
+async def test_reassignment_to_a_broker_that_is_drained_is_refused() -> None:
+    node = await Node().open(t=[1])
+    node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DRAINING, "true"))
+    assert await node.ask(("t", 0, [2])) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+
+@pytest.mark.parametrize("setting", [DRAINING, STOPPING])
+async def test_move_to_a_broker_that_hands_over_its_own_waits(setting: str) -> None:
+    node = await Node().open(t=[1])
+    await node.plan(t=2)
+    node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", setting, "true"))
+    await node.settle()
+    assert (node.leaders("t"), node.catalog.moves) == ([1], {1: 2})
+    node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", setting, None))
+    await node.settle()
+    assert node.leaders("t") == [2]
+
+
+async def test_drain_does_not_wait_for_a_broker_that_is_not_alive() -> None:
+    """The partition was to be moved to broker 4, which is gone: it still is, afterwards."""
+    node = await Node().open(t=[1, 1])
+    await node.plan(t=4)
+    node.catalog.set_silent(frozenset({4}))
+    node.config.broker_draining = True
+    await node.settle()
+    assert (node.leaders("t"), node.catalog.moves) == ([2, 2], {1: 4, 2: 4})
+
+
+async def test_drain_does_not_move_back_to_what_it_chose_before() -> None:
+    node = await Node().open(t=[1])
+    node.log.refuses = {1}
+    node.config.broker_draining = True
+    await node.settle()
+    assert node.catalog.moves == {1: 2}
+    node.catalog.set_silent(frozenset({2}))
+    node.alive = [1, 4]
+    node.log.refuses.clear()
+    node.now += RETRY_S
+    await node.settle()
+    assert (node.leaders("t"), node.catalog.moves) == ([4], {})
+
+
+async def test_broker_that_stops_hands_over_what_other_machines_can_lead() -> None:
+    node = await Node().open(t=[1, 1], s3_u=[1, 1, 2])
+    node.alive = [1, 2]  # broker 2 has the same data folder, and stops at the same time
+    assert await node.mover.remaining() == 0
+    node.alive = [1, 2, 3]
+    assert await node.mover.remaining() == 2
+    node.mover.leave()
+    await node.settle()
+    assert await node.mover.remaining() == 0
+    assert (node.leaders("t"), node.leaders("s3_u")) == ([1, 1], [3, 3, 2])
+    assert node.catalog.moves == {3: 1, 4: 1}
+    assert (await MemoryMetadata(node.metadata._database).open()).moves == {3: 1, 4: 1}
+
+
+async def test_partition_of_a_third_broker_goes_back_to_that_one() -> None:
+    """Broker 1 leads it while broker 4 is stopped, and then stops, too."""
+    node = await Node().open(s3_u=[1, 1])
+    await node.plan(s3_u=4, only=0)
+    node.catalog.set_silent(frozenset({4}))
+    node.alive = [1, 3]
+    node.mover.leave()
+    await node.settle()
+    assert (node.leaders("s3_u"), node.catalog.moves) == ([3, 3], {1: 4, 2: 1})
 
 
 async def test_close_ends_a_move_in_progress() -> None:

@@ -58,6 +58,14 @@ def test_broker_that_leads_nothing_and_is_not_alive_can_be_removed() -> None:
     assert "`kafkawire cluster remove 3`" in sentence("not-alive", gone, 1)
 
 
+def test_partitions_of_a_stopped_broker_come_back() -> None:
+    moves = [PlannedMove(T0, 1, 3), PlannedMove(T1, 1, 3)]
+    stopped = sentence("not-alive", {1: True, 3: False}, 1, 1, moves=moves)
+    assert stopped.endswith(
+        "It leads no partition: 2 partitions to be moved to it when it is started."
+    )
+
+
 def test_leader_that_is_not_listed_cannot_be_reached() -> None:
     assert found({1: True}, 4, 4) == {(1, "serves"): False, (4, "not-listed"): True}
     assert "2 partitions cannot" in sentence("not-listed", {1: True}, 4, 4)

@@ -145,3 +145,17 @@ def test_other_ends_have_a_longer_limit() -> None:
     assert closed("", 1000) == (CLOSE_WITHIN_S, [0])
     assert closed("", CLOSE_WITHIN_S - 1) == (CLOSE_WITHIN_S - 1, [])
     assert closed("no storage", 3) == (3, [])
+
+
+def test_only_a_stop_by_a_signal_hands_partitions_over() -> None:
+    """A broker that goes back to its machine keeps them; one without a disk cannot cut them."""
+    for stop, hands_over in (
+        (End.stop, True),
+        (End.hand_back, False),
+        (lambda end: end.give_up("no disk"), False),
+        (lambda end: end.superseded("it was started elsewhere"), False),
+    ):
+        stopped = asyncio.Event()
+        end = End(stopped)
+        stop(end)
+        assert (stopped.is_set(), end.hands_over) == (True, hands_over)
