@@ -8,6 +8,9 @@ another broker:
 
 - latency at a fixed rate of 100-byte records, from the call of `produce` to the delivery report;
 - throughput of 1 KiB records, as fast as they are taken;
+- restart: each broker in turn is stopped with SIGTERM under the fixed rate, and started again at
+  once; the longest time without an acknowledgement in any partition, until some seconds later, when
+  ours leads again what it led (Kafka moves leaders back after five minutes);
 - failover: one broker is killed (SIGKILL) under the fixed rate; the longest time without an
   acknowledgement in any partition. Then it is started again, for the next round.
 
@@ -69,8 +72,10 @@ offsets.topic.replication.factor=3
 transaction.state.log.replication.factor=3
 min.insync.replicas=2
 """
+RESTARTED_S = 10.0
+"""How long a load continues after a restart."""
 HEAD = (
-    "three machines, acks=all", "p50 ms", "p99 ms", "MB/s", "failover s", "of rounds",
+    "three machines, acks=all", "p50 ms", "p99 ms", "MB/s", "restarts s", "failover s", "of rounds",
     "SQL/s at rest", "under load",
 )  # fmt: skip
 
@@ -83,6 +88,7 @@ class Side(Protocol):
 
     def start_all(self) -> None: ...
     def kill(self, node: int) -> None: ...
+    def shut_down(self, node: int) -> None: ...
     def start(self, node: int) -> None: ...
     def stop(self) -> None: ...
 
@@ -113,6 +119,12 @@ class Kafka:
         process = self._servers[node].process
         assert process is not None
         process.kill()
+        process.wait()
+
+    def shut_down(self, node: int) -> None:
+        process = self._servers[node].process
+        assert process is not None
+        process.terminate()
         process.wait()
 
     def stop(self) -> None:
@@ -174,6 +186,9 @@ class Ours:
 
     def kill(self, node: int) -> None:
         self._machines[node].kill()
+
+    def shut_down(self, node: int) -> None:
+        self._machines[node].stop()
 
     def stop(self) -> None:
         """Kill all machines."""
@@ -256,24 +271,43 @@ def longest_wait(acked_at: Mapping[int, Sequence[float]], since: float) -> float
     return longest
 
 
-def failover(side: Side, node: int, rate: float) -> float:
-    """Kill a broker under load, start it again; return the longest wait before it was started."""
+@contextmanager
+def loaded(side: Side, rate: float) -> Iterator[Load]:
+    """Send to all partitions at the rate."""
     load, ended = Load(side.bootstrap, rate), threading.Event()
     with ThreadPoolExecutor(1) as pool, ending(ended):
         sending = pool.submit(load.paced, 600.0, ended)
         wait_until(lambda: all(load.acked_at.values()), "acknowledgements of all partitions")
-        killed = time.monotonic()
-        side.kill(node)
-        after = killed + KILLED_S
-        wait_until(lambda: time.monotonic() > after, "the time of the fault")
-        wait_until(
-            lambda: all(times[-1] > after for times in load.acked_at.values()), "all partitions"
-        )
-        waited = longest_wait(load.acked_at, killed)
+        yield load
         ended.set()
         sending.result()
+
+
+def wait_for_all(load: Load, after: float) -> None:
+    """Wait until every partition has an acknowledgement after a time."""
+    wait_until(lambda: time.monotonic() > after, "the time of the fault")
+    wait_until(lambda: all(each[-1] > after for each in load.acked_at.values()), "all partitions")
+
+
+def failover(side: Side, node: int, rate: float) -> float:
+    """Kill a broker under load, start it again; return the longest wait before it was started."""
+    with loaded(side, rate) as load:
+        killed = time.monotonic()
+        side.kill(node)
+        wait_for_all(load, killed + KILLED_S)
+        waited = longest_wait(load.acked_at, killed)
     side.start(node)
     return waited
+
+
+def restart(side: Side, node: int, rate: float) -> float:
+    """Stop a broker under load, and start it again; return the longest wait."""
+    with loaded(side, rate) as load:
+        stopped = time.monotonic()
+        side.shut_down(node)
+        side.start(node)
+        wait_for_all(load, time.monotonic() + RESTARTED_S)
+        return longest_wait(load.acked_at, stopped)
 
 
 @contextmanager
@@ -319,6 +353,10 @@ def measured(
     step(f"{name}: latency", True)
     mb_s = Load(side.bootstrap, rate).bulk(seconds)
     step(f"{name}: throughput", True)
+    restarts = []
+    for node in NODES:
+        restarts.append(restart(side, node, rate))
+        step(f"{name}: restart {restarts[-1]:.1f} s", True)
     failovers = []
     for number in range(rounds):
         failovers.append(failover(side, NODES[number % len(NODES)], rate))
@@ -328,11 +366,17 @@ def measured(
         f"{waits[len(waits) // 2]:.1f}",
         f"{waits[len(waits) * 99 // 100]:.1f}",
         f"{mb_s:.1f}",
+        in_order(restarts),
         f"{median(failovers):.1f}" if failovers else "",
-        ", ".join(f"{each:.1f}" for each in sorted(failovers)),
+        in_order(failovers),
         rest,
         under_load,
     ]
+
+
+def in_order(times_s: Sequence[float]) -> str:
+    """Return times for the table, the shortest first."""
+    return ", ".join(f"{each:.1f}" for each in sorted(times_s))
 
 
 @contextmanager
@@ -376,7 +420,7 @@ def main() -> None:
         install("kafka")
     except NotInstalled as why:
         parser.exit(3, f"{why}\n")
-    with report.progress(len(sides) * (3 + given.rounds)) as step:
+    with report.progress(len(sides) * (3 + len(NODES) + given.rounds)) as step:
         for name, side in sides.items():
             with (
                 tempfile.TemporaryDirectory(prefix="kafkawire-failover-") as folder,
