@@ -40,6 +40,7 @@ REPLICATED = {"durability": "replicated", "min.insync.replicas": 2}
 SETTINGS = {
     "cluster.takeover.enable": True,
     "cluster.return.delay.ms": 2000,
+    "controlled.shutdown.enable": False,  # most tests stop machines only at their end
     "durability": "s3",
     "lease.ms": round(LEASE_S * 1000),
 }
@@ -85,6 +86,9 @@ class Machine(BrokerProcess):
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        super().stop(timeout_s)  # it may hand over partitions for 20 s
 
     def kill(self) -> None:
         if self.running:

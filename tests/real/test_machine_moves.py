@@ -25,13 +25,15 @@ TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
 """Leaders of the partitions."""
 SETTINGS: dict[str, dict[str, object]] = {"s3": {"durability": "s3"}, "replicated": REPLICATED}
+HANDS_OVER = {"controlled.shutdown.enable": True}
 
 
 @pytest.fixture(params=["s3", "replicated"])
 def machines(
     tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
 ) -> Iterator[Machines]:
-    with running(tmp_path, request, minio, tier_url, SETTINGS[request.param]) as made:
+    settings = {**SETTINGS[request.param], **HANDS_OVER}
+    with running(tmp_path, request, minio, tier_url, settings) as made:
         made.create_everywhere(TOPIC, SPREAD)
         made.create_everywhere(MOVING, SPREAD)
         yield made
