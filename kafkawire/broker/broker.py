@@ -23,6 +23,7 @@ from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.liveness.starting import StartingHeartbeats
 from kafkawire.broker.liveness.waiting import wait_until_ended
+from kafkawire.broker.moving.controlled_shutdown import ControlledShutdown
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
 from kafkawire.broker.moving.reassignment import Reassignment
@@ -141,6 +142,7 @@ class Broker:
         self.mover: PartitionMover = PartitionMover(
             self, self.topics.lock, self._moved_services(), self.liveness.may_lead
         )
+        self.controlled_shutdown = ControlledShutdown(self, self.mover)
         self.moves = Reassignment(
             self, self.topics.lock, self.topics.changes, check_replicas, self.mover.check
         )
@@ -389,6 +391,7 @@ class Broker:
         counts its requests."""
         self.topics.follower.start()
         self.liveness.start()
+        self.controlled_shutdown.start()
         if self.config.replication_listener:
             wanted = self.config.replica_group_size - 1
             ReplicaLists(self.env, self.metadata, self.catalog, wanted).start()
@@ -458,6 +461,7 @@ class Broker:
         """Commit accepted records and close. Another call has no effect."""
         await self.liveness.close()
         await self.topics.follower.close()
+        await self.controlled_shutdown.close()
         await self.mover.close()
         await self.schedules.close()
         if "transactions" in self.__dict__:

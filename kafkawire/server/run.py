@@ -15,7 +15,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
-from kafkawire.broker.moving.departure import hand_over
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
@@ -339,7 +338,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     logger.info("stopping")
     notify(STOPPING, os.environ)
     if end.hands_over:
-        await hand_over(server.broker, server.broker.mover)
+        await server.broker.controlled_shutdown.hand_over()
     await close_for(end, server)
     server.broker.env.offload.close()
     if link is not None:

@@ -2,7 +2,7 @@
 history is checked: what the new leader has of them is in the remote tier.
 
 Covers: kafkawire.broker.moving.mover, kafkawire.broker.moving.plan,
-kafkawire.broker.moving.departure, kafkawire.log.handover.
+kafkawire.broker.moving.controlled_shutdown, kafkawire.log.handover.
 """
 
 from __future__ import annotations

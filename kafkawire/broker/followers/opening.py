@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.followers.install import install
 from kafkawire.broker.followers.own import own_follower, register_follower
+from kafkawire.broker.moving.plan import durability_of
 from kafkawire.codec.configs.durability_rules import (
     BEYOND_FOLDER,
     COMMIT,
@@ -39,6 +40,14 @@ MAX_NAMED = 5
 def leads_any(catalog: Catalog, node_id: int) -> bool:
     """Return whether a broker leads partitions with durability=replicated."""
     return any(leads_replicated(info, node_id) for info in catalog.by_name.values())
+
+
+def expects_any(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a partition with durability=replicated is to be moved to a broker."""
+    return any(
+        target == node_id and durability_of(catalog, number) == REPLICATED
+        for number, target in catalog.moves.items()
+    )
 
 
 def leads_local(catalog: Catalog, node_id: int) -> bool:
@@ -149,9 +158,11 @@ class StartingReplicas:
         """Return the replication of this process. `fresh`: the broker's part of the data folder is
         not complete."""
         reader = self._reader
+        catalog, node_id = self.catalog, reader.node_id
         process = ReplicatingProcess(
-            reader.cluster_id, reader.node_id, reader.broker_epoch, self.own, self.stored,
-            leads_any(self.catalog, reader.node_id), leads_local(self.catalog, reader.node_id),
+            reader.cluster_id, node_id, reader.broker_epoch, self.own, self.stored,
+            leads_any(catalog, node_id) or expects_any(catalog, node_id),
+            leads_local(catalog, node_id),
         )  # fmt: skip
         waits = self.stored is not None
         return Replication(

@@ -8,8 +8,8 @@ answered NOT_LEADER_OR_FOLLOWER, and retry.
 
 A move whose target is not alive, or hands over its own partitions, waits. One that fails is
 repeated every RETRY_S; appends are allowed again meanwhile. A broker that is drained, or stops
-(departure.py), does not wait: it moves such partitions to another broker, with a move to the first
-one afterwards. plan.py has the decisions.
+(controlled_shutdown.py), does not wait: it moves such partitions to another broker, with a move to
+the first one afterwards. plan.py has the decisions.
 """
 
 from __future__ import annotations

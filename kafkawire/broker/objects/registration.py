@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.liveness.waiting import end_returning
-from kafkawire.broker.moving.departure import end_stopping
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
@@ -49,4 +48,3 @@ async def register(
     await metadata.register_broker(config.node_id, listeners, rack, place, expected)
     await unchanged()
     await end_returning(metadata, catalog, config.node_id)
-    await end_stopping(metadata, catalog, config.node_id)

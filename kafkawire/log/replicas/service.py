@@ -59,8 +59,8 @@ MAX_WAIT_S = 5.0
 class ReplicatingProcess:
     """The process whose log is replicated. `replica_id`: of the follower on its machine, empty:
     none; `stored`: the set of a process before, None: there is none; `leads`: it leads partitions
-    with durability=replicated; `leads_local`: with durability=local, too, whose records no follower
-    is sure to have."""
+    with durability=replicated, or is to get some; `leads_local`: it leads partitions with
+    durability=local, too, whose records no follower is sure to have."""
 
     cluster_id: str
     node_id: int

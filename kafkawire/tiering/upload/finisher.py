@@ -41,6 +41,9 @@ class Publisher(Protocol):
     def log_start_moved(self, number: int) -> None:
         """Add a partition's log start to the next delta."""
 
+    def hurry(self) -> None:
+        """Write the next delta as soon as possible."""
+
 
 @dataclass(slots=True, eq=False)
 class Flight:
@@ -97,6 +100,10 @@ class Finisher:
         self._progress = progress
         self._grace_ms = grace_ms
         self._discarded = discarded
+
+    def hurry(self) -> None:
+        """Publish what is finished next as soon as possible."""
+        self._publisher.hurry()
 
     def has(self, segment_id: int) -> bool:
         """Return whether a segment, of this or another broker, has a finished object."""

@@ -138,6 +138,7 @@ class Uploader:
         """Upload what these partitions have in segments as soon as possible. Segments that are
         registered later need another call."""
         self.dispatcher.hurry(numbers, self._now())
+        self._finisher.hurry()
         self.wake()
 
     def wake(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from kafkawire.log.manifest.pending_changes import MAX_ROWS
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
-from kafkawire.tiering.manifest.publisher import LINGER_S
+from kafkawire.tiering.manifest.publisher import LINGER_S, SPACING_S
 from tests.kit.env import EPOCH_MS
 from tests.kit.tier.rounds import RoundsBroker, RoundsWorld
 
@@ -87,6 +87,30 @@ def test_concurrent_changes_share_a_delta() -> None:
         assert world.bucket.requests.total() == asked
         await broker.rounds.close()
         assert world.bucket.requests.total() == asked
+
+    world.run(main)
+
+
+def test_deltas_have_a_distance_unless_one_is_urgent() -> None:
+    world = RoundsWorld()
+    world.topic("a", 8)
+
+    async def main() -> None:
+        broker = RoundsBroker(world)
+        await broker.rounds.open()
+        times = []
+        for number, urgent in ((1, False), (2, False), (3, True), (4, True)):
+            added = await broker.object([(number, 0, 10)])
+            begun = world.loop.time()
+            publishing = asyncio.ensure_future(broker.rounds.publish([added]))
+            if urgent:
+                await asyncio.sleep(0.01)
+                broker.rounds.hurry()
+            await publishing
+            times.append(world.loop.time() - begun)
+        assert times[1] > SPACING_S / 2
+        assert max(times[2:]) < SPACING_S / 2
+        await broker.rounds.close()
 
     world.run(main)
 
