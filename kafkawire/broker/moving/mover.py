@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.broker.moving.plan import (
     DRAINING,
+    durability_of,
     is_available,
     loads,
     moves_anywhere,
@@ -30,6 +31,7 @@ from kafkawire.broker.moving.plan import (
     spread_over,
     targets_of,
 )
+from kafkawire.codec.configs.durability_rules import REPLICATED
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.handover import PATIENCE_S
 from kafkawire.metadata.store import MetadataError
@@ -260,6 +262,8 @@ class PartitionMover:
                 await broker.env.slices.pause()
             place = catalog.locate(number)
             if place is None or place.leader != broker.node_id:
+                if target == broker.node_id and durability_of(catalog, number) == REPLICATED:
+                    broker.log.commit_log.replicas.need()  # in sync before it is led here
                 continue
             fault = refusal(catalog, place.leader, target, number)
             if fault is not None:

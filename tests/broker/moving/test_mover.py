@@ -41,6 +41,10 @@ class Log:
         self.refuses: set[int] = set()
         self.fails: Exception | None = None
         self.led: Callable[[int], bool] = lambda number: True
+        self.commit_log = SimpleNamespace(replicas=self)
+
+    def need(self) -> None:
+        self.steps.append(("need",))
 
     async def hand_over(self, numbers: Iterable[int], patience_s: float) -> Any:
         wanted = list(numbers)
@@ -288,6 +292,18 @@ async def test_brokers_that_are_drained_too_get_nothing() -> None:
     node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DRAINING, "true"))
     await node.settle()
     assert (node.leaders("t"), node.catalog.moves) == ([1], {})
+
+
+async def test_broker_that_is_to_get_replicated_partitions_begins_to_replicate() -> None:
+    node = await Node().open(t=[2], s3_u=[2])
+    await node.plan(t=1, s3_u=1)
+    await node.settle()
+    assert ("need",) not in node.steps
+    (info,) = await node.metadata.create_topics([NewTopic("r", [2], {"durability": "replicated"})])
+    node.catalog.add_topic(info)
+    await node.plan(r=1)
+    await node.settle()
+    assert ("need",) in node.steps
 
 
 async def test_reassignment_to_a_broker_that_is_drained_is_refused() -> None:
