@@ -20,7 +20,17 @@ def split_address(text: str) -> tuple[str | None, str, int] | None:
     found = _ADDRESS.fullmatch(text.strip())
     if found is None or len(found["port"]) > 5 or int(found["port"]) > 65535:
         return None
-    return found["name"], found["host"].strip("[]"), int(found["port"])
+    host = found["host"].strip("[]")
+    return (found["name"], host, int(found["port"])) if _may_be_resolved(host) else None
+
+
+def _may_be_resolved(host: str) -> bool:
+    """Return whether DNS can have a name: its parts have 1 to 63 characters."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def parse_servers(option: str, text: str) -> list[tuple[str, int]]:

@@ -24,6 +24,14 @@ HEADER_BYTES_MAX = 1024
 CLIENT_ID = "kafkawire-cli"
 
 
+def connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    """Return a connected socket. Raises OSError, also if `host` cannot be the name of a host."""
+    try:
+        return socket.create_connection((host, port), timeout_s)
+    except UnicodeError:
+        raise socket.gaierror(socket.EAI_NONAME, "it is not a name of a host") from None
+
+
 class ClientConnection:
     """A connection to one broker."""
 
@@ -42,7 +50,7 @@ class ClientConnection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._has_own = False  # has answered a request of kafkawire's own
         try:
-            connected = socket.create_connection((host, port), connect_timeout_s)
+            connected = connect(host, port, connect_timeout_s)
             self._socket = security.wrap(connected, host)
         except OSError as error:
             reason = error.strerror or str(error)

@@ -8,11 +8,11 @@ error of its own: the job may be right, so a batch can be run again and a contin
 
 from __future__ import annotations
 
-import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from kafkawire.client.address import parse_servers
+from kafkawire.client.connection import connect
 from kafkawire.client.errors import ClientError
 from kafkawire.spark.brokers.queries import BOOTSTRAP
 from kafkawire.spark.model.source import Source, SourceError
@@ -154,7 +154,7 @@ def _reach(addresses: list[tuple[str, int]]) -> None:
     """Connect to the first address that accepts a connection. Raises the OSError of the last."""
     for at, address in enumerate(addresses):
         try:
-            socket.create_connection(address, CONNECTS_WITHIN_S / len(addresses)).close()
+            connect(*address, CONNECTS_WITHIN_S / len(addresses)).close()
             return
         except OSError:
             if at == len(addresses) - 1:
