@@ -27,6 +27,7 @@ from kafkawire.metadata.directory import (
 __all__ = [
     "ALL_BROKERS",
     "BROKER_RESOURCE",
+    "DECOMMISSIONING",
     "TOPIC_RESOURCE",
     "BrokerInfo",
     "Catalog",
@@ -44,6 +45,7 @@ K = TypeVar("K")
 
 TOPIC_RESOURCE = 2  # Kafka's ConfigResource.Type
 BROKER_RESOURCE = 4
+DECOMMISSIONING = "broker.decommissioning"  # the setting of a broker that is to leave
 ALL_BROKERS = ""  # the name of the resource whose settings are the default of every broker
 
 
@@ -133,6 +135,16 @@ class Catalog:
             **self.broker_overrides.get(ALL_BROKERS, {}),
             **self.broker_overrides.get(str(node_id), {}),
         }
+
+    def is_decommissioned(self, node_id: int) -> bool:
+        """Return whether a broker is to leave the cluster. Not by a default of all brokers: none
+        would be left that can take anything."""
+        own = self.broker_overrides.get(str(node_id), {})
+        return own.get(DECOMMISSIONING, "").lower() == "true"
+
+    def decommissioned(self) -> list[int]:
+        """Return the brokers that are to leave the cluster, in order."""
+        return [node for node in sorted(self.brokers) if self.is_decommissioned(node)]
 
     def alike(self, name: str) -> str | None:
         """Return a topic whose name differs from `name` only in '.' and '_', if there is one."""

@@ -34,6 +34,7 @@ from kafkawire.broker.moving.plan import (
 from kafkawire.codec.configs.durability_rules import REPLICATED
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.handover import PATIENCE_S
+from kafkawire.metadata.catalog import DECOMMISSIONING
 from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ class PartitionMover:
     @property
     def _drains(self) -> bool:
         """Whether this broker is to lead nothing, or nothing that other machines can lead."""
-        return self._broker.config.broker_draining or self._leaving
+        return self._broker.config.broker_draining or self._leaving or self._leaves_forever
+
+    @property
+    def _leaves_forever(self) -> bool:
+        return self._broker.catalog.is_decommissioned(self._broker.node_id)
 
     def check(self) -> None:
         """Start to move partitions in the background, if some are to be moved. Called after each
@@ -177,8 +182,9 @@ class PartitionMover:
             return
         if not any(self._targets(anywhere) for anywhere in (True, False)):
             self._next_drain = now + RETRY_S
+            setting = DECOMMISSIONING if self._leaves_forever else DRAINING
             self._report(
-                f"{DRAINING} is set, but no broker that is alive can take the partitions of this "
+                f"{setting} is set, but no broker that is alive can take the partitions of this "
                 f"one, which still leads {len(led)}"
             )
             return
@@ -205,7 +211,7 @@ class PartitionMover:
             planned = broker.catalog.moves.get(number)
             if planned is not None and planned != self._chosen.get(number):
                 self._afterwards[number] = planned
-            elif self._leaving:
+            elif self._leaving and not self._leaves_forever:
                 self._afterwards.setdefault(number, broker.node_id)
             self._chosen[number] = target
 

@@ -26,7 +26,8 @@ def is_set(catalog: Catalog, node_id: int, setting: str) -> bool:
 
 def is_draining(catalog: Catalog, node_id: int) -> bool:
     """Return whether a broker is to lead nothing, or stops, and so is given no partition."""
-    return is_set(catalog, node_id, DRAINING) or is_set(catalog, node_id, STOPPING)
+    names = (DRAINING, STOPPING)
+    return catalog.is_decommissioned(node_id) or any(is_set(catalog, node_id, n) for n in names)
 
 
 def is_available(catalog: Catalog, node_id: int) -> bool:

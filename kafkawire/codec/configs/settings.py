@@ -290,6 +290,7 @@ class BrokerConfig:
     broker_rack: str | None
     replica_selector_class: str | None
     lease_ms: int
+    broker_decommissioning: bool
     broker_draining: bool
     broker_returning: bool
     broker_stopping: bool

@@ -170,6 +170,11 @@ _BROKER_ROWS = (
            "Whether this broker hands over the partitions that it leads to brokers that write to "
            "the same data folder (`serve --workers`), and gets no new ones. Set it for one broker, "
            "never for all.", dynamic=True),
+    Config("broker.decommissioning", B, False,
+           "Whether this broker is to leave the cluster: it hands over its partitions as with "
+           "broker.draining, their new leaders copy the segments that it wrote, and once nothing "
+           "is left it unregisters itself and ends. Set by `kafkawire cluster decommission`; see "
+           "[cluster.md](cluster.md#removing-a-broker).", dynamic=True),
     Config("broker.returning", B, False,
            "Whether this broker, which another machine has taken over, is to end there, since its "
            "own machine runs again. Set by that machine; see cluster.takeover.enable.",

@@ -22,7 +22,13 @@ from kafkawire.broker.moving.reassignment import Reassignment, Wish
 from kafkawire.broker.new_topics import check_replicas
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.slices import Slices
-from kafkawire.metadata.catalog import BROKER_RESOURCE, Catalog, ConfigChange, NewTopic
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    DECOMMISSIONING,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+)
 from kafkawire.metadata.store import MetadataError
 from kafkawire.security.audit import NoAudit
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
@@ -360,6 +366,20 @@ async def test_broker_that_stops_hands_over_what_other_machines_can_lead() -> No
     assert (node.leaders("t"), node.leaders("s3_u")) == ([1, 1], [3, 3, 2])
     assert node.catalog.moves == {3: 1, 4: 1}
     assert (await MemoryMetadata(node.metadata._database).open()).moves == {3: 1, 4: 1}
+
+
+async def test_decommissioned_broker_hands_over_all_and_gets_nothing_back() -> None:
+    """Also if its process stops meanwhile: another machine continues."""
+    for stops in (False, True):
+        node = await Node().open(t=[1, 1], s3_u=[1])
+        node.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "1", DECOMMISSIONING, "true"))
+        node.alive = [1, 3] if stops else [1, 2, 3]
+        if stops:
+            node.mover.leave()
+        node.mover.check()
+        await node.settle()
+        assert node.leaders("s3_u") == [3 if stops else 2]
+        assert (node.leaders("t"), node.catalog.moves) == ([1, 1] if stops else [2, 2], {})
 
 
 async def test_partition_of_a_third_broker_goes_back_to_that_one() -> None:
