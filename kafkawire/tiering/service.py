@@ -129,7 +129,7 @@ class Tiering:
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
-            self.log.loader.settings_of,
+            self.log.loader.settings_of, self.tiers.reload,
         )  # fmt: skip
         self.local.start()
         listen(self)

@@ -63,6 +63,7 @@ class Segments:
     ) -> None:
         self._env = commit_log.env
         self._loader = loader
+        self._catalog = catalog
         self.known_partitions = known_partitions
         partitions, config_of = loader.partitions, loader.config_of
         self.storage = storage
@@ -73,32 +74,17 @@ class Segments:
         self.remote = remote
         config = commit_log.config
         self.swapper = Swapper(
-            self._env,
-            storage,
-            self.store,
-            partitions,
-            released,
-            FileDelays(self._env, config, self.store, config_of),
-            commit_log.hooks,
-            rows,
-        )
+            self._env, storage, self.store, partitions, released,
+            FileDelays(self._env, config, self.store, config_of), commit_log.hooks, rows,
+        )  # fmt: skip
         origins = Origins(self._env, catalog)
         self.cutter = Cutter(
             commit_log, partitions, storage, self.store, self.swapper, node_id, origins, given_up
         )
         self.rewriter = Rewriter(
-            self._env,
-            config,
-            partitions,
-            storage,
-            self.store,
-            remote,
-            self.swapper,
-            node_id,
-            origins,
-            config_of,
-            loader.led_elsewhere,
-        )
+            self._env, config, partitions, storage, self.store, remote, self.swapper, node_id,
+            origins, config_of, loader.led_elsewhere, self._decommissioned,
+        )  # fmt: skip
         self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper, loader.load)
         self.cleaner = SegmentCleaner(
             commit_log, partitions, storage, self.store, remote, self.swapper, node_id, origins,
@@ -114,6 +100,11 @@ class Segments:
         self.strays: list[str] = []  # names of files without a row, as the start found them
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
         self._tending = asyncio.Lock()  # and so would two rewrites
+
+    def _decommissioned(self) -> list[int]:
+        """Return the brokers whose segments this one is to copy; none if it leaves, too."""
+        brokers = self._catalog.decommissioned()
+        return [] if self._node_id in brokers else brokers
 
     async def open(self) -> None:
         """Read which segments exist. Raises what the storage raises, OSError."""

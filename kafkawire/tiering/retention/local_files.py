@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -52,7 +52,11 @@ class LocalFiles:
         segments: Segments,
         store_of: Callable[[int], ObjectStore | None],
         config_of: ConfigOf,
+        find_tier: Callable[[int], Awaitable[None]],
     ) -> None:
+        """`find_tier` is called before the store of a tier is requested: it may be that of a broker
+        that was started later."""
+        self._find_tier = find_tier
         self._env = env
         self._config = config
         self._segments = segments
@@ -85,7 +89,8 @@ class LocalFiles:
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
         """Read a few bytes of a segment without a file; a negative start counts from its end."""
         try:
-            data, _ = await self._store(segment).get(segment_key(segment.row.object), start, length)
+            store = await self._store(segment)
+            data, _ = await store.get(segment_key(segment.row.object), start, length)
         except StoreError as failure:
             raise _unreadable(segment, failure) from failure
         if len(data) != length:
@@ -168,14 +173,16 @@ class LocalFiles:
 
     async def _fetch(self, segment: Segment) -> None:
         rate = self._config.remote_log_manager_fetch_max_bytes_per_second
-        await self._store(segment).download(
+        store = await self._store(segment)
+        await store.download(
             segment_key(segment.row.object), segment.path, rate if rate < UNBOUNDED_RATE else -1
         )
 
-    def _store(self, segment: Segment) -> ObjectStore:
+    async def _store(self, segment: Segment) -> ObjectStore:
         row = segment.row
         if not row.object:
             raise _unreadable(segment, "it has no object")
+        await self._find_tier(row.tier)
         store = self._store_of(row.tier)
         if store is None:
             raise _unreadable(segment, f"tier {row.tier} cannot be reached from here")

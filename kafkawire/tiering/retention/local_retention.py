@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
@@ -54,6 +54,7 @@ class LocalTier:
         store_of: Callable[[int], ObjectStore | None],
         partitions: Mapping[int, Partition],
         config_of: ConfigOf,
+        find_tier: Callable[[int], Awaitable[None]],
     ) -> None:
         self._env = env
         self._config = config
@@ -61,7 +62,7 @@ class LocalTier:
         self._storage = storage
         self._partitions = partitions
         self._config_of = config_of
-        self.files = LocalFiles(env, config, segments, store_of, config_of)
+        self.files = LocalFiles(env, config, segments, store_of, config_of, find_tier)
         self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to check it again
         self._task: asyncio.Task[None] | None = None
         self.evicted = self.relieved_bytes = 0

@@ -52,7 +52,7 @@ class LocalWorld(World):
 
         made = LocalTier(
             self.env, self.config, log.segments, self.storage, store_of, log.partitions,
-            log.loader.config_of,
+            log.loader.config_of, known_tier,
         )  # fmt: skip
         log.segments.remote.attach_files(made.files)
         return made
@@ -120,6 +120,10 @@ class LocalWorld(World):
     def later(self, ms: int) -> None:
         assert isinstance(self.env.clock, SettableClock)
         self.env.clock.ms += ms
+
+
+async def known_tier(_: int) -> None:
+    """All tiers are known."""
 
 
 async def two_uploaded(**configs: str) -> LocalWorld:

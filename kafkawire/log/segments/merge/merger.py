@@ -3,16 +3,19 @@
 As in the cutter: STARTED row -> file -> one transaction that replaces the mappings -> memory -> the
 inputs are deleted after their delay. If the planned rows have changed meanwhile, nothing is
 replaced and the output is discarded. Inputs that are only in the remote tier are fetched first
-(kafkawire.log.segments.merge.fetch_remote); meanwhile local ones are merged.
+(kafkawire.log.segments.merge.fetch_remote); meanwhile local ones are merged. When nothing else is
+due, segments of decommissioned brokers are copied in the same way
+(kafkawire.log.segments.merge.decommissioned).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.worker_jobs import (
     Input,
@@ -24,6 +27,7 @@ from kafkawire.log.io.worker_jobs import (
 )
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.merge.decommissioned import DecommissionedSegments
 from kafkawire.log.segments.merge.fetch_remote import Fetcher
 from kafkawire.log.segments.merge.levels import (
     SPANS,
@@ -60,6 +64,9 @@ FETCH_WAIT_S = 2.0
 """How long to wait for downloads: most files are still local, or small."""
 RESTED_S = 600.0
 """Seconds until a segment that could not be merged is tried again."""
+COPY_RETRY_S = 60.0
+"""The same for one of a decommissioned broker: its removal waits for it, and most outages of the
+remote tier are shorter."""
 MAX_REFUSED = 20
 """Merges that do not pay and are skipped at a time: planning one takes a millisecond."""
 MIN_PIECE_BYTES = 1 << 20
@@ -69,13 +76,15 @@ MIN_PIECE_BYTES = 1 << 20
 class Rewriter:
     """Merges small segments and removes dead ranges. `config_of` returns the settings of a
     partition, None: its topic is deleted; `led_elsewhere`: whether another broker leads it, which
-    alone changes its mappings, so they stay where they are. Counters: `merges`, and `merged_bytes`
+    alone changes its mappings, so they stay where they are; `decommissioned` returns the brokers
+    whose segments are to be copied. Counters: `merges`, and `merged_bytes`
     of batches that these wrote again."""
 
     __slots__ = (
         "_config",
         "_config_of",
         "_deadlines",
+        "_decommissioned",
         "_env",
         "_fetched",
         "_led_elsewhere",
@@ -105,7 +114,11 @@ class Rewriter:
         origins: Origins,
         config_of: Callable[[int], TopicConfig | None],
         led_elsewhere: Callable[[int], bool],
+        decommissioned: Callable[[], Collection[int]],
     ) -> None:
+        self._decommissioned = DecommissionedSegments(
+            env, storage, store, decommissioned, config_of
+        )
         self._led_elsewhere = led_elsewhere
         self._env = env
         self._config = config
@@ -139,7 +152,7 @@ class Rewriter:
         if not rewrite.inputs:
             self._rest(inputs)  # other brokers lead all that is in them
             return True
-        pinned = [found for row in rewrite.inputs if (found := self._store.by_id.get(row.id))]
+        pinned = [found for row in rewrite.inputs if (found := self._store.find(row.id))]
         if len(pinned) < len(rewrite.inputs):
             return True  # one was removed
         if len(pinned) < min(2, len(inputs)):
@@ -148,7 +161,7 @@ class Rewriter:
         for segment in pinned:
             segment.pins += 1  # from here on an existing file stays
         try:
-            if not self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
+            if not await self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
                 await self._try(rewrite)
         finally:
             for segment in pinned:
@@ -161,7 +174,10 @@ class Rewriter:
             await self._rewrite(rewrite)
         except StaleSwap:
             logger.info("segments changed during a merge, planning again later")
-        except Exception:
+        except Exception as failure:
+            if isinstance(failure, KafkaError) and failure.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                logger.info("a partition was moved during a merge, planning again later")
+                return
             self._rest(rewrite.inputs)
             raise
         finally:
@@ -171,7 +187,7 @@ class Rewriter:
     def _tidy(self) -> None:
         """Release fetched segments that are not needed, and expired retry delays."""
         now = self._env.clock.monotonic()
-        self._resting.update(dict.fromkeys(self.fetcher.failed(), now + RESTED_S))
+        self._resting.update({at: now + self._rest_s(at) for at in self.fetcher.failed()})
         self._resting = {at: until for at, until in self._resting.items() if until > now}
         rewrite = self._fetched
         if rewrite is None:
@@ -181,8 +197,14 @@ class Rewriter:
             self._release()
 
     def _is_live(self, row: SegmentRow) -> bool:
-        segment = self._store.by_id.get(row.id)
-        return segment is not None and segment.row.state == LIVE
+        """Return whether a segment is still to be merged."""
+        segment = self._store.find(row.id)
+        if segment is None or segment.row.state != LIVE:
+            return False
+        return self._is_own(segment) or self._decommissioned.has(row)
+
+    def _is_own(self, segment: Segment) -> bool:
+        return segment.row.node_id == self._node_id
 
     def _take_fetched(self) -> Rewrite | None:
         return self._fetched if self.fetcher.is_done else None
@@ -191,14 +213,21 @@ class Rewriter:
         self._fetched = None
         self.fetcher.release()
 
-    def _fetch(self, rewrite: Rewrite) -> bool:
-        """Return whether inputs must be fetched first, or cannot be. They are fetched only if the
-        result is uploaded to replace them: else it would use local disk that uploads have freed."""
-        inputs = [self._store.by_id[row.id] for row in rewrite.inputs]
+    async def _fetch(self, rewrite: Rewrite) -> bool:
+        """Return whether inputs must be fetched first, or cannot be. Own ones are fetched only if
+        the result is uploaded to replace them: else it would use local disk that uploads have
+        freed."""
+        inputs = [self._store.known(row.id) for row in rewrite.inputs]
+        try:
+            await self._store.prepare_others(inputs)
+        except (KafkaError, OSError) as failure:
+            logger.warning("cannot copy a segment of a decommissioned broker yet: %s", failure)
+            self._rest(rewrite.inputs)
+            return True
         if all(segment.row.local for segment in inputs):
             return False
-        localizer = self._remote.localizer
-        if localizer is None or not localizer.copies(rewrite.parts):
+        localizer, copies = self._remote.localizer, not self._is_own(inputs[0])
+        if localizer is None or not (copies or localizer.copies(rewrite.parts)):
             self._rest(rewrite.inputs)
         else:
             self._fetched = rewrite
@@ -213,9 +242,12 @@ class Rewriter:
                 del inputs[at:]
                 break
             mappings += await self._storage.segment_mappings([row.id])
-        led = [each for each in mappings if not self._led_elsewhere(each.number)]
-        if len(inputs) == 1 and len(led) < len(mappings):
-            led = []  # its file stays for the others, so nothing is freed
+        if inputs[0].node_id != self._node_id:  # the broker that led them removes deleted topics
+            led = [each for each in mappings if self._config_of(each.number) is not None]
+        else:
+            led = [each for each in mappings if not self._led_elsewhere(each.number)]
+            if len(inputs) == 1 and len(led) < len(mappings):
+                led = []  # its file stays for the others, so nothing is freed
         mappings = led
         most_of = self._most_of if len(inputs) > 1 else no_limit
         for rewrite in plan_rewrite(inputs, mappings, most_of):
@@ -236,8 +268,16 @@ class Rewriter:
 
     async def _choose(self) -> list[SegmentRow]:
         """Return the segments of the next merge, in order; none if there is nothing to do."""
-        now = self._env.clock.monotonic()
         busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
+        inputs = await self._choose_own(busy)
+        if inputs or busy:
+            return inputs  # one download at a time
+        other = await self._decommissioned.next(self._resting.keys())
+        return [] if other is None else [other.row]
+
+    async def _choose_own(self, busy: Collection[int]) -> list[SegmentRow]:
+        """Choose among the segments of this broker. `busy`: those of a merge that has begun."""
+        now = self._env.clock.monotonic()
         small: dict[str, list[Segment]] = {}
         sizes: Counter[str] = Counter()
         for at, segment in enumerate(list(self._store.by_id.values()), 1):
@@ -286,10 +326,14 @@ class Rewriter:
         return [self._store.by_id[item.id] for item in found]
 
     def _rest(self, inputs: Sequence[SegmentRow]) -> None:
-        until = self._env.clock.monotonic() + RESTED_S
-        self._resting.update({row.id: until for row in inputs})
+        now = self._env.clock.monotonic()
+        self._resting.update({row.id: now + self._rest_s(row.id) for row in inputs})
+
+    def _rest_s(self, segment_id: int) -> float:
+        return RESTED_S if segment_id in self._store.by_id else COPY_RETRY_S
 
     async def _rewrite(self, rewrite: Rewrite) -> None:
+        pinned = self._found(rewrite)
         newest = max(row.generation for row in rewrite.inputs)
         row = SegmentRow(
             self._env.random.randbytes(16),
@@ -300,7 +344,6 @@ class Rewriter:
         )
         (row.id,) = await self._storage.start_segments([row])
         output = Segment(row, self._store.folder)
-        pinned = [self._store.by_id[each.id] for each in rewrite.inputs]
         cut_ms = max(segment.cut_ms for segment in pinned)
         for segment in pinned:
             segment.pins += 1
@@ -326,14 +369,29 @@ class Rewriter:
         finally:
             for segment in pinned:
                 segment.pins -= 1
-        if left_out:
+        copies = not self._is_own(pinned[0])
+        if left_out or (copies and not finished):  # then rows below the log start are removed soon
             self._rest(rewrite.inputs)
         if not finished:
             await self._store.discard([output])
         if len(pinned) > 1:
             self.merges += 1
             self.merged_bytes += sum(mapping.length for _, some in finished for mapping in some)
-        logger.info("merged %s into segment %s", count(len(pinned), "segment"), output.name)
+        if copies:
+            logger.info(
+                "copied segment %s of broker %d, which is decommissioned, as far as this broker "
+                "leads it, into segment %s", pinned[0].name, pinned[0].row.node_id, output.name,
+            )  # fmt: skip
+        else:
+            logger.info("merged %s into segment %s", count(len(pinned), "segment"), output.name)
+
+    def _found(self, rewrite: Rewrite) -> list[Segment]:
+        """Return the inputs. StaleSwap if one of another broker lost its last mapping meanwhile."""
+        found = [self._store.find(row.id) for row in rewrite.inputs]
+        pinned = [segment for segment in found if segment is not None]
+        if len(pinned) < len(found):
+            raise StaleSwap
+        return pinned
 
     async def _inputs(self, rewrite: Rewrite) -> list[Input]:
         keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
@@ -352,7 +410,7 @@ class Rewriter:
                 packed += pack(keeps[row.id][at : at + KEEPS_AT_ONCE])
                 await self._env.slices.pause()
             if packed:
-                inputs.append(Input(Segment(row, self._store.folder).path, row.uuid, packed))
+                inputs.append(Input(self._store.known(row.id).path, row.uuid, packed))
         return inputs
 
     async def _outcome(

@@ -161,8 +161,15 @@ class SegmentStore:
         for at in range(0, len(wanted), LEARNED_AT_ONCE):
             rows = await self._storage.segments_by_id(wanted[at : at + LEARNED_AT_ONCE])
             for row in rows:
-                if row.node_id != self._node_id and row.id not in others:
-                    others[row.id] = Segment(row, self._folder_of(row.node_id))
+                if row.node_id != self._node_id:
+                    self.add_other(row)
+
+    def add_other(self, row: SegmentRow) -> Segment:
+        """Return the segment of another broker, which may be known already."""
+        segment = self.others.get(row.id)
+        if segment is None:
+            segment = self.others[row.id] = Segment(row, self._folder_of(row.node_id))
+        return segment
 
     def _folder_of(self, node_id: int) -> str:
         """Return the folder of segments of another broker with the same data folder."""
@@ -194,11 +201,14 @@ class SegmentStore:
 
     async def prepare_others(self, segments: Iterable[Segment]) -> None:
         """Have other brokers' segments without a file in this data folder downloaded to `downloads`
-        when they are needed, and not to the folder of the other broker. Raises CORRUPT_MESSAGE if
-        one has no object either."""
+        when they are needed, and not to the folder of the other broker: afterwards their rows here
+        say that they are not local. Raises CORRUPT_MESSAGE if one has no object either."""
         for segment in segments:
             own = segment_path(self.downloads, segment.row.uuid)
-            if segment.row.node_id == self._node_id or segment.path == own:
+            if segment.row.node_id == self._node_id:
+                continue
+            if segment.path == own:  # the row in SQL is about the disk of the other broker
+                segment.row = replace_fields(segment.row, local=False)
                 continue
             if segment.row.local:
                 path = segment.path
@@ -208,7 +218,8 @@ class SegmentStore:
                 if segment.row.local:
                     raise missing
             await self._env.offload.submit("files", self._env.fs.makedirs, self.downloads)
-            segment.path, segment.has_file = own, False
+            if segment.path != own:  # another job may have downloaded it meanwhile
+                segment.path, segment.has_file = own, False
 
     async def remove_downloads(self, segments: Collection[Segment]) -> None:
         """Remove downloaded files of other brokers' segments. No reader may have one pinned."""
