@@ -118,9 +118,10 @@ class SqlMetadata:
             self._catalog.set_groups([group])
         self._node_id = node_id
 
-    async def remove_broker(self, node_id: int, seen: int) -> None:
+    async def remove_broker(self, node_id: int, seen: int, own_epoch: int | None = None) -> None:
         await self._change(
-            lambda connection, version: remove_broker(connection, node_id, version), seen
+            lambda connection, version: remove_broker(connection, node_id, version, own_epoch),
+            seen,
         )
         self._registered.discard(node_id)
 

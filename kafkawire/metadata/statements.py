@@ -161,7 +161,7 @@ def check_broker_epoch(connection: Connection, node_id: int, expected: int) -> N
 
 
 _DELETES_THEM = "only the broker itself deletes them: start it again"
-_HELD_BY_BROKER = (
+_HELD = (
     (
         ("led partition", "led partitions"),
         "drain the broker, or delete their topics",
@@ -177,7 +177,8 @@ _HELD_BY_BROKER = (
     (
         ("log that may have log objects", "logs that may have log objects"),
         "start the broker again, and stop it when `kafkawire tier status` shows no log objects",
-        "object_logs WHERE node_id = ? AND (ended IS NULL OR released < ended)",
+        "object_logs WHERE node_id = ? AND broker_epoch <> {own_epoch:d}"
+        " AND (ended IS NULL OR released < ended)",
     ),
     (
         ("range of deleted topics in segments", "ranges of deleted topics in segments"),
@@ -188,23 +189,48 @@ _HELD_BY_BROKER = (
 )
 """Rows of things that only one broker serves or deletes: their name, what to do, the query."""
 
+NO_EPOCH = -1
+"""No process has this broker epoch."""
 
-def remove_broker(connection: Connection, node_id: int, version: int) -> None:
+
+def held_by_broker(
+    session: Session, node_id: int, own_epoch: int = NO_EPOCH
+) -> tuple[str, str] | None:
+    """Return what a broker has, and what to do about it; None if it has nothing. `own_epoch`: of a
+    process that has no log objects in its own log any more."""
+    for nouns, advice, found in _HELD:
+        source = found.format(own_epoch=own_epoch)
+        ((number,),) = session.rows(f"SELECT count(*) FROM {source}", (node_id,))
+        if number:
+            return count(number, *nouns), advice
+    return None
+
+
+def remove_broker(
+    connection: Connection, node_id: int, version: int, own_epoch: int | None = None
+) -> None:
     """Delete the registration of a broker, its heartbeat and its settings. Raises
     BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST if it has what no other broker serves or deletes.
+
+    `own_epoch`: of the calling process, if that is the broker, whose log has no objects any more
+    and gets none. It needs no fence: a row is only needed to find objects. BrokerSuperseded if
+    another process was started as the broker.
 
     Its lead group stays: partitions of deleted topics are in it, and its epoch must not fall. So do
     the rows that pair it with its data folder, so that the broker can be registered again."""
     session = Session(connection)
     lock_groups(session)  # a process of this broker that is not as dead as it seems writes nothing
+    if own_epoch is not None:
+        check_broker_epoch(connection, node_id, own_epoch)
+        session.run(
+            "DELETE FROM object_logs WHERE node_id = ? AND broker_epoch = ? AND ended IS NULL",
+            (node_id, own_epoch),
+        )
     gone = connection.execute(delete(brokers).where(brokers.c.node_id == node_id))
     if not gone.rowcount:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
-    for nouns, advice, found in _HELD_BY_BROKER:
-        ((number,),) = session.rows(f"SELECT count(*) FROM {found}", (node_id,))
-        if number:
-            held = f"Broker {node_id} has {count(number, *nouns)}: {advice}."
-            raise KafkaError(ErrorCode.INVALID_REQUEST, held)
+    if held := held_by_broker(session, node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {node_id} has {': '.join(held)}.")
     connection.execute(delete(broker_heartbeats).where(broker_heartbeats.c.node_id == node_id))
     connection.execute(delete(followers).where(followers.c.node_id == node_id))
     connection.execute(

@@ -109,11 +109,12 @@ class Metadata(Protocol):
         a later call finds that another process has raised it. Called before partitions are
         written."""
 
-    async def remove_broker(self, node_id: int, seen: int) -> None:
+    async def remove_broker(self, node_id: int, seen: int, own_epoch: int | None = None) -> None:
         """Delete the registration of a broker that is not alive, its heartbeat and its settings;
         the caller applies it to the catalog. A broker that is registered again has a higher epoch.
-        Raises BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST if it leads partitions or has what only
-        the broker itself deletes."""
+        `own_epoch`: that of this process, which removes itself; its log has no log objects any
+        more. Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST if it leads partitions or has what
+        only the broker itself deletes, or BrokerSuperseded if it was started elsewhere."""
 
     async def create_topics(
         self, topics: list[NewTopic], seen: int | None = None

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
+from kafkawire.broker.following.own_removal import OwnRemoval
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
@@ -325,6 +326,13 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         return server
     end = End(stop)
     server.broker.when_superseded(end.superseded)
+
+    def removed(why: str) -> None:
+        end.removed(why)
+        if link is not None:
+            link.removed()
+
+    OwnRemoval(server.broker, server.broker.removal, removed).start()
     _spare_collector()
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
@@ -388,7 +396,7 @@ class End:
         self._stop = stop
         self._why = ""
         self._code = 0
-        self._returns = False
+        self._returns = self._removed = False
 
     def stop(self) -> None:
         """Stop, as after SIGTERM."""
@@ -406,13 +414,20 @@ class End:
 
     def superseded(self, why: str) -> None:
         """Stop, since the broker was started elsewhere."""
-        self._why, self._code = why, SUPERSEDED_CODE
+        if not self._removed:  # then its heartbeats find no row, too
+            self._why, self._code = why, SUPERSEDED_CODE
+        self._stop.set()
+
+    def removed(self, why: str) -> None:
+        """Stop, since the broker has removed itself from the cluster."""
+        logger.warning("%s", why)
+        self._why, self._code, self._removed = why, 0, True
         self._stop.set()
 
     def give_up(self, why: str) -> None:
         """Stop, since the broker cannot serve from here."""
         logger.error("%s", why)
-        if not self._code:
+        if not self._code and not self._removed:
             self._why, self._code = why, 1
         self._stop.set()
 

@@ -2,8 +2,8 @@
 
 A worker reports which brokers are absent and are to be started here
 (kafkawire.broker.liveness.absence). Each is one more worker, with addresses of its own and a folder
-that is filled from SQL and the remote tier. It is not started again when it ends: either it was
-given back to its machine, or it is absent again and is reported as such.
+that is filled from SQL and the remote tier. It is not started again when it ends: it was given back
+to its machine or removed from the cluster, or it is absent again and is reported as such.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Guests:
         finally:
             del self.workers[node], self._runs[node]
             self._hosting.release(worker)
-        if worker.started.is_set():
+        if worker.removed:
+            logger.warning("broker %d was removed from the cluster and has ended here", node)
+        elif worker.started.is_set():
             self._failures.pop(node, None)
             logger.warning("broker %d has ended here with %s", node, exit_words(code))
         elif not self._stopping:

@@ -105,7 +105,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Run until a signal stops it, a start is refused, or no worker is left because their
-        brokers were started elsewhere; return the exit code."""
+        brokers were started elsewhere or removed; return the exit code."""
         self._handle_signals()
         try:
             await self.pages.open()
@@ -135,7 +135,14 @@ class Supervisor:
         waiting: list[asyncio.Future[Any]] = [stopped, ended]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        return 0 if self._stop.is_set() else max(ended.result())
+        if self._stop.is_set():
+            return 0
+        if all(each.removed for each in self.workers):
+            logger.warning(
+                "the brokers of this machine were removed from the cluster: a start of it would "
+                "register them again. What it runs for other machines is taken over"
+            )
+        return max(ended.result())
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from kafkawire.broker.options import WorkerRole
 from kafkawire.childprocess.parent_end import exit_words
 from kafkawire.server.service_manager import SUPERSEDED_CODE
-from kafkawire.server.worker.link import ABSENT, KNOWS, READY
+from kafkawire.server.worker.link import ABSENT, KNOWS, READY, REMOVED
 from kafkawire.supervisor.plan import WorkerPlan
 from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
 from kafkawire.supervisor.sockets import descriptors
@@ -39,7 +39,8 @@ class SupervisedWorker:
 
     `ready`: whether it serves; `started` is set when it first does; `knows`: the workers that it
     knows to serve; `absent`: brokers of other machines that it last said are to be started here,
-    with their epochs; `drained`: whether it has handed over what it led, and is not started again.
+    with their epochs; `drained`: whether it has handed over what it led, and is not started again;
+    `removed`: whether that is because its broker is not in the cluster any more.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class SupervisedWorker:
         self._link: socket.socket | None = None
         self._received = b""
         self.restarts = Restarts()
-        self.drained = False
+        self.drained = self.removed = False
         self._arguments = arguments
         self._role_of = role_of
         self._stopping = asyncio.Event()
@@ -78,8 +79,9 @@ class SupervisedWorker:
         return self._process.pid if self._process is not None and running else None
 
     async def run(self) -> int:
-        """Run the worker until it is stopped or drained (0), its first start is refused or its
-        broker was started elsewhere (the exit code). Start it again whenever it ends otherwise."""
+        """Run the worker until it is stopped, drained or removed (0), its first start is refused or
+        its broker was started elsewhere (the exit code). Start it again whenever it ends
+        otherwise."""
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -88,6 +90,9 @@ class SupervisedWorker:
                 logger.error("worker %d: its process cannot be created: %s", self._node, failure)
                 code = REFUSED[0]
             if self._stopping.is_set():
+                break
+            if self.removed:
+                self.drained = True
                 break
             if self.plan.after >= 0:  # of another machine: if it is absent again, it is reported
                 return code
@@ -129,7 +134,9 @@ class SupervisedWorker:
             loop.add_reader(ours.fileno(), self._read, ours)
             timer = asyncio.create_task(self._tick())
             try:
-                return await self._process.wait()
+                code = await self._process.wait()
+                self._read(ours)  # its last line, which says whether it is to be started again
+                return code
             finally:
                 timer.cancel()
                 loop.remove_reader(ours.fileno())
@@ -168,6 +175,9 @@ class SupervisedWorker:
         elif word == ABSENT:
             pairs = (each.split(b":") for each in nodes)
             self.absent = {int(node): int(epoch) for node, epoch in pairs}
+        elif word == REMOVED:
+            self.removed = True
+            return
         else:
             return
         self._changed(self)

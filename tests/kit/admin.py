@@ -159,7 +159,7 @@ class FakeMetadata:
     async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
         self._step(f"moves {len(targets)}")
 
-    async def remove_broker(self, node_id: int, seen: int) -> None:
+    async def remove_broker(self, node_id: int, seen: int, own_epoch: int | None = None) -> None:
         self._step(f"remove broker {node_id}")
 
     async def lease_producer_ids(self, count: int) -> int:

@@ -156,10 +156,13 @@ class MemoryMetadata:
         self._served.set_groups([group])
         self._node_id = node_id
 
-    async def remove_broker(self, node_id: int, seen: int) -> None:
+    async def remove_broker(self, node_id: int, seen: int, own_epoch: int | None = None) -> None:
         def check() -> Callable[[], None]:
             if node_id not in self._stored.brokers:
                 raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+            epoch = self._stored.brokers[node_id].epoch
+            if own_epoch not in (None, epoch):
+                raise BrokerSuperseded(node_id, epoch)
             led = [p for p in self._database.partitions().values() if p.leader == node_id]
             if led:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker leads {len(led)} partitions")

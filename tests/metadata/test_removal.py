@@ -14,7 +14,9 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.statements import held_by_broker
 from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged, Metadata
+from kafkawire.offsets.catalog import object_logs
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -148,3 +150,51 @@ async def test_broker_with_segments_or_log_objects_is_not_removed(
     found = await store.changes_since(0)
     assert found.registered == (frozenset({1}) if sentence is None else frozenset({1, 2}))
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("logs", "sentence"),
+    [
+        ([("own", "NULL")], None),
+        ([("own", "NULL"), ("earlier", "3")], None),
+        ([("earlier", "NULL")], "has 1 log that may"),
+        ([("own", "NULL"), ("earlier", "4")], "has 1 log that may"),
+    ],
+)
+async def test_broker_removes_itself_with_its_own_open_log(
+    tmp_path: Path, logs: list[tuple[str, str]], sentence: str | None
+) -> None:
+    store = SqlMetadata(f"sqlite:///{tmp_path}/metadata.db")
+    catalog = await store.open()
+    await store.register_broker(2, {}, None)
+    epoch = catalog.brokers[2].epoch
+
+    def prepare(session: Session) -> None:
+        for life, ended in logs:
+            at = epoch if life == "own" else epoch - 1
+            session.run(LOG.format(node=2, epoch=at, ended=ended))
+
+    await store.transact(prepare)
+    held = await store.transact(lambda session: held_by_broker(session, 2, epoch))
+    assert (held is None) == (sentence is None)
+    if sentence is None:
+        await store.remove_broker(2, catalog.stored_version, epoch)
+        left = await store.transact(lambda session: object_logs.load(session, 2))
+        assert [each.broker_epoch for each in left] == [epoch - 1] * (len(logs) - 1), "its fence"
+    else:
+        with pytest.raises(KafkaError, match=sentence):
+            await store.remove_broker(2, catalog.stored_version, epoch)
+        assert len(await store.transact(lambda session: object_logs.load(session, 2))) == len(logs)
+    await store.close()
+
+
+async def test_broker_that_was_started_elsewhere_does_not_remove_itself(
+    start: Callable[[], Metadata],
+) -> None:
+    first, _ = await two(start)
+    catalog = await start().open()
+    epoch = catalog.brokers[2].epoch
+    with pytest.raises(BrokerSuperseded):
+        await first.remove_broker(2, await first.catalog_version(), epoch - 1)
+    await first.remove_broker(2, await first.catalog_version(), epoch)
+    assert set((await start().open()).brokers) == {1}

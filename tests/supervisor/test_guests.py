@@ -21,7 +21,7 @@ class Worker:
     def __init__(self, plan: WorkerPlan) -> None:
         self.plan = plan
         self.started = asyncio.Event()
-        self.stopped = False
+        self.stopped = self.removed = False
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -121,3 +121,15 @@ async def test_stop_ends_all_and_starts_no_more(caplog: pytest.LogCaptureFixture
     host.guests.start({5: 1})
     assert len(host.hosted) == 2
     assert "could not be taken over" not in caplog.text
+
+
+async def test_broker_that_was_removed_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host()
+    host.guests.start({3: 7})
+    (worker,) = host.hosted
+    worker.started.set()
+    worker.removed = True
+    worker.code.set_result(0)
+    await settle()
+    assert (host.released, dict(host.guests.workers)) == ([3], {})
+    assert "broker 3 was removed from the cluster and has ended here" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Sequence
 
@@ -126,3 +127,40 @@ async def test_worker_that_does_not_serve_yet_is_not_killed(
     await ticking
     assert len(killed) == 1
     reports.close()
+
+
+class Ended:
+    """A process that sends its last line and ends."""
+
+    pid, returncode = 1, 0
+
+    def __init__(self, control: int) -> None:
+        self._control = control
+
+    async def wait(self) -> int:
+        with socket.socket(fileno=self._control) as ours:
+            ours.send(b"removed\n")
+        return 0
+
+
+@pytest.mark.parametrize("after", [-1, 7])
+async def test_worker_whose_broker_was_removed_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Its last line may be read after its end."""
+    plan = WorkerPlan(1, (0,), None, drain=False, after=after)
+    controls: list[int] = []
+
+    def role_of(_: WorkerPlan, control: int) -> WorkerRole:
+        controls.append(os.dup(control))
+        return WorkerRole(1, True, False, 0, ())
+
+    async def spawn(command: Sequence[str], inherited: Sequence[int]) -> Ended:
+        return Ended(controls[-1])
+
+    worker = SupervisedWorker(plan, [], role_of, print)
+    monkeypatch.setattr("kafkawire.supervisor.worker._spawn", spawn)
+    assert await worker.run() == 0
+    assert len(controls) == 1
+    assert worker.removed
+    assert worker.drained

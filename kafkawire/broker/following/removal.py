@@ -4,6 +4,7 @@ Kafka removes any broker, and other replicas take over. Here a partition has one
 is removed only if nothing is lost by it: it is not alive, leads nothing, and has no segments,
 objects or log objects that others read, or that only it deletes (kafkawire.metadata.statements,
 `remove_broker`). Other brokers find that it is gone when they follow the catalog (applier.py).
+A decommissioned broker removes itself (own_removal.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange
+from kafkawire.metadata.catalog import BROKER_RESOURCE, DECOMMISSIONING, ConfigChange
 
 if TYPE_CHECKING:
     from kafkawire.broker.change_log import ChangeLog
@@ -47,3 +48,18 @@ class BrokerRemoval:
             catalog.apply_config(ConfigChange(BROKER_RESOURCE, name, key, None))
         catalog.remove_broker(node_id)
         self._log.removed(node_id, sender)
+
+    async def remove_itself(self) -> bool:
+        """Remove this broker if it is still decommissioned, and have its process write nothing
+        more; return whether it was removed. Raises as `remove`, and BrokerSuperseded."""
+        return await self._lock.change(self._remove_itself)
+
+    async def _remove_itself(self, seen: int) -> bool:
+        broker, catalog, me = self._broker, self._broker.catalog, self._broker.node_id
+        if not catalog.is_decommissioned(me):
+            return False
+        await broker.metadata.remove_broker(me, seen, catalog.brokers[me].epoch)
+        # The catalog keeps this broker: what still runs until the end refers to it.
+        broker.log.commit_log.stop_writing(f"broker {me} was removed from the cluster")
+        self._log.removed(me, DECOMMISSIONING)
+        return True

@@ -141,8 +141,11 @@ class Liveness:
     ) -> None:
         silent = self._watcher.silent - self._watcher.starting
         ended = silent - heartbeats.keys()
-        # One that has handed over what it led needs no other machine.
-        silent -= {node for node in ended if not self._catalog.leads(node)}
+        # One that has handed over what it led needs no other machine, unless it is to leave: then
+        # only a process of it deletes what it has stored.
+        catalog = self._catalog
+        idle = {node for node in ended if not catalog.leads(node)}
+        silent -= {node for node in idle if not catalog.is_decommissioned(node)}
         epochs = {node: info.epoch for node, info in self._catalog.brokers.items()}
         now_s = self._env.clock.monotonic()
         due = self._absence.observe(now_s, epochs, silent, ended & silent)

@@ -4,7 +4,8 @@ The worker sends `beat` each second while its event loop runs, and `ready` once 
 gets a line with the node ids of the workers that serve, whenever one more does: it gives them new
 partitions at once, without having seen their heartbeats rise, and answers `knows` with the same
 ids. With cluster.takeover.enable it sends `absent` with the brokers that this machine is to start,
-each as node id and broker epoch with a colon between. The end of the connection says that the
+each as node id and broker epoch with a colon between; `removed` when its broker has removed itself
+from the cluster, so that it is not started again. The end of the connection says that the
 supervisor has ended: the worker then stops as after SIGTERM.
 """
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READY, BEAT, KNOWS, ABSENT = b"ready", b"beat", b"knows", b"absent"
+READY, BEAT, KNOWS, ABSENT, REMOVED = b"ready", b"beat", b"knows", b"absent", b"removed"
 BEAT_S = 1.0
 """Interval of beats; the supervisor kills a worker that has sent none for ten of its own."""
 LINE_BYTES_MAX = 4096
@@ -51,6 +52,10 @@ class SupervisorLink:
     def absent(self, epochs: Mapping[int, int]) -> None:
         """Report brokers of other machines that this machine is to start, with their epochs."""
         self._send(b" ".join([ABSENT, *(b"%d:%d" % each for each in sorted(epochs.items()))]))
+
+    def removed(self) -> None:
+        """Report that the broker is not in the cluster any more."""
+        self._send(REMOVED)
 
     def _beat(self) -> None:
         self._send(BEAT)

@@ -37,7 +37,8 @@ Place = tuple[str, int]
 
 
 def tier_facts(tiering: Tiering) -> dict[str, Any]:
-    """Return the state of the tier as a whole. Times are UTC milliseconds, or None."""
+    """Return the state of the tier as a whole. Times are UTC milliseconds, or None; `segments`: how
+    many this broker wrote and did not delete yet."""
     dispatcher, rounds, meter = tiering.dispatcher, tiering.rounds, tiering.meter
     held = held_up(tiering)
     trouble = meter.trouble
@@ -50,6 +51,7 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
         "owner_epoch": rounds.epoch,
         "manifest_sequence": rounds.sequence,
         "manifest_error": None if rounds.error is None else code_of(rounds.error),
+        "segments": len(tiering.log.segments.store.by_id),
         "segments_waiting": len(dispatcher.candidates),
         "uploading": dispatcher.begun,
         "buffered_bytes": dispatcher.buffered_bytes,

@@ -8,7 +8,14 @@ import random
 import pytest
 
 from kafkawire.broker.liveness.service import Liveness
-from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    DECOMMISSIONING,
+    BrokerInfo,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+)
 from kafkawire.metadata.directory import local_group
 from kafkawire.metadata.rows import new_topic
 from kafkawire.metadata.store import BrokerSuperseded, MetadataError
@@ -218,6 +225,26 @@ async def _handed_over(loop: simloop.SimLoop) -> None:
 def test_broker_that_has_handed_over_what_it_led_is_not_absent() -> None:
     loop = simloop.SimLoop()
     simloop.run(loop, _handed_over(loop))
+
+
+async def _decommissioned(loop: simloop.SimLoop) -> None:
+    table = Table()
+    one, two = Process(loop, table, 1, 2), Process(loop, table, 2, 1)
+    one.catalog.set_groups([local_group(node) for node in (1, 2)])
+    one.catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DECOMMISSIONING, "true"))
+    reports: list[dict[int, int]] = []
+    one.liveness.when_absent(reports.append)
+    await asyncio.sleep(10)
+    await two.liveness.close()
+    await asyncio.sleep(30)
+    assert {node for each in reports for node in each} == {2}
+    await one.liveness.close()
+
+
+def test_decommissioned_broker_that_leads_nothing_is_taken_over() -> None:
+    """Only a process of it deletes what it has stored."""
+    loop = simloop.SimLoop()
+    simloop.run(loop, _decommissioned(loop))
 
 
 async def _absent(loop: simloop.SimLoop) -> None:

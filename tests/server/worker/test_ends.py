@@ -159,3 +159,17 @@ def test_only_a_stop_by_a_signal_hands_partitions_over() -> None:
         end = End(stopped)
         stop(end)
         assert (stopped.is_set(), end.hands_over) == (True, hands_over)
+
+
+def test_broker_that_removed_itself_ends_without_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its heartbeats find that it is not registered, before or after that."""
+    for order in ("removed superseded give_up", "superseded removed"):
+        stop = asyncio.Event()
+        end = End(stop)
+        for name in order.split():
+            getattr(end, name)(name)
+        assert stop.is_set()
+        assert end.code() == 0
+        assert capsys.readouterr().err == "kafkawire: removed\n"
