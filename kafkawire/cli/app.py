@@ -94,6 +94,7 @@ GROUPS = {
             "describe": "cluster.describe:describe",
             "balance": "cluster.moves:balance",
             "drain": "cluster.moves:drain",
+            "decommission": "cluster.decommission:decommission",
             "moves": "cluster.moves:moves",
             "remove": "cluster.removal:remove",
             "why": "cluster.why:why",

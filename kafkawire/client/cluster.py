@@ -77,6 +77,11 @@ class Cluster:
     def _open(self, node_id: int) -> ClientConnection:
         return ClientConnection(*self._addresses[node_id], security=self._security)
 
+    def known(self) -> list[int]:
+        """Return the IDs of the brokers of all answers so far, also of those that have ended since;
+        those of `nodes` if there was none."""
+        return sorted(self._addresses) or self.nodes()
+
     def nodes(self) -> list[int]:
         """Return the IDs of all brokers."""
         self.metadata([])

@@ -27,7 +27,15 @@ COMPLETED: dict[str, set[str]] = {
     "kafkawire groups des": {"describe"},
     "kafkawire groups describe g --js": {"--json"},
     "kafkawire --json consume --foll": {"--follow"},
-    "kafkawire cluster ": {"balance", "describe", "drain", "moves", "remove", "why"},
+    "kafkawire cluster ": {
+        "balance",
+        "decommission",
+        "describe",
+        "drain",
+        "moves",
+        "remove",
+        "why",
+    },
     # Not the options of `kafkawire restore`, nor those of `topics describe`.
     "kafkawire tier restore --de": {"--deep"},
     "kafkawire groups describe topics --co": set(),

@@ -49,6 +49,8 @@ NOT_RUN = {
     ".venv/bin/python -c": "make test runs the simulations with other seeds",
     "kafkawire pipeline query": "it starts Spark: tests/spark/pipeline/test_docs.py runs one",
     "kafkawire sql --source": "it needs a bucket with records: tests/sql/test_sources.py reads one",
+    "kafkawire cluster decommission": "it needs two brokers: tests/real/test_decommission.py has "
+    "them",
     "kafkawire cluster drain": "it needs two brokers: tests/real/test_cluster_moves.py has them",
     "kafkawire cluster remove": "it needs two brokers: tests/real/test_cluster_removal.py has them",
     "kafkawire tier estimate --rate": "tests/tiering/test_docs.py compares its output",

@@ -21,7 +21,8 @@ class ObservedCluster:
     `replicas`: the broker of each partition, which leads it while it is alive; `in_transaction`:
     partitions to be moved that have an open transaction; `takes_over`: living brokers whose machine
     takes over brokers of others; `out_of_sync`: by leader, the replicas of what it leads with
-    durability=replicated that are not in sync."""
+    durability=replicated that are not in sync; `decommissioning`: living brokers that are to leave
+    the cluster."""
 
     alive: Mapping[int, bool]
     replicas: Mapping[Partition, int]
@@ -30,6 +31,7 @@ class ObservedCluster:
     in_transaction: Collection[Partition] = ()
     takes_over: Collection[int] = ()
     out_of_sync: Mapping[int, Collection[int]] = field(default_factory=dict)
+    decommissioning: Collection[int] = ()
     counts: Counter[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ def _of(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
         )  # fmt: skip
     elif not seen.alive[node]:
         yield from _not_alive(seen, node)
-    elif node in seen.draining:
+    elif node in seen.draining or node in seen.decommissioning:
         yield from _draining(seen, node)
     else:
         yield BrokerCause(node, "serves", False, f"It leads {led}.")
@@ -109,14 +111,27 @@ def _all(nodes: Collection[int]) -> str:
 
 def _draining(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
     left, planned = seen.counts[node], len(seen.moves_of(node))
-    if not left:
+    if node in seen.decommissioning:
+        what = (
+            f"{count(left, 'partition')} left, {count(planned, 'move')} planned. Then the new "
+            "leaders copy"
+            if left
+            else "It leads no partition. Their new leaders copy"
+        )
+        yield BrokerCause(
+            node, "decommissioning", False,
+            f"It is being decommissioned: {what} its segments, it deletes what it stored, is "
+            "removed from the cluster, and ends.",
+        )  # fmt: skip
+    elif not left:
         sentence = "It is drained: it leads no partition, and can be stopped."
         yield BrokerCause(node, "drained", False, sentence)
-        return
-    yield BrokerCause(
-        node, "draining", False,
-        f"It is being drained: {count(left, 'partition')} left, {count(planned, 'move')} planned.",
-    )  # fmt: skip
+    else:
+        yield BrokerCause(
+            node, "draining", False,
+            f"It is being drained: {count(left, 'partition')} left, {count(planned, 'move')} "
+            "planned.",
+        )  # fmt: skip
     if left > planned:
         yield BrokerCause(
             node, "no-target", True,

@@ -19,7 +19,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.placement import PlannedMove, even, leaders, move, planned_moves
 from kafkawire.plural import count
 
-DRAINING = "broker.draining"
+DRAINING, DECOMMISSIONING = "broker.draining", "broker.decommissioning"
 POLL_S = 0.5
 COLUMNS = ("partition", "from", "to")
 
@@ -86,7 +86,7 @@ def drain(
             print(f"broker {broker} may lead partitions again")
             return
         if wait:
-            _wait_until_idle(cluster, broker)
+            wait_until_idle(cluster, broker)
         led = Counter(leaders(cluster).values())[broker]
         print(f"broker {broker} leads {count(led, 'partition')}")
 
@@ -103,7 +103,7 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
-    return DRAINING in switched_on(cluster, node)
+    return not switched_on(cluster, node).isdisjoint({DRAINING, DECOMMISSIONING})
 
 
 def switched_on(cluster: Cluster, node: int) -> set[str]:
@@ -134,7 +134,7 @@ def _wait_for(cluster: Cluster, wanted: set[tuple[str, int]]) -> None:
     )
 
 
-def _wait_until_idle(cluster: Cluster, broker: int) -> None:
+def wait_until_idle(cluster: Cluster, broker: int) -> None:
     """Wait until a broker leads nothing."""
     led = Counter(leaders(cluster).values())
     _show(

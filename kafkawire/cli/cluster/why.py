@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.cli.cluster.causes import BrokerCause, ObservedCluster, causes
-from kafkawire.cli.cluster.moves import DRAINING, switched_on
+from kafkawire.cli.cluster.moves import DECOMMISSIONING, DRAINING, switched_on
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
@@ -64,6 +64,7 @@ def observed(cluster: Cluster) -> ObservedCluster:
         _in_transaction(cluster, alive, moves),
         [node for node, names in switches.items() if TAKES_OVER in names],
         out_of_sync,
+        [node for node, names in switches.items() if DECOMMISSIONING in names],
     )
 
 

@@ -124,3 +124,20 @@ def test_replicas_that_are_not_in_sync_are_named() -> None:
     assert found.broker == 1
     assert not found.stuck
     assert "The machine of broker 2 and of broker 3 is not in sync with it" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("leaders", "expected", "says"),
+    [
+        ([2], {"decommissioning": False}, "It leads no partition. Their new leaders copy"),
+        ([1], {"decommissioning": False, "no-target": True}, "1 partition left, 0 moves planned"),
+    ],
+)
+def test_decommissioned_broker_says_what_is_left(
+    leaders: list[int], expected: dict[str, bool], says: str
+) -> None:
+    seen = found(BOTH, *leaders, decommissioning=[1])
+    assert seen == {**{(1, kind): stuck for kind, stuck in expected.items()}, (2, "serves"): False}
+    text = sentence("decommissioning", BOTH, *leaders, decommissioning=[1])
+    assert text.startswith("It is being decommissioned: ")
+    assert says in text

@@ -1,0 +1,129 @@
+"""`kafkawire cluster decommission`: others take what a broker has, and it leaves the cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from kafkawire.cli.cluster.configs import BROKER, DELETE, SET, alter
+from kafkawire.cli.cluster.moves import DECOMMISSIONING, POLL_S, wait_until_idle
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
+from kafkawire.cli.shared.progress import bars
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.placement import leaders
+from kafkawire.messages.registry import TIER
+from kafkawire.plural import count
+from kafkawire.progress import PHASE
+
+DESCRIBE_CLUSTER = 60
+UNREACHABLE_S = 60.0
+"""For so long no other broker may answer before the command fails: a takeover takes ten seconds."""
+
+
+def decommission(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=INT32)],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Keep the broker; it may lead partitions again.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return when the broker is removed.")
+    ] = True,
+    server: Server = LOCAL,
+) -> None:
+    """Remove a broker for good: others take its partitions and copy what it stored.
+
+    It runs meanwhile, on its own machine or on one that took it over. When nothing is left of it,
+    it is removed from the cluster and its process ends. This takes at least the delays
+    file.delete.delay.ms and tier.delete.delay.ms.
+
+    Examples:
+      kafkawire cluster decommission 3
+      kafkawire cluster decommission 3 --undo
+    """
+    with connected(server) as cluster:
+        nodes = cluster.nodes()
+        if not undo and nodes == [broker]:
+            fail(f"broker {broker} is the only broker that is alive: none can take what it has", 2)
+        if broker not in nodes and broker in _registered(cluster, broker):
+            fail(
+                f"broker {broker} is not alive: start it, or have another machine take it over "
+                "(cluster.takeover.enable)"
+            )
+        change = (DECOMMISSIONING, None, DELETE) if undo else (DECOMMISSIONING, "true", SET)
+        alter(cluster, (BROKER, str(broker)), [change])
+        if undo:
+            print(f"broker {broker} stays in the cluster, and may lead partitions again")
+        elif not wait:
+            led = Counter(leaders(cluster).values())[broker]
+            print(f"broker {broker} is being decommissioned: {count(led, 'partition')} to be moved")
+        else:
+            wait_until_idle(cluster, broker)
+            _wait_until_removed(cluster, broker)
+            print(f"broker {broker} was removed from the cluster")
+
+
+def _wait_until_removed(cluster: Cluster, broker: int) -> None:
+    """Show the segments that are left, then that objects are, until the broker is removed."""
+    left, most = _segments(cluster, broker), 0
+    with bars() as progress:
+        while broker in _registered_patiently(cluster, broker):
+            if left is not None and (left or most):
+                most = max(most, left)
+                progress(f"segments of broker {broker} copied and deleted", most - left, most)
+            if not left:
+                progress(f"deleting what is left of broker {broker}", 0, PHASE)
+            time.sleep(POLL_S)
+            left = _segments(cluster, broker)
+
+
+def _segments(cluster: Cluster, broker: int) -> int | None:
+    """Return how many segments a broker still has; None if that is not known."""
+    from kafkawire.messages.tier import TierRequest
+
+    try:
+        answer = cluster.node(broker).request_own(TIER, TierRequest(command="status"))
+        if answer.error_code:
+            return None  # it has no remote tier
+        body: dict[str, Any] = json.loads(answer.body)
+        return int(body["tier"]["segments"])
+    except (ClientError, ValueError, KeyError):
+        cluster.disconnect(broker)
+        return None  # it has ended, was moved to another machine, or is of another version
+
+
+def _registered_patiently(cluster: Cluster, broker: int) -> set[int]:
+    until = time.monotonic() + UNREACHABLE_S
+    while True:
+        try:
+            return _registered(cluster, broker)
+        except ClientError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(POLL_S)
+            cluster.reset()
+
+
+def _registered(cluster: Cluster, broker: int) -> set[int]:
+    """Return the registered brokers, as another broker than this one knows them."""
+    from kafkawire.messages.describe_cluster import DescribeClusterRequest
+
+    asked = DescribeClusterRequest(include_fenced_brokers=True)
+    failure: ClientError | None = None
+    for node in cluster.known():
+        if node == broker:
+            continue
+        try:
+            answer = cluster.node(node).request(DESCRIBE_CLUSTER, asked)
+            check("DescribeCluster", answer.error_code, answer.error_message)
+            return {row.broker_id for row in answer.brokers}
+        except ClientError as why:
+            cluster.disconnect(node)
+            failure = why
+    raise failure or ClientError(f"no other broker than {broker} is known")
