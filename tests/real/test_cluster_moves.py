@@ -114,6 +114,10 @@ def test_drain_that_nothing_can_take_is_refused(tmp_path: Path) -> None:
         refused = Typed(alone.bootstrap(1), "cluster", "drain", "1")
         assert refused.code == 1
         assert "nothing can take its partitions" in refused.err
-        unknown = Typed(alone.bootstrap(1), "cluster", "drain", "7")
-        assert unknown.code == 1
-        assert "there is no broker 7" in unknown.err
+        refused = Typed(alone.bootstrap(1), "cluster", "decommission", "1")
+        assert refused.code == 2
+        assert "none can take what it has" in refused.err
+        for command in ("drain", "decommission"):
+            unknown = Typed(alone.bootstrap(1), "cluster", command, "7")
+            assert unknown.code == 1
+            assert "there is no broker 7" in unknown.err

@@ -37,5 +37,5 @@ async def store_role(broker: Broker, drained: bool, ended: Callable[[], object])
                 "cannot store that worker %d is %s: %s; set %s with `kafkawire configs`",
                 node_id, "drained" if drained else "not drained any more", failure, DRAINING,
             )  # fmt: skip
-    if drained and not broker.catalog.is_decommissioned(node_id):  # that one ends when it is removed
+    if drained and not broker.catalog.is_decommissioned(node_id):  # that ends when it is removed
         broker.mover.when_idle(ended)

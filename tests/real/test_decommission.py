@@ -1,0 +1,99 @@
+"""A machine is lost forever: another one runs its broker until that has nothing left and removes
+itself.
+
+Covers: kafkawire.cli.cluster.decommission, kafkawire.broker.following.own_removal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.manifest.keys import CURRENT, DELTAS, LOGS, OWNER, SEGMENTS, SNAPSHOTS
+from tests.kit.history.clients import RecordedLoad
+from tests.kit.machines import Machines, running
+from tests.kit.minio import Minio
+from tests.kit.waiting import wait_until
+
+TOPIC, PARTITIONS = "load", 6
+SPREAD = [1, 2, 3, 1, 2, 3]
+SETTINGS = {
+    "log.retention.ms": -1,
+    "log.segment.delete.delay.ms": 1000,
+    "tier.delete.delay.ms": 1000,
+    "tiering.max.lag.ms": 5000,
+    "log.flush.offset.checkpoint.interval.ms": 2000,
+}
+MANIFEST = (OWNER, CURRENT, SNAPSHOTS, DELTAS)
+TIMEOUT_S = 240
+
+
+@pytest.fixture
+def machines(
+    tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str
+) -> Iterator[Machines]:
+    with running(tmp_path, request, minio, tier_url, SETTINGS) as made:
+        made.create_everywhere(TOPIC, SPREAD)
+        yield made
+
+
+def command(machines: Machines, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "kafkawire", "cluster", *words]
+    line += ["--server", machines.bootstrap(1)]
+    return subprocess.run(
+        line, capture_output=True, text=True, timeout=TIMEOUT_S, env=dict(os.environ), check=False
+    )
+
+
+def keys(minio: Minio, tier_url: str) -> set[str]:
+    """The keys of broker 2, relative to its place: a folder, or the tier itself if it was first."""
+    bucket, _, prefix = tier_url.removeprefix("s3://").partition("/")
+    found: set[str] = set()
+    pages = minio.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    for page in pages:
+        found |= {each["Key"].removeprefix(f"{prefix}/") for each in page.get("Contents", [])}
+    own = {each.removeprefix("nodes/2/") for each in found if each.startswith("nodes/2/")}
+    return own or {each for each in found if not each.startswith("nodes/")}
+
+
+def test_broker_of_a_lost_machine_is_removed(
+    machines: Machines, tmp_path: Path, minio: Minio, tier_url: str
+) -> None:
+    load = RecordedLoad(machines.addresses, TOPIC, PARTITIONS, socket_timeout_ms=10_000)
+    with load:
+        load.wait_for_progress()
+        wait_until(
+            lambda: any(each.startswith(SEGMENTS) for each in keys(minio, tier_url)),
+            "uploads of broker 2",
+        )
+        load.history.fault("kill machine 2 forever")
+        machines.kill(2)
+        host = machines.wait_for_host(2, {1, 3})
+        load.wait_for_progress()
+        load.history.fault("decommission broker 2")
+        done = command(machines, "decommission", "2")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "broker 2 was removed from the cluster\n"
+        load.heal("broker 2 is removed")
+        machine = machines.machines[host]
+        wait_until(
+            lambda: "broker 2 was removed from the cluster and has ended here" in machine.output,
+            "the end of the process",
+        )
+        for node in (1, 3):
+            assert machines.listed(node) == [1, 3]
+        load.wait_for_progress()
+    assert machines.hosts(2) == set()
+    for node in (1, 3):
+        output = machines.machines[node].output
+        assert output.count("broker 2 is not alive on its machine") == (node == host)
+    left = keys(minio, tier_url)
+    fences = {each for each in left if each.startswith(LOGS)}
+    assert len(fences) == 1, "that of the process on the lost machine"
+    assert not {each for each in left - fences if not each.startswith(MANIFEST)}
+    assert load.findings(machines.bootstrap(1), tmp_path / "history") == []
