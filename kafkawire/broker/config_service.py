@@ -168,13 +168,21 @@ class ConfigService:
         )
 
     def _plan_broker(self, resource: Resource) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        layers = self.layers()
         whole_cluster = resource.name == ALL_BROKERS
-        if not whole_cluster:
-            self._check_node_id(resource.name)
+        layers = self.layers() if whole_cluster else self._layers_of(resource.name)
         before = layers.of_cluster if whole_cluster else layers.of_broker
         after = broker_overrides(layers, resource.wishes, resource.replace, whole_cluster)
         return before, after
+
+    def _layers_of(self, name: str) -> Layers:
+        """Return the settings of this broker, or of one that is not alive, and cannot take the
+        request itself (Kafka: a controller takes it). Raises INVALID_REQUEST."""
+        catalog = self._broker.catalog
+        for node in catalog.silent & catalog.brokers.keys():
+            if name == str(node):
+                return layers_of(catalog, node, {})
+        self._check_node_id(name)
+        return self.layers()
 
     def _check_node_id(self, name: str) -> None:
         # Compared as strings: the key of stored settings is the number in decimal.
@@ -213,9 +221,7 @@ class ConfigService:
         if change.resource_type == ResourceType.TOPIC:
             topic = self._broker.catalog.by_name.get(change.name)
             return None if topic is None else topic.configs.get(change.key)
-        layers = self.layers()
-        stored = layers.of_cluster if change.name == ALL_BROKERS else layers.of_broker
-        return stored.get(change.key)
+        return self._broker.catalog.broker_overrides.get(change.name, {}).get(change.key)
 
     async def _put_in_force(self, changes: Sequence[ConfigChange], sender: str) -> None:
         broker = self._broker

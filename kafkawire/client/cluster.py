@@ -14,6 +14,9 @@ from kafkawire.client.security import NO_SECURITY, ClientSecurity
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators (FindCoordinator's key type)."""
+DESCRIBE_CLUSTER = 60
+LISTS_FENCED = 2
+"""The first version of DescribeCluster with brokers that are not alive (KIP-1073)."""
 
 
 class Cluster:
@@ -133,6 +136,18 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def registered(connection: ClientConnection) -> dict[int, bool]:
+    """Return whether each broker of the cluster is alive, by id. Brokers of older versions name
+    only those that are. ClientError."""
+    from kafkawire.messages.describe_cluster import DescribeClusterRequest
+
+    fenced = connection.version(DESCRIBE_CLUSTER) >= LISTS_FENCED
+    asked = DescribeClusterRequest(include_fenced_brokers=fenced)
+    answer = connection.request(DESCRIBE_CLUSTER, asked)
+    check("DescribeCluster", answer.error_code, answer.error_message)
+    return {row.broker_id: not row.is_fenced for row in answer.brokers}
 
 
 def _connect(servers: list[tuple[str, int]], security: ClientSecurity) -> ClientConnection:

@@ -16,6 +16,7 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kafkawire.metadata.catalog import BrokerInfo
 from tests.kit.admin import FakeBroker, by_name, call
 from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, Wish, alter, describe, make
 
@@ -166,6 +167,22 @@ async def test_dynamic_broker_setting_takes_effect_at_once() -> None:
     assert (await alter(broker, BROKER, "1", ("max.connections", 0, "5")))[0] == 0
     assert broker.config.max_connections == 5
     assert broker.metadata.stored == {(BROKER, "1", "max.connections"): "5"}
+
+
+async def test_settings_of_a_broker_that_is_not_alive_are_taken_by_another_one() -> None:
+    broker = FakeBroker()
+    broker.catalog.add_broker(BrokerInfo(2, {}, None))
+    wish = ("broker.decommissioning", 0, "true")
+    assert (await alter(broker, BROKER, "2", wish))[0] == ErrorCode.INVALID_REQUEST
+    broker.catalog.set_silent(frozenset({2, 3}))
+    assert (await alter(broker, BROKER, "3", wish))[0] == ErrorCode.INVALID_REQUEST
+    assert (await alter(broker, BROKER, "2", ("lease.ms", 0, "9000")))[0] != 0  # not dynamic
+    assert (await alter(broker, BROKER, "2", wish))[0] == 0
+    assert broker.metadata.stored == {(BROKER, "2", "broker.decommissioning"): "true"}
+    assert broker.catalog.decommissioned() == [2]
+    assert not broker.config.broker_decommissioning
+    assert (await alter(broker, BROKER, "2", ("broker.decommissioning", 1, None)))[0] == 0
+    assert broker.catalog.decommissioned() == []
 
 
 async def test_a_broker_without_any_connection_cannot_be_set() -> None:

@@ -16,13 +16,14 @@ import pytest
 
 from kafkawire.manifest.keys import CURRENT, DELTAS, LOGS, OWNER, SEGMENTS, SNAPSHOTS
 from tests.kit.history.clients import RecordedLoad
-from tests.kit.machines import Machines, running
+from tests.kit.machines import Machine, Machines, running
 from tests.kit.minio import Minio
 from tests.kit.waiting import wait_until
 
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
 SETTINGS = {
+    "controlled.shutdown.enable": True,
     "log.retention.ms": -1,
     "log.segment.delete.delay.ms": 1000,
     "tier.delete.delay.ms": 1000,
@@ -50,6 +51,11 @@ def command(machines: Machines, *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def ended(machine: Machine) -> bool:
+    """Return whether a machine has run the broker until it was removed."""
+    return "broker 2 was removed from the cluster and has ended here" in machine.output
+
+
 def keys(minio: Minio, tier_url: str) -> set[str]:
     """The keys of broker 2, relative to its place: a folder, or the tier itself if it was first."""
     bucket, _, prefix = tier_url.removeprefix("s3://").partition("/")
@@ -61,9 +67,11 @@ def keys(minio: Minio, tier_url: str) -> set[str]:
     return own or {each for each in found if not each.startswith("nodes/")}
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["killed", "stopped"])
 def test_broker_of_a_lost_machine_is_removed(
-    machines: Machines, tmp_path: Path, minio: Minio, tier_url: str
+    machines: Machines, tmp_path: Path, minio: Minio, tier_url: str, stopped: bool
 ) -> None:
+    """A machine that was stopped has handed over what its broker led: no other one runs that."""
     load = RecordedLoad(machines.addresses, TOPIC, PARTITIONS, socket_timeout_ms=10_000)
     with load:
         load.wait_for_progress()
@@ -71,27 +79,27 @@ def test_broker_of_a_lost_machine_is_removed(
             lambda: any(each.startswith(SEGMENTS) for each in keys(minio, tier_url)),
             "uploads of broker 2",
         )
-        load.history.fault("kill machine 2 forever")
-        machines.kill(2)
-        host = machines.wait_for_host(2, {1, 3})
+        load.history.fault("kill or stop machine 2 forever")
+        if stopped:
+            machines.stop(2)
+        else:
+            machines.kill(2)
+            machines.wait_for_host(2, {1, 3})
         load.wait_for_progress()
         load.history.fault("decommission broker 2")
         done = command(machines, "decommission", "2")
         assert done.returncode == 0, done.stderr
         assert done.stdout == "broker 2 was removed from the cluster\n"
+        assert ("is not alive" in done.stderr) is stopped
         load.heal("broker 2 is removed")
-        machine = machines.machines[host]
-        wait_until(
-            lambda: "broker 2 was removed from the cluster and has ended here" in machine.output,
-            "the end of the process",
-        )
+        wait_until(lambda: sum(map(ended, machines.machines.values())) == 1, "its process ends")
         for node in (1, 3):
             assert machines.listed(node) == [1, 3]
         load.wait_for_progress()
     assert machines.hosts(2) == set()
     for node in (1, 3):
-        output = machines.machines[node].output
-        assert output.count("broker 2 is not alive on its machine") == (node == host)
+        machine = machines.machines[node]
+        assert machine.output.count("broker 2 is not alive on its machine") == ended(machine)
     left = keys(minio, tier_url)
     fences = {each for each in left if each.startswith(LOGS)}
     assert len(fences) == 1, "that of the process on the lost machine"

@@ -16,11 +16,13 @@ from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn
-from kafkawire.client.cluster import Cluster
+from kafkawire.client.cluster import Cluster, registered
 from kafkawire.client.errors import ClientError, check
 
 TOPIC, BROKER = 2, 4
 """Kafka's ConfigResource.Type."""
+ALTER = 44
+"""The API key of IncrementalAlterConfigs."""
 SET, DELETE = 0, 1
 """Kafka's AlterConfigOp.OpType (KIP-339)."""
 DEFAULT = 5
@@ -179,7 +181,7 @@ def alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> No
     ]
     kind, name = resource
     one = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    answer = _request(cluster, resource, 44, IncrementalAlterConfigsRequest(resources=[one]))
+    answer = _request(cluster, resource, ALTER, IncrementalAlterConfigsRequest(resources=[one]))
     (result,) = answer.responses
     check(_name(resource), result.error_code, result.error_message)
 
@@ -189,9 +191,11 @@ def _request(cluster: Cluster, resource: Resource, key: int, message: object) ->
     kind, name = resource
     if kind != BROKER or not name:
         return cluster.request(key, message)
-    if int(name) not in cluster.nodes():
-        raise ClientError(f"there is no broker {name}: the cluster has brokers {cluster.nodes()}")
-    return cluster.node(int(name)).request(key, message)
+    if int(name) in cluster.nodes():
+        return cluster.node(int(name)).request(key, message)
+    if key == ALTER and int(name) in registered(cluster.first):
+        return cluster.request(key, message)  # one that is not alive cannot take it
+    raise ClientError(f"there is no broker {name}: the cluster has brokers {cluster.nodes()}")
 
 
 def _name(resource: Resource) -> str:

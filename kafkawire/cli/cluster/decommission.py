@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from typing import Annotated, Any
@@ -15,14 +16,13 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.cli.shared.progress import bars
-from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.cluster import Cluster, registered
+from kafkawire.client.errors import ClientError
 from kafkawire.client.placement import leaders
 from kafkawire.messages.registry import TIER
 from kafkawire.plural import count
 from kafkawire.progress import PHASE
 
-DESCRIBE_CLUSTER = 60
 UNREACHABLE_S = 60.0
 """For so long no other broker may answer before the command fails: a takeover takes ten seconds."""
 
@@ -39,7 +39,8 @@ def decommission(
 ) -> None:
     """Remove a broker for good: others take its partitions and copy what it stored.
 
-    It runs meanwhile, on its own machine or on one that took it over. When nothing is left of it,
+    It runs meanwhile, on its own machine or on one that took it over; one that was stopped is
+    taken over now. When nothing is left of it,
     it is removed from the cluster and its process ends. This takes at least the delays
     file.delete.delay.ms and tier.delete.delay.ms.
 
@@ -51,13 +52,14 @@ def decommission(
         nodes = cluster.nodes()
         if not undo and nodes == [broker]:
             fail(f"broker {broker} is the only broker that is alive: none can take what it has", 2)
-        if broker not in nodes and broker in _registered(cluster, broker):
-            fail(
-                f"broker {broker} is not alive: start it, or have another machine take it over "
-                "(cluster.takeover.enable)"
-            )
         change = (DECOMMISSIONING, None, DELETE) if undo else (DECOMMISSIONING, "true", SET)
         alter(cluster, (BROKER, str(broker)), [change])
+        if not undo and broker not in nodes:
+            print(
+                f"broker {broker} is not alive: it is removed after another machine has taken it "
+                "over (cluster.takeover.enable), or its own has started it",
+                file=sys.stderr,
+            )
         if undo:
             print(f"broker {broker} stays in the cluster, and may lead partitions again")
         elif not wait:
@@ -112,17 +114,12 @@ def _registered_patiently(cluster: Cluster, broker: int) -> set[int]:
 
 def _registered(cluster: Cluster, broker: int) -> set[int]:
     """Return the registered brokers, as another broker than this one knows them."""
-    from kafkawire.messages.describe_cluster import DescribeClusterRequest
-
-    asked = DescribeClusterRequest(include_fenced_brokers=True)
     failure: ClientError | None = None
     for node in cluster.known():
         if node == broker:
             continue
         try:
-            answer = cluster.node(node).request(DESCRIBE_CLUSTER, asked)
-            check("DescribeCluster", answer.error_code, answer.error_message)
-            return {row.broker_id for row in answer.brokers}
+            return set(registered(cluster.node(node)))
         except ClientError as why:
             cluster.disconnect(node)
             failure = why

@@ -8,14 +8,12 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.cluster import Cluster, registered
+from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition
 from kafkawire.client.placement import PlannedMove, planned_moves
 from kafkawire.client.transaction_admin import producers
-from kafkawire.messages.describe_cluster import DescribeClusterRequest
 
-DESCRIBE_CLUSTER = 60
 TAKES_OVER = "cluster.takeover.enable"
 MAX_DESCRIBED = 100
 """Moving partitions whose producers are requested."""
@@ -42,10 +40,7 @@ def why(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> No
 
 def observed(cluster: Cluster) -> ObservedCluster:
     """Observe a cluster. BrokerError."""
-    asked = DescribeClusterRequest(include_fenced_brokers=True)
-    answer = cluster.request(DESCRIBE_CLUSTER, asked)
-    check("DescribeCluster", answer.error_code, answer.error_message)
-    alive = {row.broker_id: not row.is_fenced for row in answer.brokers}
+    alive = registered(cluster.first)
     topics = cluster.metadata(None).topics
     rows = [(topic, row) for topic in topics for row in topic.partitions if row.replica_nodes]
     replicas = {(topic.name, row.partition_index): row.replica_nodes[0] for topic, row in rows}

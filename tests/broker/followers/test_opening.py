@@ -1,4 +1,4 @@
-"""What a start reads from the catalog before it replicates.
+"""Facts that a start takes from the catalog before it replicates.
 
 Covers: kafkawire.broker.followers.opening.
 """
