@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
 from kafkawire.log.io.ports import Done, Env, FileSystem, Offload, WorkerError
 from kafkawire.log.io.worker_jobs import SHORT, no_pace, run_job
 from tests.kit.memfs import MemFileSystem
-from tests.kit.simloop import SimLoop
+from tests.kit.simloop import SimLoop, drifting
 
 T = TypeVar("T")
 
@@ -33,6 +34,51 @@ class SimClock:
 
     def monotonic(self) -> float:
         return self._loop.now
+
+
+class MachineClock(SimClock):
+    """The clocks of one machine: its wall clock is `ahead_ms` ahead of virtual time, and its
+    monotonic clock runs `rate` times as fast."""
+
+    def __init__(self, loop: SimLoop, rate: float = 1.0) -> None:
+        super().__init__(loop)
+        self.ahead_ms = 0
+        self.rate = rate
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return super().monotonic() * self.rate
+
+
+class MachineEnv(Env):
+    """The world of a process whose clock drifts: its tasks and timers have that clock, whoever
+    calls it."""
+
+    @property
+    def _context(self) -> Context:
+        assert isinstance(self.clock, MachineClock)
+        return drifting(self.clock.rate)
+
+    def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self._context.run(super().spawn, coro, name)
+
+    def call_later(
+        self, delay_s: float, fn: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        return self._context.run(super().call_later, delay_s, fn, *args)
+
+    def call_soon(self, fn: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._context.run(super().call_soon, fn, *args)
+
+    async def sleep(self, delay_s: float) -> None:
+        woken = asyncio.Event()
+        timer = self.call_later(delay_s, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
 
 
 class SettableClock:
@@ -67,7 +113,7 @@ class SimOffload:
         start = max(self._loop.now, self._free_at.get(pool, 0.0))
         runs = start + self._rng.random() * 0.004
         self._free_at[pool] = answered = runs + self._rng.random() * 0.004
-        self._loop.call_at(runs, self._run, done, answered, fn, args)
+        self._loop.call_when(runs, self._run, done, answered, fn, args)
 
     def _run(self, done: Done[Any], answered: float, fn: Callable[..., Any], args: Any) -> None:
         if not self.alive:
@@ -76,7 +122,7 @@ class SimOffload:
             outcome, failure = fn(*args), None
         except Exception as caught:
             outcome, failure = None, caught
-        self._loop.call_at(answered, done, outcome, failure)
+        self._loop.call_when(answered, done, outcome, failure)
 
     def close(self) -> None:
         self.alive = False

@@ -2,15 +2,29 @@
 
 Nothing waits: when no callback is ready the clock jumps to the next timer. A loop with neither
 stops with Deadlock instead of hanging. Used by the simulations and by tests that need timers.
+
+Processes whose clocks drift share a loop: a task that is created in `drifting(rate)` has a clock
+that runs so many times as fast, and so have all tasks, timers and timeouts that it begins.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_RATE: ContextVar[float] = ContextVar("rate", default=1.0)
+
+
+def drifting(rate: float) -> Context:
+    """Return the context of a process whose clock runs `rate` times as fast as the loop's."""
+    context = copy_context()
+    context.run(_RATE.set, rate)
+    return context
 
 
 class Deadlock(Exception):
@@ -46,7 +60,26 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures.append(failure or RuntimeError(context["message"]))
 
     def time(self) -> float:
-        return self.now
+        return self.now * _RATE.get()
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when / _RATE.get(), callback, *args, context=context)
+
+    def call_when(
+        self,
+        now: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call at a moment of virtual time, whatever the clock of the caller shows."""
+        return super().call_at(now, callback, *args, context=context)
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list, "a simulation has no sockets"

@@ -4,11 +4,14 @@ Idempotent producers with several batches in flight retry until they are answere
 from every process. Records are deleted, segments are cut, uploaded and deleted locally, log objects
 are released. Power fails, processes are killed or closed, the whole disk is lost, an old disk is
 put back, and a successor starts while its predecessor is still running, with clients. SQL and the
-bucket fail. In every life, and at the end:
+bucket fail. With every second seed the wall clocks of machines are set by minutes and hours,
+forwards and backwards, and monotonic clocks run at half to double the speed. In every life, and at
+the end:
 
 - a record that was acknowledged, or read by anyone, is at its offset, and no other ever was;
 - a partition has no gap, and each value of an idempotent producer once, in order;
 - leader epochs rise, within the log and with each new disk;
+- records expire only when a wall clock has shown a time of `retention.ms` after their timestamps;
 - at the end everything is uploaded and released, and an empty folder serves it all.
 
 Worlds with topics of durability=local too keep their disk. `SIM_SEEDS=500 pytest` runs more;
@@ -28,6 +31,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.manifest.keys import parse_log_object_key
+from tests.kit.env import EPOCH_MS
 from tests.kit.memfs import MemFileSystem
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tier.fake_bucket import StoreFaults
@@ -40,6 +44,8 @@ LAG_MS = 5000
 UPLOADED_S = 10.0
 """After which records are uploaded, so that only a checkpoint is missing."""
 SETTLED_S = 60.0
+EXPIRED_MS = 90 * 60_000
+"""`retention.ms` of a topic: longer than a run takes, and shorter than clocks are set forwards."""
 STARTED_S = 600.0
 """In which a start is complete: far more than the bucket fails at a time."""
 TRIES = 60
@@ -54,7 +60,7 @@ class Simulation:
     """One seed. `has_local`: there are topics of durability=local too, so no disk is lost."""
 
     def __init__(self, seed: int) -> None:
-        self.world = world = ObjectTierWorld(seed)
+        self.world = world = ObjectTierWorld(seed, drifts=(seed % 2) * 0.5)
         rng = self.rng = world.rng
         self.has_local = rng.random() < 0.25
         config = world.config
@@ -65,6 +71,7 @@ class Simulation:
         config.log_unreleased_max_bytes = rng.choice((40_000, 1 << 30))
         self.producers: list[Producer] = []
         self.clients: list[asyncio.Task[None]] = []
+        self.expiring: set[int] = set()
 
     def run(self) -> ObjectTierWorld:
         loop = self.world.loop
@@ -113,7 +120,7 @@ class Simulation:
         while True:
             life = ObjectLife(world, fs)
             life.sql_fails = rng.choice((0.0, 0.0, 0.05))
-            starting = world.loop.create_task(life.start())
+            starting = life.begin()
             killed = rng.random() < 0.2
             await asyncio.wait([starting], timeout=rng.random() * 0.3 if killed else STARTED_S)
             assert starting.done() or killed, "a start waits forever"
@@ -170,12 +177,19 @@ class Simulation:
         partitions += await life.create(
             "u", 1, durability="s3", local_retention_ms=rng.choice(("-2", "1")), **TIERED
         )
+        expires = await life.create(
+            "e", 1, durability="s3", **{**TIERED, "retention_ms": str(EXPIRED_MS)}
+        )
+        partitions += expires
+        self.expiring = {each.number for each in expires}
         if self.has_local:
             partitions += await life.create("own", 1, **TIERED)
         for at, partition in enumerate(partitions * 2):
             producer_id = -1 if at == 0 else 100 + at
             name = b"plain" if at == 0 else b"p%d" % at
-            self.producers.append(Producer(self.world, producer_id, partition.number, rng, name))
+            producer = Producer(self.world, producer_id, partition.number, rng, name)
+            producer.time_ms = EPOCH_MS if partition.number in self.expiring else None
+            self.producers.append(producer)
         self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
 
     # --- checks
@@ -186,6 +200,8 @@ class Simulation:
         self.world.bucket.faults = CALM
         for partition in await life.partitions():
             number = partition.number
+            if number in self.expiring and self.world.has_shown(EPOCH_MS + EXPIRED_MS):
+                records.deleted[number] = 1 << 62
             records.lead(number, partition.leader_epoch, rises=life.fresh and not life.started)
             for tried in range(TRIES):
                 start, end = partition.log_start, partition.high_watermark
@@ -231,6 +247,7 @@ class Simulation:
             await asyncio.sleep(rng.random() * 4)
             delay_s = rng.choice(((0.001, 0.02), (0.001, 0.02), (0.1, 2.0)))
             world.bucket.faults = faults = StoreFaults(delay_s=delay_s, timeout_s=1.0)
+            world.set_clocks()
             for life in world.serving:
                 life.sql_fails = rng.choice((0.0, 0.0, 0.1))
             match rng.randrange(7):

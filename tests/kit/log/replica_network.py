@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from random import Random
 
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
@@ -37,7 +38,7 @@ from kafkawire.replication.messages import (
 )
 from kafkawire.replication.node_copies import NO_EPOCH, NodeCopies
 from kafkawire.replication.wire import WireDecoder, encode, encode_bytes, proof
-from tests.kit.simloop import SimLoop
+from tests.kit.simloop import SimLoop, drifting
 from tests.replication.memory_files import Crashed, MemoryFiles
 
 FOLDER = "/replicas"
@@ -57,10 +58,12 @@ READER_MESSAGES: tuple[type[Message], ...] = (
 
 class SimFollower:
     """The follower of machine `node_id`: its disk, and a process that runs if `copies` is there.
-    `delay_s`: how long its disk takes; `silent_until`: when bytes arrive again."""
+    `delay_s`: how long its disk takes; `silent_until`: when bytes arrive again; `rate`: how fast
+    its clock runs."""
 
-    def __init__(self, loop: SimLoop, rng: Random, node_id: int) -> None:
+    def __init__(self, loop: SimLoop, rng: Random, node_id: int, rate: float = 1.0) -> None:
         self.loop, self.rng, self.node_id = loop, rng, node_id
+        self.context = drifting(rate)
         self.id = rng.randbytes(16)
         self.key = rng.randbytes(32)
         self.files = MemoryFiles()
@@ -150,7 +153,16 @@ class SimNetwork:
             silent_s = self.silent_s(follower)
             if silent_s <= 0:
                 return SimConnection(self, follower, factory())
-            await asyncio.sleep(silent_s)
+            await self._until(self.loop.now + silent_s)
+
+    async def _until(self, now: float) -> None:
+        """Wait for a moment of virtual time."""
+        come = asyncio.Event()
+        timer = self.loop.call_when(now, come.set)
+        try:
+            await come.wait()
+        finally:
+            timer.cancel()
 
     def silent_s(self, follower: SimFollower) -> float:
         """Return for how long nothing arrives between this process and a follower."""
@@ -165,11 +177,18 @@ class SimNetwork:
 
 
 class Direction:
-    """Bytes on their way in one direction; None is the end of the connection."""
+    """Bytes on their way in one direction; None is the end of the connection. They are delivered in
+    `context`, that of the process that receives them."""
 
-    def __init__(self, connection: SimConnection, deliver: Callable[[bytes | None], None]) -> None:
+    def __init__(
+        self,
+        connection: SimConnection,
+        deliver: Callable[[bytes | None], None],
+        context: Context,
+    ) -> None:
         self._connection = connection
         self._deliver = deliver
+        self._context = context
         self._scheduled = False
         self.parts: deque[bytes | None] = deque()
 
@@ -180,7 +199,8 @@ class Direction:
 
     def _schedule(self, delay_s: float) -> None:
         self._scheduled = True
-        self._connection.network.loop.call_later(delay_s, self._arrive)
+        loop = self._connection.network.loop
+        loop.call_when(loop.now + delay_s, self._arrive, context=self._context)
 
     def _arrive(self) -> None:
         network = self._connection.network
@@ -214,8 +234,9 @@ class SimConnection(asyncio.Transport):
         self._protocol = protocol
         self._closing = self._paused = False
         self._unsent = 0
-        self._to_follower = Direction(self, self._at_follower)
-        self._to_broker = Direction(self, self._at_broker)
+        self._context = copy_context()
+        self._to_follower = Direction(self, self._at_follower, follower.context)
+        self._to_broker = Direction(self, self._at_broker, self._context)
         network.connections.append(self)
         follower.connections.append(self)
         protocol.connection_made(self)
@@ -257,7 +278,8 @@ class SimConnection(asyncio.Transport):
             self._closing = True
             self.network.connections.remove(self)
             if not self.network.over:
-                self.network.loop.call_soon(self._protocol.connection_lost, failure)
+                lost = self._protocol.connection_lost
+                self.network.loop.call_soon(lost, failure, context=self._context)
 
     def _at_broker(self, part: bytes | None) -> None:
         if self._closing or self.network.over:
@@ -307,7 +329,7 @@ class ServedConnection:
         self.ended = asyncio.Event()
         assert follower.copies is not None, "it listens"
         self._copies = follower.copies
-        self._task = follower.loop.create_task(self._run())
+        self._task = follower.loop.create_task(self._run(), context=follower.context)
 
     def receive(self, part: bytes | None) -> None:
         self._received.append(part)

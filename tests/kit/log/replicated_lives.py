@@ -73,7 +73,7 @@ class ReplicatedWorld(ObjectTierWorld):
         return super().serving
 
     def _new_follower(self, node_id: int) -> SimFollower:
-        follower = SimFollower(self.loop, self.rng, node_id)
+        follower = SimFollower(self.loop, self.rng, node_id, self.new_rate())
         now_ms = int(self.loop.now * 1000)
         self._run(lambda session: replica_sets.register(session, follower.row, now_ms))
         return follower

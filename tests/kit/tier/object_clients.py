@@ -36,7 +36,7 @@ class Producer:
     """An idempotent producer of one partition, with up to WINDOW batches in flight; with
     `producer_id` -1 one without a producer id, which sends some values twice. `life`: the process
     it is connected to, `since`: when it was; a new connection begins with the oldest unanswered
-    batch."""
+    batch. `time_ms`: the timestamp of its records, None: the time at the broker."""
 
     world: ObjectTierWorld
     producer_id: int
@@ -49,6 +49,7 @@ class Producer:
     attempt: int = 0
     last_answer_s: float = 0.0
     over: bool = False
+    time_ms: int | None = None
 
     async def run(self) -> None:
         """Produce until `over`, then until everything is answered."""
@@ -129,8 +130,8 @@ class Producer:
         self.world.note(f"{self.name.decode()} {pending.first} at {base}")
 
     def _batch(self, life: ObjectLife, pending: Pending) -> memoryview:
-        now_ms = life.env.clock.now_ms()
-        rows = [Record(at, now_ms, None, value) for at, value in enumerate(pending.values)]
+        time_ms = life.env.clock.now_ms() if self.time_ms is None else self.time_ms
+        rows = [Record(at, time_ms, None, value) for at, value in enumerate(pending.values)]
         if self.producer_id < 0:
             return memoryview(pack(rows))
         ids = {"producer_id": self.producer_id, "producer_epoch": 0}

@@ -9,6 +9,7 @@ successor starts: a process that was paused and continues does the same, later.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -31,10 +32,11 @@ from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.tiering.service import Tiering
 from kafkawire.tiering.store.store_folder import StoreFolder
+from tests.kit.env import EPOCH_MS, MachineClock, MachineEnv
 from tests.kit.log.logs import FOLDER
 from tests.kit.log.object_world import OneStore
 from tests.kit.memfs import MemFileSystem
-from tests.kit.simloop import SimLoop
+from tests.kit.simloop import SimLoop, drifting
 from tests.kit.tier.crash_points import Points
 from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.object_records import Recorded
@@ -47,13 +49,27 @@ CALM = StoreFaults(delay_s=(0.001, 0.02), timeout_s=1.0)
 BURIED_WITHIN = 20
 
 
-class ObjectTierWorld(TierWorld):
-    """`machines`: the disks that there are; `records`: what clients know; `trace`: what happened,
-    with the virtual time."""
+RATES = (0.5, 1.0, 2.0)
+"""How fast monotonic clocks run: a bad timer, or a virtual machine that gets too little time. They
+are powers of two: a timer that is rounded to a moment before it is due would be set again
+forever."""
+AHEAD_MS = (0, -5 * 60_000, -3600_000, 60_000, 2 * 3600_000, 11 * 3600_000)
+"""How far a wall clock is set off. Two of them differ by less than `producer.id.expiration.ms`."""
 
-    def __init__(self, seed: int, **values: Any) -> None:
+
+class ObjectTierWorld(TierWorld):
+    """`machines`: the disks that there are, `clocks`: their clocks;
+    `newest_ms`: the latest time that a wall clock has shown; `records`: what clients know; `trace`:
+    what happened, with the virtual time."""
+
+    def __init__(self, seed: int, drifts: float = 0.0, **values: Any) -> None:
+        """`drifts`: how likely a monotonic clock drifts, and a wall clock is set."""
         super().__init__(seed, **values)
+        self.drifts = drifts
         self.loop = SimLoop()
+        self.clock_rng = random.Random(seed)
+        self.clocks: dict[MemFileSystem, MachineClock] = {}
+        self.newest_ms = EPOCH_MS
         self.machines = [self.fs]
         self.records = Recorded()
         self.trace: list[tuple[float, str]] = []
@@ -68,6 +84,30 @@ class ObjectTierWorld(TierWorld):
         """A machine with an empty disk."""
         self.machines.append(MemFileSystem(self.rng))
         return self.machines[-1]
+
+    def clock_of(self, disk: MemFileSystem) -> MachineClock:
+        """Return the clocks of the machine with a disk."""
+        if disk not in self.clocks:
+            self.clocks[disk] = MachineClock(self.loop, self.new_rate())
+            self.set_clocks()
+        return self.clocks[disk]
+
+    def new_rate(self) -> float:
+        """Choose how fast the monotonic clock of a process or a machine runs."""
+        return self.clock_rng.choice(RATES) if self.clock_rng.random() < self.drifts else 1.0
+
+    def set_clocks(self) -> None:
+        """Set some wall clocks, forwards or backwards."""
+        for clock in self.clocks.values():
+            self.newest_ms = max(self.newest_ms, clock.now_ms())
+            if self.clock_rng.random() < self.drifts:
+                clock.ahead_ms = self.clock_rng.choice(AHEAD_MS)
+
+    def has_shown(self, time_ms: int) -> bool:
+        """Return whether any wall clock has shown this time."""
+        clocks = self.clocks.values()
+        self.newest_ms = max(self.newest_ms, *(each.now_ms() for each in clocks))
+        return self.newest_ms >= time_ms
 
     @property
     def serving(self) -> list[ObjectLife]:
@@ -106,6 +146,9 @@ class ObjectLife(TierProcess):
         world.fs = fs
         super().__init__(world, points, loop=world.loop, kind_of=lambda path: path.split("/")[-2])
         self.disk = fs
+        self.clock = world.clock_of(fs)
+        env = self.env
+        self.env = MachineEnv(self.clock, env.random, env.fs, env.offload, env.tasks, env.worker)
         self.number = len(world.lives)
         self.started = self.fresh = self.no_checkpoints = False
         self.epoch = -1
@@ -179,6 +222,10 @@ class ObjectLife(TierProcess):
             CLUSTER_NODE, self.catalog.cluster_id,
         )  # fmt: skip
         await self.tiering.start()
+
+    def begin(self) -> asyncio.Task[None]:
+        """Start, with the clocks of the machine."""
+        return self.loop.create_task(self.start(), context=drifting(self.clock.rate))
 
     async def start(self) -> None:
         await super().start()

@@ -4,7 +4,9 @@ Idempotent producers with acks=all retry until they are answered, others send wi
 read from every process. Processes are killed, machines lose their power or their disks, a successor
 starts on another machine while its predecessor is still running, with clients. Followers crash at
 any call of the operating system, hang, have full disks and failed fsyncs; connections are cut or
-silent; SQL fails, and its answers are lost. In every life, and at the end:
+silent; SQL fails, and its answers are lost. With half of the seeds wall clocks are set, and the
+monotonic clocks of brokers and followers run at half to double the speed. In every life, and at the
+end:
 
 - a record that was acknowledged, or read by anyone, is at its offset, and no other ever was;
 - each follower in the set has what was acknowledged, whenever the set changes;
@@ -62,7 +64,9 @@ class Simulation:
     """One seed."""
 
     def __init__(self, seed: int) -> None:
-        self.world = world = ReplicatedWorld(seed, machines=3 + seed % 2)
+        self.world = world = ReplicatedWorld(
+            seed, machines=3 + seed % 2, drifts=(seed % 4 > 1) * 0.5
+        )
         rng = self.rng = world.rng
         config = world.config
         config.journal_bytes = rng.choice((1 << 14, 1 << 16))
@@ -132,7 +136,7 @@ class Simulation:
             await self.clear(site)
             life = ReplicatedLife(world, site)
             life.sql_lost = 0.0 if calm else rng.choice((0.0, 0.0, 0.02))
-            starting = world.loop.create_task(life.start())
+            starting = life.begin()
             fate = 1.0 if calm else rng.random()
             if fate < 0.3 and rng.random() < 0.3:
                 world.loop.call_later(rng.random() * 0.1, self.silence_followers)
@@ -325,6 +329,7 @@ class Simulation:
         world, rng = self.world, self.rng
         while True:
             await asyncio.sleep(rng.random() * 2)
+            world.set_clocks()
             chance = rng.random()
             if chance < 0.6:
                 self.trouble(rng.choice(world.sites).follower)
