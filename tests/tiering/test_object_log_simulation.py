@@ -59,8 +59,9 @@ TIERED: dict[str, Any] = {
 class Simulation:
     """One seed. `has_local`: there are topics of durability=local too, so no disk is lost."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = world = ObjectTierWorld(seed, drifts=(seed % 2) * 0.5)
+    def __init__(self, seed: int, drifts: float | None = None) -> None:
+        drifts = (seed % 2) * 0.5 if drifts is None else drifts
+        self.world = world = ObjectTierWorld(seed, drifts)
         rng = self.rng = world.rng
         self.has_local = rng.random() < 0.25
         config = world.config

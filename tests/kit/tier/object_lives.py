@@ -135,7 +135,8 @@ class TermStorage(PointStorage):
 
 class ObjectLife(TierProcess):
     """One process on a machine. `started`: clients may use it; `fresh`: it has filled an empty
-    folder; `no_checkpoints`: SQL fails for all of them; `reason`: why it was superseded."""
+    folder; `no_checkpoints`: SQL fails for all of them; `reason`: why it was superseded; `after`:
+    the broker epoch that a start must find."""
 
     world: ObjectTierWorld
     store: Any
@@ -152,6 +153,7 @@ class ObjectLife(TierProcess):
         self.number = len(world.lives)
         self.started = self.fresh = self.no_checkpoints = False
         self.epoch = -1
+        self.after: int | None = None
         self.reason = ""
         world.lives.append(self)
 
@@ -172,8 +174,12 @@ class ObjectLife(TierProcess):
         self.fresh = begun or is_superseded(self.found, self.stored)
         if not self.fresh:
             check_pairing(self.found, self.stored, "SQL")
-        await metadata.register_broker(CLUSTER_NODE, {}, None)
+        await metadata.register_broker(CLUSTER_NODE, {}, None, None, self.after)
         self.epoch = self.catalog.brokers[CLUSTER_NODE].epoch
+        await self.registered()
+
+    async def registered(self) -> None:
+        """Called once the broker is registered."""
 
     async def _pairing(self) -> StoredPairing:
         """As kafkawire.metadata.pairing.load, whose tables this SQL has not."""
