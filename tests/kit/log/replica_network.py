@@ -127,12 +127,17 @@ class SimFollower:
 
 class SimNetwork:
     """The network of one process. `silent_until`: when it receives and sends again, by replica id,
-    empty for all; `over`: the process has ended, so none of its callbacks runs."""
+    empty for all; `over`: the process has ended, so none of its callbacks runs. `hook` is called
+    with what it is about to do, or has received."""
 
     def __init__(
-        self, loop: SimLoop, rng: Random, followers: Callable[[], Iterable[SimFollower]]
+        self,
+        loop: SimLoop,
+        rng: Random,
+        followers: Callable[[], Iterable[SimFollower]],
+        hook: Callable[[str], None] = lambda what: None,
     ) -> None:
-        self.loop, self.rng = loop, rng
+        self.loop, self.rng, self.hook = loop, rng, hook
         self._followers = followers
         self.silent_until: dict[str, float] = {}
         self.connections: list[SimConnection] = []
@@ -145,6 +150,7 @@ class SimNetwork:
         port: int,
         certificate: str = "",
     ) -> asyncio.Transport:
+        self.hook("connect")
         await asyncio.sleep(self.rng.random() * 0.002)
         while True:
             follower = next((f for f in self._followers() if f.row.host == host), None)
@@ -252,6 +258,7 @@ class SimConnection(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing:
             return
+        self.network.hook("send")
         self._unsent += len(data)
         self._to_follower.put(bytes(data))
         if self._unsent > BUFFERED_BYTES and not self._paused:
@@ -284,6 +291,7 @@ class SimConnection(asyncio.Transport):
     def _at_broker(self, part: bytes | None) -> None:
         if self._closing or self.network.over:
             return
+        self.network.hook("receive")
         if part is None:
             self._lose(None)
         else:

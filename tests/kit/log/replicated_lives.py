@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kafkawire.broker.followers.opening import StartingReplicas, check_copies
-from kafkawire.broker.objects.fresh import begin_afresh
+from kafkawire.broker.objects.fresh import begin_afresh, replacing_if_behind
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Done
 from kafkawire.log.journal.file import POSITION_BITS
@@ -38,6 +38,7 @@ from tests.kit.log.logs import FOLDER
 from tests.kit.log.replica_network import SimFollower, SimNetwork
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
+from tests.kit.tier.crash_points import Points
 from tests.kit.tier.object_lives import DATA, ObjectLife, ObjectTierWorld, TermStorage
 from tests.kit.tier.world import CLUSTER_NODE
 
@@ -154,22 +155,28 @@ class ReplicatedLife(ObjectLife):
 
     world: ReplicatedWorld
 
-    def __init__(self, world: ReplicatedWorld, machine: Machine) -> None:
-        super().__init__(world, machine.disk)
+    def __init__(
+        self, world: ReplicatedWorld, machine: Machine, points: Points | None = None
+    ) -> None:
+        super().__init__(world, machine.disk, points)
         self.machine = machine
         self.offload = SlowOffload(self.loop, self.rng)
         worker = OffloadWorker(self.offload, self.env.fs)
         self.env = replace(self.env, offload=self.offload, worker=worker)
         self.metadata = MemoryMetadata(world.database, self.metadata_pause)
-        self.network = SimNetwork(self.loop, self.rng, world.followers)
+        self.network = SimNetwork(self.loop, self.rng, world.followers, self._hit)
         self.replication: Replication | None = None
         self.sql_down_until = self.sql_lost = 0.0
         self.sql_delay_s = 0.004
         self.served: dict[int, int] = defaultdict(int)
         self.copied = asyncio.Event()
 
+    def _hit(self, what: str) -> None:
+        self.points.hit(f"{what} follower")
+
     async def metadata_pause(self) -> None:
         """Before a transaction, and before its answer arrives."""
+        self.points.hit("metadata")
         self.check_members()
         await self.env.sleep(self.rng.random() * self.sql_delay_s)
         if self.loop.now < self.sql_down_until or self.rng.random() < self.sql_lost:
@@ -249,10 +256,11 @@ class ReplicatedLife(ObjectLife):
         await self.stall()
         self.copied.set()
         self.replication = self._replication(replicas.stored)
-        self.log = await Log.open(
-            self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
-            self.lock, replication=self.replication, fresh=self.fresh,
-        )  # fmt: skip
+        async with replacing_if_behind(self.env, self.found, self.storage, self.catalog, FOLDER):
+            self.log = await Log.open(
+                self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
+                self.lock, replication=self.replication, fresh=self.fresh,
+            )  # fmt: skip
         await self.stall()
         self.identity = IdentityRecorder(
             self.env, metadata, FOLDER, CLUSTER_NODE, self.catalog.cluster_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.kit.memfs import MemFile, MemFileSystem
@@ -76,7 +77,14 @@ class PointFileSystem:
     def open(self, path: str, *, create: bool = False) -> Any:
         if self._points.dead:
             self._points.hit("open")
-        return PointFile(self._fs.open(path, create=create), self._kind_of(path), self._points)
+        kind = self._kind_of(path)
+        if create and path not in self._fs.files:
+            file = _around(
+                self._points, f"create {kind}", partial(self._fs.open, create=True), path
+            )
+        else:
+            file = self._fs.open(path, create=create)
+        return PointFile(file, kind, self._points)
 
 
 def kind_of(path: str) -> str:
