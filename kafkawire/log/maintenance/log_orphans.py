@@ -6,6 +6,9 @@ fence of a log stays as long as its row: a stalled writer would store an object 
 acknowledge it. A log that has ended and has only its fence left is forgotten after KEPT_MS, row
 and fence. Nothing else is deleted. Of a log without a row that is only a fence of that age which is
 alone: records may be needed by an older metadata database than this one.
+
+The age of a fence is counted by the clock of the storage: some object there is so much newer.
+Wall clocks of machines decide nothing alone, since one of them may be wrong by years.
 """
 
 from __future__ import annotations
@@ -48,6 +51,24 @@ class _Left:
     last: Listed
 
 
+@dataclass(slots=True)
+class _Place:
+    """What is left in a place. `logs`: by broker epoch; `newest_ms`: when the newest object was
+    stored, by the clock of the storage."""
+
+    logs: dict[int, _Left]
+    newest_ms: int
+
+    def only_old_fence(self, log: ObjectLog) -> bool:
+        """Return whether a log that has ended has nothing but its fence, which is old."""
+        found = self.logs.get(log.broker_epoch)
+        return found is None or (found.objects == 1 and self.is_old(found.last))
+
+    def is_old(self, listed: Listed) -> bool:
+        """Return whether another object was stored KEPT_MS after this one."""
+        return self.newest_ms - listed.modified_ms > KEPT_MS
+
+
 class OrphanRemoval:
     """One removal, which is repeated until it succeeds."""
 
@@ -88,25 +109,27 @@ class OrphanRemoval:
             orphans, left = await self._delete_orphans(store, rows)
             deleted += orphans
             for log in rows.values():
-                if self._is_old(log.changed_ms) and log.done and _only_fence(log, left):
+                if self._is_old(log.changed_ms) and log.done and left.only_old_fence(log):
                     deleted += await self._forget_log(store, log)
-            for epoch in left.keys() - rows.keys():
-                if left[epoch].objects == 1:
-                    deleted += await self._delete_old_fence(store, left[epoch].last)
+            for epoch in left.logs.keys() - rows.keys():
+                remains = left.logs[epoch]
+                if remains.objects == 1 and left.is_old(remains.last):
+                    deleted += await self._delete_old_fence(store, remains.last)
         if deleted:
             logger.info("deleted %s of earlier lives", count(deleted, "log object"))
         return deleted
 
     async def _delete_orphans(
         self, store: LogObjectStore, rows: dict[int, ObjectLog]
-    ) -> tuple[int, dict[int, _Left]]:
-        """Delete the orphans of a place; return how many, and what is left, by broker epoch."""
+    ) -> tuple[int, _Place]:
+        """Delete the orphans of a place; return how many, and what is left."""
         left: dict[int, _Left] = {}
-        deleted, after, more = 0, "", True
+        deleted, newest_ms, after, more = 0, 0, "", True
         while more:
             page = await store.list(LOGS, after, PAGE)
             orphans = []
             for listed in page:
+                newest_ms = max(newest_ms, listed.modified_ms)
                 parsed = parse_log_object_key(listed.key)
                 if parsed is None:
                     continue  # not ours: a scrub reports it
@@ -122,7 +145,7 @@ class OrphanRemoval:
             more = len(page) == PAGE
             after = page[-1].key if page else ""
             await self._env.slices.pause()
-        return deleted, left
+        return deleted, _Place(left, newest_ms)
 
     async def _forget_log(self, store: LogObjectStore, log: ObjectLog) -> int:
         """Delete the row of a log, then its fence; one that stays is deleted by the next start."""
@@ -133,7 +156,7 @@ class OrphanRemoval:
         return 1
 
     async def _delete_old_fence(self, store: LogObjectStore, listed: Listed) -> int:
-        """Delete the only object of a log without a row, if it is an old fence."""
+        """Delete the only object of a log without a row, which is old, if it is a fence."""
         if not self._is_old(listed.modified_ms):
             return 0
         try:
@@ -161,9 +184,3 @@ class OrphanRemoval:
                     failure,
                 )
                 await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
-
-
-def _only_fence(log: ObjectLog, left: dict[int, _Left]) -> bool:
-    """Return whether a log that has ended has nothing but its fence."""
-    found = left.get(log.broker_epoch)
-    return found is None or found.objects == 1

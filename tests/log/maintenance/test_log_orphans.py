@@ -106,17 +106,35 @@ async def test_objects_without_row_stay(fixture: Fixture) -> None:
 
 async def test_old_fence_without_row_is_deleted(fixture: Fixture) -> None:
     fixture.log(5, 0, None)
+    fixture.put(5, 0)
     fixture.buckets[HERE].now_ms = lambda: OLD_MS
     fixture.put(3, fence=9)
     assert await fixture.removal.run_once() == 1
-    assert fixture.keys() == []
+    assert fixture.keys() == [(5, 0)]
+
+
+async def test_wall_clocks_alone_make_no_fence_old(fixture: Fixture) -> None:
+    """The clock of the machine that ended a log was years behind, or that of this one is ahead."""
+    fixture.log(1, 3, 3, changed_ms=0)
+    fixture.put(1, fence=3)
+    fixture.put(2, fence=3)  # without a row
+    fixture.log(5, 0, None)
+    fixture.put(5, 0)
+    fixture.env.clock.ms += 100 * KEPT_MS  # type: ignore[attr-defined]
+    assert await fixture.removal.run_once() == 0
+    assert fixture.keys() == [(1, 3), (2, 3), (5, 0)]
+    fixture.buckets[HERE].now_ms = lambda: EPOCH_MS + KEPT_MS + 1
+    fixture.put(5, 1)
+    assert await fixture.removal.run_once() == 2
+    assert fixture.keys() == [(5, 0), (5, 1)]
 
 
 async def test_logs_are_forgotten_when_only_an_old_fence_is_left(fixture: Fixture) -> None:
-    fixture.log(1, 3, 3, changed_ms=OLD_MS)
-    fixture.put(1, 2, 4, fence=3)
     fixture.log(2, 3, 3)  # too young
     fixture.put(2, fence=3)
+    fixture.buckets[HERE].now_ms = lambda: OLD_MS
+    fixture.log(1, 3, 3, changed_ms=OLD_MS)
+    fixture.put(1, 2, 4, fence=3)
     fixture.log(3, 2, 3, changed_ms=OLD_MS)  # not released
     fixture.put(3, 2, fence=3)
     fixture.log(4, 0, 0, changed_ms=OLD_MS)
