@@ -96,7 +96,8 @@ class ScheduledBackups:
             await self._env.sleep(wait)
 
     def _due_s(self) -> float:
-        age_ms = self._env.clock.now_ms() - self.last_ms
+        # The newest one may be of the future: a wall clock was ahead when it was made.
+        age_ms = abs(self._env.clock.now_ms() - self.last_ms)
         return (self._config.backup_interval_ms - age_ms) / 1000
 
     async def _once(self) -> None:

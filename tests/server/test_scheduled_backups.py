@@ -176,6 +176,20 @@ async def test_one_backup_per_interval_across_restarts(tmp_path: Path) -> None:
     assert not world.folder.exists()
 
 
+@pytest.mark.parametrize("ahead_days", [0.5, 400])
+async def test_clock_that_was_ahead_stops_no_backups(tmp_path: Path, ahead_days: float) -> None:
+    world = World(tmp_path)
+    ahead_ms = int(ahead_days * 24 * 3_600_000)
+    world.clock.ms += ahead_ms
+    world.ends_ms += ahead_ms
+    await world.run(1)
+    assert len(world.made) == 1
+    world.clock.ms -= ahead_ms
+    world.ends_ms -= ahead_ms
+    await world.run(48)
+    assert len(world.made) >= 2
+
+
 async def test_one_broker_of_a_cluster_makes_the_backups(tmp_path: Path) -> None:
     world, other = World(tmp_path / "1"), World(tmp_path / "2")
     other.store, other.here = world.store, False
