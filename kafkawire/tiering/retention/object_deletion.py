@@ -82,7 +82,9 @@ class Remover:
         # rows that are DELETE_STARTED, as of the last check
         self._dead: dict[bytes, ObjectRow] = {}
         self._stale = True  # there may be more of these rows
-        self._reported: dict[bytes, int] = {}  # uuid -> when it may be deleted, by the manifest
+        # uuid -> when an object that the manifest does not have any more may be deleted, by the
+        # monotonic clock: readers have the whole delay also if the wall clock is set
+        self._reported: dict[bytes, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -142,8 +144,9 @@ class Remover:
         now_ms = self._env.clock.now_ms()
         await self._notify(now_ms)
         await self._remove(now_ms)
-        waiting = [due_ms for due_ms in self._reported.values() if due_ms > now_ms]
-        return (min(waiting) - now_ms) / 1000 if waiting else None
+        now_s = self._env.clock.monotonic()
+        waiting = [due_s for due_s in self._reported.values() if due_s > now_s]
+        return min(waiting) - now_s if waiting else None
 
     async def _condemn(self) -> None:
         """Mark the objects of unused segments as DELETE_STARTED. Objects that are not covered yet
@@ -195,8 +198,9 @@ class Remover:
             news[row.uuid] = now_ms + self._grace_ms() if late else row.delete_after_ms
         if news:
             await self._publisher.publish([], news)
-            self._reported.update(news)
-            for uuid in news:
+            now_s = self._env.clock.monotonic()
+            for uuid, after_ms in news.items():
+                self._reported[uuid] = now_s + (after_ms - now_ms) / 1000
                 self._dead[uuid].ranges = b""
 
     def _is_due(self, row: ObjectRow, now_ms: int) -> bool:
@@ -204,7 +208,8 @@ class Remover:
             return True  # never in a manifest
         if row.tier != self._tier:  # not in a manifest that is still read
             return row.delete_after_ms <= now_ms
-        return self._reported.get(row.uuid, now_ms + 1) <= now_ms
+        due_s = self._reported.get(row.uuid)
+        return due_s is not None and due_s <= self._env.clock.monotonic()
 
     async def _remove(self, now_ms: int) -> None:
         """Delete the objects that are due, then their rows."""

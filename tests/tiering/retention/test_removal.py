@@ -88,6 +88,24 @@ def test_objects_of_deleted_records_are_removed_after_delay() -> None:
     live(act)
 
 
+@pytest.mark.parametrize("by_ms", [-7_200_000, 7_200_000])
+def test_delay_is_the_same_when_the_wall_clock_is_set(by_ms: int) -> None:
+    world = TierWorld(1, tier_delete_delay_ms=20_000)
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        await until(life, lambda: bool(objects(world)))
+        await partition.delete_records(5)
+        await until(life, lambda: bool(manifest(world).deleted))
+        since_s = life.loop.now
+        world.set_clock(by_ms)
+        await until(life, lambda: not objects(world))
+        assert 19 < life.loop.now - since_s < 25
+
+    live(act, world)
+
+
 def test_object_is_kept_until_its_replacement_is_uploaded() -> None:
     """The cleaner rewrites a compacted partition; until that is uploaded, the bucket keeps the old
     objects."""
