@@ -12,6 +12,8 @@ from tests.kit.log.compacted import clean, cut_all, files, fill, latest, read, s
 from tests.kit.log.logs import FOLDER
 from tests.kit.waiting import settle
 
+HOUR_MS = 3_600_000
+
 
 async def test_failed_cleaning_is_abandoned_and_retried(
     caplog: pytest.LogCaptureFixture,
@@ -36,6 +38,22 @@ async def test_failed_cleaning_is_abandoned_and_retried(
     for partition in parts:
         assert len(await read(partition)) == 5
     assert parts[0].segments.segment[0] != parts[1].segments.segment[0], "each separately now"
+
+
+async def test_cleaning_is_retried_after_the_wall_clock_was_set_back() -> None:
+    world = await started()
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 20)
+    await cut_all(world)
+    clock.ms += 10 * HOUR_MS
+    world.fs.faults.failing_syncs = 1
+    await clean(world)
+    assert len(await read(partition)) == 40
+    clock.ms -= 9 * HOUR_MS
+    await clean(world)
+    assert len(await read(partition)) == 5
 
 
 async def test_cleaning_is_not_started_on_full_disk(caplog: pytest.LogCaptureFixture) -> None:

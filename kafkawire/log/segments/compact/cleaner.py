@@ -87,6 +87,7 @@ class SegmentCleaner:
         "_unseen",
         "_unseen_at_once",
         "_when",
+        "_woken_ms",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,7 @@ class SegmentCleaner:
         self._noted: set[int] = set()
         self._later: list[tuple[int, int]] = []  # (when to check, number), a heap
         self._when: dict[int, int] = {}  # number -> its valid entry in that heap
+        self._woken_ms = 0
         self._tries: dict[int, int] = {}
         self._alone: set[int] = set()
         self._damaged: dict[int, int] = {}
@@ -174,8 +176,14 @@ class SegmentCleaner:
         self._unseen_at_once = SURVEYED_AT_ONCE
 
     def _wake(self) -> None:
-        """Note the partitions whose due time has been reached."""
+        """Note the partitions whose due time has been reached; all, if the wall clock was set back:
+        times that it gave before may be hours away."""
         now_ms = self._env.clock.now_ms()
+        if now_ms < self._woken_ms:
+            self._noted.update(self._when)
+            self._when.clear()
+            self._later.clear()
+        self._woken_ms = now_ms
         while self._later and self._later[0][0] <= now_ms:
             when, number = heappop(self._later)
             if self._when.get(number) == when:
