@@ -53,8 +53,8 @@ class MachineClock(SimClock):
 
 
 class MachineEnv(Env):
-    """The world of a process whose clock drifts: its tasks and timers have that clock, whoever
-    calls it."""
+    """The world of a process whose clock drifts: its tasks and timers have that clock, also if a
+    test calls it."""
 
     @property
     def _context(self) -> Context:

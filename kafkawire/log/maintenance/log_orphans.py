@@ -53,7 +53,7 @@ class _Left:
 
 @dataclass(slots=True)
 class _Place:
-    """What is left in a place. `logs`: by broker epoch; `newest_ms`: when the newest object was
+    """The remains of all logs in a place. `logs`: by broker epoch; `newest_ms`: when the newest object was
     stored, by the clock of the storage."""
 
     logs: dict[int, _Left]

@@ -114,7 +114,7 @@ async def test_old_fence_without_row_is_deleted(fixture: Fixture) -> None:
 
 
 async def test_wall_clocks_alone_make_no_fence_old(fixture: Fixture) -> None:
-    """The clock of the machine that ended a log was years behind, or that of this one is ahead."""
+    """The clock of the machine that ended a log showed 1970, or that of this one is ahead."""
     fixture.log(1, 3, 3, changed_ms=0)
     fixture.put(1, fence=3)
     fixture.put(2, fence=3)  # without a row

@@ -44,18 +44,18 @@ OLD, STARTING, OTHER = 0, 3, 1
 
 
 class Scenario(replication.Simulation):
-    """`points`: where a start ends; `behind`: in an older copy of the folder, not in an empty one;
+    """`points`: where a start ends; `is_older`: with an older copy of the folder, not an empty one;
     `how` it ends: "kill" or "power"; `after`: the machine that starts next."""
 
-    def __init__(self, points: Points, *, behind: bool, how: str, after: int) -> None:
+    def __init__(self, points: Points, *, is_older: bool, how: str, after: int) -> None:
         super().__init__(1)
-        self.points, self.behind, self.how = points, behind, how
+        self.points, self.is_older, self.how = points, is_older, how
         self.replaced = False
         world, config = self.world, self.world.config
         config.replica_group_size, config.min_insync_replicas = 3, 2
         config.log_unreleased_max_bytes = 1 << 30
         config.journal_bytes, config.replica_lag_time_max_ms = 1 << 14, 2000
-        self.site = world.sites[OLD if behind else STARTING]
+        self.site = world.sites[OLD if is_older else STARTING]
         self.after = world.sites[after]
 
     async def main(self) -> None:
@@ -70,7 +70,7 @@ class Scenario(replication.Simulation):
         await asyncio.sleep(2)
         life.die("power")
         await life.bury()
-        if self.behind:
+        if self.is_older:
             self.site.disk = older
         await self.begin(self.site, self.points)
         if self.points.on:
@@ -83,7 +83,7 @@ class Scenario(replication.Simulation):
         await self.end_all()
         await self.finish(await self.begin(self.site))
         if self.points.fatal < 0:
-            assert self.replaced == self.behind
+            assert self.replaced == self.is_older
 
     async def create_one(self, life: ReplicatedLife) -> None:
         """Create one partition with two producers."""
@@ -169,11 +169,11 @@ def copy_of(disk: MemFileSystem) -> MemFileSystem:
     return made
 
 
-def run_until(fatal: int, *, behind: bool, how: str, after: int) -> Points:
+def run_until(fatal: int, *, is_older: bool, how: str, after: int) -> Points:
     """Run once, with a start that ends at a point."""
     points = Points(fatal)
     with patch.object(journal_copy, "RECORD_EVERY_BYTES", 3000):
-        Scenario(points, behind=behind, how=how, after=after).run_to_point()
+        Scenario(points, is_older=is_older, how=how, after=after).run_to_point()
     return points
 
 
@@ -192,16 +192,16 @@ def chosen(count: int) -> list[tuple[int, str, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("behind", [False, True], ids=["empty", "behind"])
-def test_acknowledged_records_survive_an_end_of_a_start_at_any_point(behind: bool) -> None:
+@pytest.mark.parametrize("is_older", [False, True], ids=["empty", "older"])
+def test_acknowledged_records_survive_an_end_of_a_start_at_any_point(is_older: bool) -> None:
     with quiet():
-        counted = run_until(-1, behind=behind, how="kill", after=OTHER)
+        counted = run_until(-1, is_older=is_older, how="kill", after=OTHER)
         assert len(counted.names) > MIN_POINTS
         tried: Counter[str] = Counter()
         for fatal, how, after in chosen(len(counted.names)):
             name = counted.names[fatal]
             try:
-                points = run_until(fatal, behind=behind, how=how, after=after)
+                points = run_until(fatal, is_older=is_older, how=how, after=after)
             except BaseException as failure:
                 failure.add_note(f"{how} at point {fatal}, {name!r}, then machine {after}")
                 raise
@@ -221,7 +221,7 @@ def test_crash_points_find_a_mark_that_is_not_obeyed(monkeypatch: pytest.MonkeyP
     with quiet():
         for fatal in range(0, MAX_POINTS, 3):
             try:
-                points = run_until(fatal, behind=False, how="power", after=STARTING)
+                points = run_until(fatal, is_older=False, how="power", after=STARTING)
             except AssertionError as failure:
                 print(f"point {fatal}: {failure}")
                 return
