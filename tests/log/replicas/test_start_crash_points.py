@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections import Counter
 from unittest.mock import patch
 
@@ -44,12 +45,12 @@ OLD, STARTING, OTHER = 0, 3, 1
 
 
 class Scenario(replication.Simulation):
-    """`points`: where a start ends; `is_older`: with an older copy of the folder, not an empty one;
-    `how` it ends: "kill" or "power"; `after`: the machine that starts next."""
+    """`ends`: where starts end, one after the other; `is_older`: with an older copy of the folder,
+    not an empty one; `how` they end: "kill" or "power"; `after`: the machine that starts next."""
 
-    def __init__(self, points: Points, *, is_older: bool, how: str, after: int) -> None:
+    def __init__(self, ends: list[Points], *, is_older: bool, how: str, after: int) -> None:
         super().__init__(1)
-        self.points, self.is_older, self.how = points, is_older, how
+        self.ends, self.is_older, self.how = ends, is_older, how
         self.replaced = False
         world, config = self.world, self.world.config
         config.replica_group_size, config.min_insync_replicas = 3, 2
@@ -72,17 +73,18 @@ class Scenario(replication.Simulation):
         await life.bury()
         if self.is_older:
             self.site.disk = older
-        await self.begin(self.site, self.points)
-        if self.points.on:
-            await asyncio.sleep(0.5)
-        await self.end_all()
-        if self.how == "power":
-            self.site.follower.end("power", 0.5)
+        for points in self.ends:
+            life = await self.begin(self.site, points)
+            if not life.over:
+                await asyncio.sleep(0.5)
+            await self.end_all()
+            if self.how == "power":
+                self.site.follower.end("power", 0.5)
         await self.begin(self.after)
         await asyncio.sleep(1)
         await self.end_all()
         await self.finish(await self.begin(self.site))
-        if self.points.fatal < 0:
+        if self.ends[0].fatal < 0:
             assert self.replaced == self.is_older
 
     async def create_one(self, life: ReplicatedLife) -> None:
@@ -169,12 +171,12 @@ def copy_of(disk: MemFileSystem) -> MemFileSystem:
     return made
 
 
-def run_until(fatal: int, *, is_older: bool, how: str, after: int) -> Points:
-    """Run once, with a start that ends at a point."""
-    points = Points(fatal)
+def run_until(*fatal: int, is_older: bool, how: str, after: int) -> Points:
+    """Run once, with starts that end at these points; return the points of the first one."""
+    ends = [Points(each) for each in fatal]
     with patch.object(journal_copy, "RECORD_EVERY_BYTES", 3000):
-        Scenario(points, is_older=is_older, how=how, after=after).run_to_point()
-    return points
+        Scenario(ends, is_older=is_older, how=how, after=after).run_to_point()
+    return ends[0]
 
 
 def chosen(count: int) -> list[tuple[int, str, int]]:
@@ -208,6 +210,22 @@ def test_acknowledged_records_survive_an_end_of_a_start_at_any_point(is_older: b
             assert len(points.names) == fatal + 1, f"point {fatal} was not reached again"
             tried[name] += 1
     print(f"{sum(tried.values())} of {len(counted.names)} points {dict(tried)}")
+
+
+@pytest.mark.slow
+def test_starts_end_one_after_the_other() -> None:
+    """The start after one that has ended ends, too, earlier or later."""
+    rng = random.Random(1)
+    with quiet():
+        for _ in range(SEEDS // 4):
+            first, second, third = (rng.randrange(rng.choice((50, 380))) for _ in range(3))
+            is_older, how = rng.random() < 0.5, rng.choice(("kill", "power"))
+            after = rng.choice((STARTING, OLD, OTHER))
+            try:
+                run_until(first, second, third, is_older=is_older, how=how, after=after)
+            except BaseException as failure:
+                failure.add_note(f"{first}, {second}, {third}, {is_older=}, {how}, {after}")
+                raise
 
 
 def no_mark(patch: pytest.MonkeyPatch) -> None:
