@@ -135,21 +135,24 @@ class MemoryMetadata:
         if node_id in self._registered and self._served.brokers.get(node_id) == info:
             self._node_id = node_id
             return
-        before = self._stored.brokers.get(node_id)
-        if node_id in self._registered:
-            after = self._served.brokers[node_id].epoch
-        if after is not None and (before is None or before.epoch != after):
-            raise BrokerSuperseded(node_id, 0 if before is None else before.epoch)
         new = node_id not in self._registered
-        self._registered.add(node_id)
+        if not new:
+            after = self._served.brokers[node_id].epoch
+
+        def check() -> Callable[[], None]:
+            before = self._stored.brokers.get(node_id)
+            if after is not None and (before is None or before.epoch != after):
+                raise BrokerSuperseded(node_id, 0 if before is None else before.epoch)
+            info.epoch = self._database.version + 1 if before is None else before.epoch + new
+            return commit
 
         def commit() -> None:
-            info.epoch = self._database.version if before is None else before.epoch + new
             self._stored.add_broker(copy.deepcopy(info))
             self._touch_group(node_id)
             self._database.versions["broker", node_id] = self._database.version
+            self._registered.add(node_id)
 
-        await self._write("register_broker", lambda: commit)
+        await self._write("register_broker", check)
         self._served.add_broker(info)
         group = self._stored.group(node_id)
         assert group is not None

@@ -154,6 +154,18 @@ async def test_broker_starts_only_after_the_expected_epoch(
     assert (found[1].epoch, found[1].listeners) == (2, {"P": ("h", 8)})
 
 
+async def test_one_of_two_starts_at_once_succeeds(process: Callable[[], Metadata]) -> None:
+    await opened(process)  # epoch 1
+    one, two = process(), process()
+    await one.open()
+    await two.open()
+    starts = [each.register_broker(1, HERE, None, after=1) for each in (one, two)]
+    outcomes = await asyncio.gather(*starts, return_exceptions=True)
+    refused = [each for each in outcomes if each is not None]
+    assert [type(each) for each in refused] == [BrokerSuperseded]
+    assert (await stored(process)).brokers[1].epoch == 2
+
+
 async def test_created_topics_are_stored_as_returned(
     process: Callable[[], Metadata],
 ) -> None:

@@ -188,7 +188,7 @@ def first_failing() -> int:
         for seed in range(MAX_SEEDS):
             try:
                 simulate(seed)
-            except AssertionError:
+            except (AssertionError, TimeoutError):
                 return seed
     return -1
 
