@@ -178,18 +178,17 @@ class Simulation:
         partitions += await life.create(
             "u", 1, durability="s3", local_retention_ms=rng.choice(("-2", "1")), **TIERED
         )
-        expires = await life.create(
-            "e", 1, durability="s3", **{**TIERED, "retention_ms": str(EXPIRED_MS)}
-        )
-        partitions += expires
-        self.expiring = {each.number for each in expires}
         if self.has_local:
             partitions += await life.create("own", 1, **TIERED)
         for at, partition in enumerate(partitions * 2):
             producer_id = -1 if at == 0 else 100 + at
             name = b"plain" if at == 0 else b"p%d" % at
-            producer = Producer(self.world, producer_id, partition.number, rng, name)
-            producer.time_ms = EPOCH_MS if partition.number in self.expiring else None
+            self.producers.append(Producer(self.world, producer_id, partition.number, rng, name))
+        if self.world.drifts:
+            configs = {**TIERED, "retention_ms": str(EXPIRED_MS)}
+            (partition,) = await life.create("e", 1, durability="s3", **configs)
+            self.expiring = {partition.number}
+            producer = Producer(self.world, 99, partition.number, rng, b"e", time_ms=EPOCH_MS)
             self.producers.append(producer)
         self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
 
@@ -201,8 +200,6 @@ class Simulation:
         self.world.bucket.faults = CALM
         for partition in await life.partitions():
             number = partition.number
-            if number in self.expiring and self.world.has_shown(EPOCH_MS + EXPIRED_MS):
-                records.deleted[number] = 1 << 62
             records.lead(number, partition.leader_epoch, rises=life.fresh and not life.started)
             for tried in range(TRIES):
                 start, end = partition.log_start, partition.high_watermark
@@ -216,6 +213,8 @@ class Simulation:
                         raise AssertionError(f"{partition.topic} cannot be read") from failure
                     await asyncio.sleep(0.5)
             rows = [row for row in rows if start <= row[0] < end]
+            if number in self.expiring and self.world.has_shown(EPOCH_MS + EXPIRED_MS):
+                records.deleted[number] = 1 << 62
             if not life.over:
                 records.check(number, start, end, rows)
 

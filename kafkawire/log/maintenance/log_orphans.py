@@ -53,8 +53,8 @@ class _Left:
 
 @dataclass(slots=True)
 class _Place:
-    """The remains of all logs in a place. `logs`: by broker epoch; `newest_ms`: when the newest object was
-    stored, by the clock of the storage."""
+    """The remains of all logs in a place. `logs`: by broker epoch; `newest_ms`: when the newest
+    object was stored, by the clock of the storage."""
 
     logs: dict[int, _Left]
     newest_ms: int

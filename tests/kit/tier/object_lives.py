@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kafkawire.broker.objects.fresh import begin_afresh
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log import fresh_folder
-from kafkawire.log.io.ports import LogError
+from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import Log, lock_folder
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.recovery.identity import (
@@ -148,8 +148,9 @@ class ObjectLife(TierProcess):
         super().__init__(world, points, loop=world.loop, kind_of=lambda path: path.split("/")[-2])
         self.disk = fs
         self.clock = world.clock_of(fs)
+        made = Env if self.clock.rate == 1.0 else MachineEnv
         env = self.env
-        self.env = MachineEnv(self.clock, env.random, env.fs, env.offload, env.tasks, env.worker)
+        self.env = made(self.clock, env.random, env.fs, env.offload, env.tasks, env.worker)
         self.number = len(world.lives)
         self.started = self.fresh = self.no_checkpoints = False
         self.epoch = -1
