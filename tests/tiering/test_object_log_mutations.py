@@ -14,16 +14,17 @@ import pytest
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.earlier_logs import EarlierLogs
-from kafkawire.log.maintenance import log_orphans
+from kafkawire.log.maintenance import log_orphans, retention
 from kafkawire.log.maintenance.object_release import ObjectRelease
 from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.objects.writer import LogObjectWriter
+from kafkawire.log.partition.partition import Partition
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from tests.kit.seeds import quiet
 from tests.kit.tier.object_lives import TermStorage
-from tests.tiering.test_object_log_simulation import simulate
+from tests.tiering.test_object_log_simulation import EXPIRED_MS, simulate
 
 MAX_SEEDS = 200
 LEASE_S = 3.0
@@ -165,7 +166,18 @@ def no_epoch_guard(patch: pytest.MonkeyPatch) -> None:
     patch.delattr(TermStorage, "_led")
 
 
+def expired_early(patch: pytest.MonkeyPatch) -> None:
+    """Records expire before the wall clock says so."""
+    real = retention.due
+
+    def due(partition: Partition, now_ms: int) -> int:
+        return real(partition, now_ms + EXPIRED_MS)
+
+    patch.setattr(retention, "due", due)
+
+
 MUTATIONS: list[Break] = [
+    expired_early,
     no_fence,
     no_epoch_guard,
     fence_collected,
