@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.liveness.starting import StartingHeartbeats
-from kafkawire.codec.errors import ErrorCode
 from kafkawire.metadata.store import MetadataError
 from tests.kit.env import InlineOffload, MachineClock, MachineEnv, OffloadWorker
 from tests.kit.memfs import MemFileSystem
@@ -80,12 +79,6 @@ class GuestLife(ObjectLife):
 @dataclass(eq=False)
 class GuestProducer(Producer):
     """A producer that is answered for nothing that a newer process of the broker lacks."""
-
-    def _retries(self, code: ErrorCode, life: ObjectLife) -> bool:
-        """A superseded process does not know what its successor has acknowledged."""
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return any(each.epoch > life.epoch for each in self.world.lives)
-        return super()._retries(code, life)
 
     def _answered(self, pending: Pending, base: int, epoch: int) -> None:
         life, end = self.life, base + len(pending.values)

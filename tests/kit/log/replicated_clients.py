@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import KafkaError
 from tests.kit.log.replicated_lives import ReplicatedLife
 from tests.kit.tier.object_clients import Pending, Producer
-from tests.kit.tier.object_lives import ObjectLife
 
 
 @dataclass(eq=False)
@@ -33,12 +32,6 @@ class ReplicatedProducer(Producer):
                 raise AssertionError(f"{self.name!r} sent {pending.first}") from failure
             self.life = None
         return True
-
-    def _retries(self, code: ErrorCode, life: ObjectLife) -> bool:
-        """A superseded process does not know what its successor has acknowledged."""
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return any(each.epoch > life.epoch for each in self.world.lives)
-        return super()._retries(code, life)
 
     def _answered(self, pending: Pending, base: int, epoch: int) -> None:
         """Take an answer. A superseded process may give one only for what its successor has."""

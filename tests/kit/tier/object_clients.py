@@ -117,7 +117,10 @@ class Producer:
         return True
 
     def _retries(self, code: ErrorCode, life: ObjectLife) -> bool:
-        """Whether a process may refuse a batch with this error."""
+        """Whether a process may refuse a batch with this error. A superseded one does not know what
+        its successor has acknowledged."""
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return any(each.epoch > life.epoch for each in self.world.lives)
         return code in RETRIED
 
     def _answered(self, pending: Pending, base: int, epoch: int) -> None:
