@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.kit.tier.commands import (
     tiered,
 )
 from tests.kit.tier.fake_bucket import FakeBucket
+from tests.kit.waiting import WITHIN_S
 
 LATE: dict[str, Any] = {"durability": "s3", "tiering_max_lag_ms": "3600000"}
 FUTURE_MS = 1 << 60
@@ -53,20 +55,21 @@ async def test_sound_logs_have_no_findings(tmp_path: Path, bucket: FakeBucket) -
         async with tiered(tmp_path / "data") as tier:
             await tier.produce("t", **LATE)
             assert await found(tier, deep=True) == []
-            tries = 20
-            while not await counted(tier, bucket):
-                tries -= 1
-                assert tries, "a scrub counts other objects than there are"
+            await wait_for_count(tier, bucket)
 
 
-async def counted(tier: Typed, bucket: FakeBucket) -> bool:
-    """Whether a scrub has counted what is in the bucket; some objects may be stored and released
+async def wait_for_count(tier: Typed, bucket: FakeBucket) -> None:
+    """Wait until a scrub has counted what is in the bucket: some objects may be stored and released
     while it runs."""
-    there = log_objects(bucket)
-    size = sum(len(bucket.data(each)) for each in there)
-    report = await tier.json("scrub", "--deep")
-    assert report["findings"] == []
-    return bool(there) and (report["objects"], report["bytes"]) == (len(there), size)
+    until = time.monotonic() + WITHIN_S
+    while True:
+        there = log_objects(bucket)
+        size = sum(len(bucket.data(each)) for each in there)
+        report = await tier.json("scrub", "--deep")
+        assert report["findings"] == []
+        if there and (report["objects"], report["bytes"]) == (len(there), size):
+            return
+        assert time.monotonic() < until, f"a scrub counts {report}, and there are {there}"
 
 
 async def test_missing_and_damaged_objects_are_reported(tmp_path: Path, bucket: FakeBucket) -> None:
