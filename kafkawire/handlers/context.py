@@ -71,7 +71,8 @@ class RequestContext:
     the client as it was identified when the request was received; `api`: the name of the API;
     `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if
     no client has any, and `mutations` that of its changes, once a handler counts them;
-    `connected_at`: when the connection was opened, in seconds of the monotonic clock.
+    `connected_at`: when the connection was opened, in seconds of the monotonic clock; `withheld`:
+    of the connection, see kafkawire.handlers.find_coordinator.
     """
 
     broker: Broker
@@ -87,6 +88,7 @@ class RequestContext:
     rights: Rights | None = field(default=None, repr=False)
     quotas: ClientQuotas | None = None
     connected_at: float = math.inf
+    withheld: dict[int, float] = field(default_factory=dict, repr=False)
     mutations: MutationQuota | None = field(default=None, init=False)
 
     @property

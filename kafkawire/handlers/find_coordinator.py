@@ -7,14 +7,17 @@ librdkafka ignores the address in this response: it connects to the address that
 response had for the node id. When another machine takes a broker over, a client whose last Metadata
 response is older would connect to the old address for up to topic.metadata.refresh.interval.ms,
 five minutes, and time out meanwhile. The loss of a connection makes it request metadata at once, so
-a connection that is older than the address of the coordinator is closed.
+a connection that is older than the address of the coordinator is closed. And it may keep the old
+address for as long as responses name the same node id, also with new metadata: so the first
+response of each newer connection is COORDINATOR_NOT_AVAILABLE, which makes it forget the
+coordinator. Not more: it asks again on other connections before it connects.
 Not done: share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
 """
 
 from __future__ import annotations
 
 import logging
-import math
+from collections.abc import Mapping
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -33,8 +36,8 @@ GROUP = 0
 TRANSACTION = 1
 MANY_KEYS_FROM = 4
 STALE_S = 600.0
-"""Connections are closed for so long after a change: twice librdkafka's default of
-topic.metadata.refresh.interval.ms, after which all clients have the new address."""
+"""Connections are closed, and responses withheld, for so long after a change: twice librdkafka's
+default of topic.metadata.refresh.interval.ms, after which all clients have the new address."""
 
 NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
 
@@ -43,14 +46,14 @@ async def find_coordinator(
     ctx: RequestContext, req: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Return the coordinator of each key, or an error for each."""
-    nodes = Nodes(ctx)
+    nodes, withheld = Nodes(ctx), _withheld(ctx)
     if ctx.version >= MANY_KEYS_FROM:
         response = FindCoordinatorResponse()
         for key in dict.fromkeys(req.coordinator_keys):  # clients search for keys in the answer
-            response.coordinators.append(await _find(ctx, nodes, req.key_type, key))
+            response.coordinators.append(await _find(ctx, nodes, withheld, req.key_type, key))
             await ctx.give_way()
         return response
-    one = await _find(ctx, nodes, req.key_type, req.key)
+    one = await _find(ctx, nodes, withheld, req.key_type, req.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -60,20 +63,32 @@ async def find_coordinator(
     )
 
 
-def _check_age(ctx: RequestContext, node_id: int) -> None:
-    """Raise ReconnectNeeded if the addresses of the coordinator changed after the connection was
-    opened, and not long ago."""
-    catalog = ctx.broker.catalog
-    changed_at = catalog.address_changes.get(node_id, -math.inf)
-    if changed_at > max(ctx.connected_at, ctx.broker.env.clock.monotonic() - STALE_S):
+def _withheld(ctx: RequestContext) -> dict[int, float]:
+    """Return the brokers whose addresses have changed not long ago, each with the time, and which
+    this connection has not asked for since: this response does not name them, the next one does."""
+    since = ctx.broker.env.clock.monotonic() - STALE_S
+    changes = ctx.broker.catalog.address_changes
+    return {n: at for n, at in changes.items() if at > since and ctx.withheld.get(n) != at}
+
+
+def _may_be_named(ctx: RequestContext, node_id: int, withheld: Mapping[int, float]) -> bool:
+    """Return whether this response names a coordinator. Raises ReconnectNeeded if its addresses
+    changed after the connection was opened."""
+    if node_id not in withheld:
+        return True
+    if withheld[node_id] > ctx.connected_at:
         logger.info(
             "the connection of %s is closed so that it requests metadata: the addresses of broker "
             "%d, its coordinator, changed after it was opened", ctx.sender, node_id,
         )  # fmt: skip
         raise ReconnectNeeded
+    ctx.withheld[node_id] = withheld[node_id]
+    return False
 
 
-async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
+async def _find(
+    ctx: RequestContext, nodes: Nodes, withheld: Mapping[int, float], key_type: int, key: str
+) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     kind = ResourceKind.GROUP if key_type == GROUP else ResourceKind.TRANSACTIONAL_ID
@@ -89,9 +104,8 @@ async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> C
         logger.warning("cannot create topic %s, clients retry FindCoordinator: %s", topic, error)
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
-    if node is None:
+    if node is None or not _may_be_named(ctx, node.node_id, withheld):
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
-    _check_age(ctx, node.node_id)
     return Coordinator(
         key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None
     )

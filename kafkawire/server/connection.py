@@ -94,7 +94,7 @@ class Connection(Throttled[ConnectionHost]):
         "answers", "applying_bytes", "client_host", "exchanges", "fetching", "file_spans",
         "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "opened_at", "pins",
         "redirects", "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
-        "sampled_tick", "sending_since", "serving", "unsent",
+        "sampled_tick", "sending_since", "serving", "unsent", "withheld",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -117,6 +117,7 @@ class Connection(Throttled[ConnectionHost]):
         self.repeat: Repeating | None = None
         self.redirects: Redirects | None = None
         self.opened_at = host.now()
+        self.withheld: dict[int, float] = {}  # by node id: at most one for each broker
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is

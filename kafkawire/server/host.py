@@ -231,6 +231,7 @@ class Host:
             is_gone=lambda: connection.closed,
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
             connected_at=connection.opened_at,
+            withheld=connection.withheld,
         )
         parts: list[Buffer] | None
         try:

@@ -72,6 +72,26 @@ async def test_connections_older_than_an_address_are_closed(
     with caplog.at_level("INFO"), pytest.raises(EOFError):
         await found(client, kind, version)
     assert "the addresses of broker 2, its coordinator, changed" in caplog.text
-    again = await Client.connect(port_of(server))
-    assert await found(again, kind, version) == (0, 2, "second.example", 9093)
-    await again.close()
+    absent = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    for _ in range(2):
+        again = await Client.connect(port_of(server))
+        assert await found(again, kind, version) == absent
+        for _ in range(3):
+            assert await found(again, kind, version) == (0, 2, "second.example", 9093)
+        await again.close()
+
+
+async def test_one_response_withholds_a_coordinator_for_all_keys(server: Server) -> None:
+    broker = server.broker
+    info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
+    broker.catalog.add_broker(info)
+    await broker.metadata.register_broker(2, info.listeners, None)
+    await create(server, TOPICS[0], [2])
+    moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", 9094)}, None)
+    broker.catalog.update_broker(moved, broker.env.clock.monotonic())
+    client = await Client.connect(port_of(server))
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["k", "l"])
+    for code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE):
+        answer: Any = await client.call(request, 6)
+        assert [row.error_code for row in answer.coordinators] == [code, code]
+    await client.close()
