@@ -10,7 +10,7 @@ import pytest
 
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.objects.format import write_fence
-from kafkawire.manifest.keys import log_object_key
+from kafkawire.manifest.keys import SEGMENTS, log_object_key
 from kafkawire.tiering.scrub.logs import LogCheck
 from kafkawire.tiering.scrub.plan import Finding, FindingKind
 from tests.kit.log.log_objects import NONCE
@@ -59,11 +59,11 @@ async def test_sound_logs_have_no_findings(tmp_path: Path, bucket: FakeBucket) -
 
 
 async def wait_for_count(tier: Typed, bucket: FakeBucket) -> None:
-    """Wait until a scrub has counted what is in the bucket: some objects may be stored and released
-    while it runs."""
+    """Wait until a scrub has counted what is in the bucket, segments too: some objects may be
+    stored and released while it runs."""
     until = time.monotonic() + WITHIN_S
     while True:
-        there = log_objects(bucket)
+        there = log_objects(bucket) | {each for each in bucket.objects if SEGMENTS in each}
         size = sum(len(bucket.data(each)) for each in there)
         report = await tier.json("scrub", "--deep")
         assert report["findings"] == []
