@@ -40,7 +40,7 @@ class OwnRemoval:
         self._report_at = 0.0
 
     def start(self) -> None:
-        """Check until the broker is removed or closed."""
+        """Check until the broker is removed, or its process ends."""
         self._broker.env.spawn(self._run(), "remove this broker")
 
     async def _run(self) -> None:
