@@ -1,6 +1,6 @@
 # kafkawire in a slim image, as an unprivileged user, data in the volume /data.
 #   docker build -t kafkawire .
-#   docker run -p 9092:9092 kafkawire serve --advertise localhost:9092
+#   docker run -p 127.0.0.1:9092:9092 kafkawire serve --advertise localhost:9092
 #   docker run --rm kafkawire topics list --server HOST:9092
 #   docker build -t kafkawire-spark --target spark .     # with Spark and Java: kafkawire pipeline
 # It is built by BuildKit, the default since Docker 23, or by buildah and Podman, which ignore the
@@ -16,7 +16,7 @@ ARG JAVA=eclipse-temurin:17.0.20_8-jre-noble@sha256:76bf6d763e84e4d286d5ee3df61e
 FROM ${JAVA} AS java
 
 FROM ${PYTHON} AS dependencies
-ARG EXTRAS=postgres
+ARG EXTRAS=cluster
 ENV PIP_CACHE_DIR=/var/cache/pip
 WORKDIR /src
 RUN python -m venv /opt/kafkawire
@@ -37,6 +37,7 @@ WORKDIR /src
 RUN python -m venv /opt/kafkawire
 COPY pyproject.toml MANIFEST.in LICENSE README.md ./
 COPY kafkawire kafkawire
+COPY kafkawire_spark kafkawire_spark
 COPY pyspark_kafkawire pyspark_kafkawire
 RUN --mount=type=cache,target=/var/cache/pip \
     /opt/kafkawire/bin/pip install --no-deps --prefix /package .

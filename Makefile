@@ -2,7 +2,7 @@
 #
 #   make run     a broker on 127.0.0.1:9092     make test    every test
 #   make check   lint, types, fast tests        make bench   speed
-#   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
+#   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/, checks
 #   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
 #   make dist    a wheel and an sdist in dist/
 #   make fast    compiles the hot modules in place    make slow    removes the compiled modules
@@ -49,7 +49,7 @@ check: .venv/.dev
 	$(BIN)/lint-imports --no-logo
 	SIM_SEEDS=3 HYPOTHESIS_PROFILE=quick $(FOLDERS) \
 	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java and not slow" \
-	    -o tmp_path_retention_policy=failed --ignore tests/real --ignore tests/java $(ARGS)
+	    --ignore tests/real --ignore tests/java $(ARGS)
 
 sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto $$(find tests -name "test_*simulation*.py") $(ARGS)
@@ -71,6 +71,7 @@ bench-guard: .venv/.bench
 
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_words.py
 
 # The sdist first, then the wheel from it: a file missing in the sdist fails here.
 dist: .venv/.dev
@@ -112,7 +113,7 @@ clean: slow
 .venv/.installed: pyproject.toml | .venv/bin/python
 	@echo "Installing kafkawire into .venv, once: half a minute to two"
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --editable .
+	@$(BIN)/python -m pip install --editable '.[cluster]'
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python

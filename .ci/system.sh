@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs that tests run and pip does not have: kcat, the shells zsh and fish,
-# PostgreSQL's server, and a Java with its compiler for Spark and tests/java (the first of those new enough that this system has).
+# PostgreSQL's server, PgBouncer, and a Java with its compiler for Spark and tests/java (the first of those new enough that this system has).
 # Where that cannot be done it says which tests will be skipped and goes on.
 set -eu
 missing=""
@@ -10,6 +10,7 @@ done
 if ! command -v pg_ctl >/dev/null && ! ls /usr/lib/postgresql/*/bin/pg_ctl >/dev/null 2>&1; then
   missing="$missing postgresql"
 fi
+command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 java=""
 command -v java >/dev/null || [ -x "${JAVA_HOME:-none}/bin/java" ] || java=" java"
 [ -n "$missing$java" ] || exit 0

@@ -54,7 +54,7 @@ class Cell:
     settles: bool = False  # the load begins when the broker has nothing left to do for the fill
     whole: bool = False  # its window is never shortened
     measured: int = 0
-    target: float | None = None  # of the first version, see docs/performance.md
+    target: float | None = None  # of the first version, see bench/notes/performance.md
     quick: bool = False  # also in the quick subset
     alone: bool = False  # a point between others: not in the comparison with peers
     both_cores: bool = False  # also run with the server free to use both cores

@@ -26,12 +26,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.spark_fill import Topic, batches
-from kafkawire.spark.model.columns import Selection
-from kafkawire.spark.model.source import PartitionRange, Source, Task
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.plan import plan_tasks
-from kafkawire.spark.source.read_task import read_task
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.columns import Selection
+from kafkawire.reading.model.source import PartitionRange, Source, Task
+from kafkawire.reading.plan import plan_tasks
+from kafkawire.reading.read_task import read_task
 from tests.kit import minio
 from tests.kit.proxy import Link
 from tests.kit.spark.files import Files, Share

@@ -29,6 +29,7 @@ CELLS = (
     "small acks=1 1 in flight",
     "small acks=1 8 in flight",
     "bulk 100 KB none",
+    "bulk 100 KB lz4",
     "fetch 16 consumers",
     "small fsynced 16 connections",
 )

@@ -1,4 +1,4 @@
-"""Record sets compressed before the run, for the load client's lz4 and zstd cells.
+"""Record sets compressed before the run, for the load client's cells with a codec.
 
 The client (C, no dependencies) frames and sums them into batches; what it can't do is compress. The
 values look like log lines, so they compress as user data does (about 3:1), the same on every run.
@@ -21,6 +21,9 @@ CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 # Java code reads for certain (it refuses linked blocks). The last byte is the header's checksum.
 LZ4_HEAD = bytes.fromhex("04224d18604082")
 LZ4_BLOCK_BYTES = 64 << 10
+# Its magic, then version 1, compatible with 1.
+SNAPPY_HEAD = b"\x82SNAPPY\0" + bytes.fromhex("0000000100000001")
+SNAPPY_BLOCK_BYTES = 32 << 10
 
 
 def varint(value: int) -> bytes:
@@ -71,7 +74,23 @@ def zstd(data: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=3))
 
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"lz4": lz4, "zstd": zstd}
+def gzip(data: bytes) -> bytes:
+    """One member, level 6 as the clients'."""
+    return bytes(cramjam.gzip.compress(data, level=6))
+
+
+def snappy(data: bytes) -> bytes:
+    """snappy-java's framing, of blocks of 32 KiB."""
+    parts = [SNAPPY_HEAD]
+    for at in range(0, len(data), SNAPPY_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[at : at + SNAPPY_BLOCK_BYTES]))
+        parts += [struct.pack(">I", len(block)), block]
+    return b"".join(parts)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "lz4": lz4, "zstd": zstd, "gzip": gzip, "snappy": snappy
+}  # fmt: skip
 
 
 def payload_file(folder: Path, codec: str, record_bytes: int, records: int) -> Path:

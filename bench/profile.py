@@ -4,7 +4,7 @@ Each cell runs three times on a new broker: plain (the real cost of a request), 
 distribution of that cost over Python functions) and, where perf is available, sampled by it
 (kernel, interpreter, C libraries). cProfile makes every call slower, so its shares are scaled to
 the plain cost and are a guide, not a measurement. Writes bench/out/profile.md for
-docs/performance.md.
+bench/notes/performance.md.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from bench.client import BENCH, OUT
 from bench.comparison import LOSS_HEAD, Loss, loss_rows
 from bench.fleet import FACTS_HEAD
 
-DOCUMENT = BENCH.parent / "docs" / "performance.md"
+DOCUMENT = BENCH / "notes" / "performance.md"
 
 Found = Mapping[str, Any]
 """A file of results, as JSON."""

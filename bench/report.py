@@ -1,7 +1,7 @@
 """The output of a bench run: one table, one JSON file, the machine it ran on.
 
 rich draws the table where the output is a terminal; elsewhere the same rows are plain aligned text,
-which also suits docs/performance.md. Called by the bench, the comparison and the guard.
+which also suits bench/notes/performance.md. Called by the bench, the comparison and the guard.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ import pyarrow.dataset as ds
 from bench import report
 from bench.server import Recipe, Server
 from bench.spark_fill import PARTITIONS, Topic, fill
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.model.source import Source
 
 WAYS = {
     "connector": ("connector", "parquet"),

@@ -43,8 +43,8 @@ def connector_session() -> Any:
 
 def our_session() -> Any:
     """A session like that of `kafkawire pipeline run`."""
-    from kafkawire.spark import register
-    from kafkawire.spark.session import open_session
+    from kafkawire_spark import register
+    from kafkawire_spark.session import open_session
 
     conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
     spark = open_session("local[2]", conf=conf, app_name="bench")
@@ -88,9 +88,9 @@ def parquet(spark: Any, kind: str, job: dict[str, str]) -> int:
 def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
     """Write the topic by a job of the pipeline: the same columns, with intent, accounts and
     commit."""
-    from kafkawire.spark.pipeline.engine import Engine
-    from kafkawire.spark.pipeline.executors import OnSpark
-    from kafkawire.spark.pipeline.jobs.job import parse
+    from kafkawire_spark.pipeline.engine import Engine
+    from kafkawire_spark.pipeline.executors import OnSpark
+    from kafkawire_spark.pipeline.jobs.job import parse
 
     text = (
         f'[job]\nname = "bench"\n[source]\nurl = "{job["source"]}"\n'

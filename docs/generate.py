@@ -1,25 +1,30 @@
-"""Write what is generated: docs/configs.md, docs/apis.md, docs/tests.md, the README.md of each
-package, which lists its modules, and the table of API versions in
-kafkawire/messages/registry.py.
+"""Write what is generated: docs/configs.md, docs/commands.md, docs/apis.md, docs/tests.md, the
+plots of docs/performance.md, the README.md of each package, which lists its modules, the table of
+API versions in kafkawire/messages/registry.py, and kafkawire/metadata/schema/created.py.
 
 `make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
-of settings (kafkawire.codec.configs.settings), the table of handlers (kafkawire.handlers.table),
-the declarations of messages, and the docstrings of handlers, packages and modules.
+of settings (kafkawire.codec.configs.settings), the help of commands, the table of handlers
+(kafkawire.handlers.table), the declarations of messages and of SQL tables, and the docstrings of
+handlers, packages and modules.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
+from html import escape
+from math import log10
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkawire.handlers.table import ApiRow
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = ROOT / "kafkawire" / "messages" / "registry.py"
+NOTES = ROOT / "bench" / "notes" / "performance.md"
 ROWS_BEGIN, ROWS_END = (
     "    # made by `make docs` from the declarations\n",
     "    # end of what is made\n",
@@ -30,11 +35,66 @@ def documents() -> dict[Path, str]:
     """Path -> what it should contain."""
     return {
         ROOT / "docs" / "configs.md": configs(),
+        ROOT / "docs" / "commands.md": commands(),
         ROOT / "docs" / "access.md": access(),
         ROOT / "docs" / "apis.md": apis(),
+        ROOT / "docs" / "performance-peers.svg": ratio_plot(peer_ratios()),
+        ROOT / "docs" / "performance-clients.svg": ratio_plot(client_ratios()),
         **{package / "README.md": package_page(package) for package in packages()},
         REGISTRY: registry(),
+        ROOT / "kafkawire" / "metadata" / "schema" / "created.py": schema(),
     }
+
+
+def schema() -> str:
+    """The statements that create the SQL tables in SQLite, their keys and columns."""
+    from sqlalchemy import create_engine
+
+    from kafkawire.metadata.tables import metadata
+
+    with create_engine("sqlite://").begin() as connection:
+        metadata.create_all(connection)
+        query = (
+            "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql <> ''"
+            " ORDER BY type <> 'table', name"
+        )
+        statements = []
+        for table in metadata.sorted_tables:
+            found = connection.exec_driver_sql(query, (table.name,)).all()
+            texts = (re.sub(r"\s*\n\s*", "\n    ", sql) for (sql,) in found)
+            lines = "".join(f'    """{text}""",\n' for text in texts)
+            statements.append(f'    "{table.name}": (\n{lines}    ),\n')
+    keys = [
+        f'    "{table.name}": {tuple(column.name for column in table.primary_key)},\n'
+        for table in metadata.sorted_tables
+    ]
+    references = [
+        f'    "{table.name}": {to},\n'
+        for table in metadata.sorted_tables
+        if (to := tuple(sorted(
+            (key.parent.name, key.column.table.name, key.column.name) for key in table.foreign_keys
+        )))
+    ]  # fmt: skip
+    return f'''"""The tables that `tables` declares, for modules without SQLAlchemy.
+
+Made by `make docs`.
+"""
+
+# ruff: noqa: E501
+# fmt: off
+
+KEYS: dict[str, tuple[str, ...]] = {{
+{"".join(keys)}}}
+"""The primary key of each table; a table comes after those that it refers to."""
+
+REFERENCES: dict[str, tuple[tuple[str, str, str], ...]] = {{
+{"".join(references)}}}
+"""Foreign keys of tables: column, table, column there."""
+
+SQLITE: dict[str, tuple[str, ...]] = {{
+{"".join(statements)}}}
+"""Statements that create each table in SQLite, with its indexes and triggers."""
+'''
 
 
 def registry() -> str:
@@ -59,7 +119,8 @@ def registry() -> str:
 @cache
 def packages() -> list[Path]:
     """Every package of the product, as a folder."""
-    found = sorted(path.parent for path in (ROOT / "kafkawire").rglob("__init__.py"))
+    tops = (ROOT / "kafkawire", ROOT / "kafkawire_spark")
+    found = sorted(path.parent for top in tops for path in top.rglob("__init__.py"))
     return [path for path in found if "migrations" not in path.parts]
 
 
@@ -106,7 +167,7 @@ IncrementalAlterConfigs, and take effect at once. `kafkawire serve --show-config
 broker would run with and where each value comes from.
 
 One listener can have some settings of its own, as `listener.name.NAME.SETTING`
-([security.md](security.md#listeners-with-settings-of-their-own)).
+([security.md](security.md#settings-of-one-listener)).
 
 On SIGHUP a broker reads the TOML file again: dynamic settings and the log level are taken over, and
 the log says what has changed, what needs a restart, and what is overridden by
@@ -123,6 +184,69 @@ raised as far as the system allows) without 512, or half of it. Where that is le
 `max.connections`, it counts; connections beyond it are closed, and the log says so once a minute.
 
 {markdown_table()}"""
+
+
+def commands() -> str:
+    """docs/commands.md: each command with what its --help prints."""
+    import typer
+
+    from kafkawire.cli.app import app
+
+    root: Any = typer.main.get_command(app)
+    index, sections = [], []
+    for name in root.commands:
+        command = root.get_command(None, name)
+        below = {
+            f"{name} {each}": command.get_command(None, each)
+            for each in getattr(command, "commands", ())
+        } or {name: command}
+        links = ", ".join(f"[{path}](#{path.replace(' ', '-')})" for path in below)
+        links = links.replace(f"[{name} ", "[")
+        links = links if name in below else f"**{name}** {links}"
+        index.append(f"| {links} | {root.summary(name)} |")
+        sections += [command_section(path, each) for path, each in below.items()]
+    return f"""# Commands
+
+Made from the `--help` of each command by `make docs`. How to use them for a task:
+[everyday commands](command-line.md).
+
+{option_table(root)}
+| command | |
+|---|---|
+{chr(10).join(index)}
+
+{chr(10).join(sections)}"""
+
+
+def command_section(path: str, command: Any) -> str:
+    """What --help prints of one command: its usage, text, examples, arguments and options."""
+    from kafkawire.cli.command import EXAMPLES, argument_usage, arguments
+
+    text, _, examples = (command.help or "").partition(f"\n{EXAMPLES}\n")
+    usage = " ".join([f"kafkawire {path} [OPTIONS]", *map(argument_usage, arguments(command))])
+    parts = [f"## {path}\n", f"{escape_text(text.strip())}\n", f"```sh\n{usage}\n"]
+    parts += [f"{line.strip()}\n" for line in examples.splitlines() if line.strip()]
+    return f"{parts[0]}\n{parts[1]}\n{''.join(parts[2:])}```\n\n{option_table(command)}"
+
+
+def option_table(command: Any) -> str:
+    """The arguments and options of a command, without --help, as a table; "" without any."""
+    from kafkawire.cli.command import argument_usage, arguments, option_help, options
+
+    explained = [(argument_usage(each), each.help) for each in arguments(command) if each.help]
+    explained += [option_help(each) for each in options(command, None)]
+    if not explained:
+        return ""
+    rows = [
+        "| `{}` | {} |\n".format(name.replace("|", "\\|"), escape_text(text).replace("|", "\\|"))
+        for name, text in explained
+    ]
+    return "".join(["| option | |\n|---|---|\n", *rows])
+
+
+def escape_text(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return text.replace("<", "&lt;").replace("*", "\\*")
 
 
 def versions(row: ApiRow) -> str:
@@ -187,6 +311,71 @@ def access() -> str:
         for what, answer in needs.items:
             lines.append(f"| {row.key} {APIS[row.key].name} | {what} | {answer} |")
     return "\n".join(lines) + "\n"
+
+
+Ratios = tuple[str, float, float]
+"""What is measured, the ratio of its rate or latency, and that of the broker's CPU time."""
+
+
+def cells(title: str) -> Iterator[list[str]]:
+    """Yield the rows of the first table under a title of bench/notes/performance.md."""
+    text = NOTES.read_text(encoding="utf-8").partition(f"# {title}\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None, title
+    for line in table[0].splitlines()[2:]:
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def peer_ratios() -> list[Ratios]:
+    """Return each cell that was compared with Apache Kafka, on one core."""
+    found, name = [], ""
+    for row in cells("One core for the server"):
+        name = row[0] or name
+        if row[1].startswith("Kafka"):
+            found.append((f"{name} ({row[2]})", float(row[5]), float(row[10])))
+    return found
+
+
+def client_ratios() -> list[Ratios]:
+    """Return each job of a real client."""
+    return [
+        (f"{job}, {client}", float(ratio.split()[0]), float(cpu))
+        for job, client, _, _, ratio, _, _, cpu in cells("Real clients")
+    ]
+
+
+def ratio_plot(rows: Sequence[Ratios]) -> str:
+    """Draw a bar from 1, on a logarithmic scale, for each ratio: to the right kafkawire is better,
+    and its CPU time is a line."""
+    left, width, height = 290, 480, 20
+
+    def at(ratio: float) -> float:
+        return left + width * (log10(ratio) + 1) / 2.2  # from 0.1 to 16
+
+    end = 30 + height * len(rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="830" height="{end + 30}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="830" height="{end + 30}" fill="#fff"/>',
+        f'<text x="{at(1) - 8:.0f}" y="16" text-anchor="end" fill="#b03a2e">Kafka better</text>',
+        f'<text x="{at(1) + 8:.0f}" y="16" fill="#1e8449">kafkawire better</text>',
+    ]
+    for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10):
+        colour = "#555" if tick == 1 else "#ddd"
+        parts += [
+            f'<path d="M{at(tick):.0f} 22V{end}" stroke="{colour}"/>',
+            f'<text x="{at(tick):.0f}" y="{end + 16}" text-anchor="middle">{tick:g}</text>',
+        ]
+    for number, (name, ratio, cpu) in enumerate(rows):
+        y, x = 26 + height * number, min(at(1), at(ratio))
+        colour, size = "#1e8449" if ratio >= 1 else "#b03a2e", abs(at(ratio) - at(1))
+        parts += [
+            f'<text x="{left - 12}" y="{y + 13}" text-anchor="end">{escape(name)}</text>',
+            f'<rect x="{x:.0f}" y="{y + 3}" width="{size:.0f}" height="12" fill="{colour}"/>',
+            f'<path d="M{at(cpu):.0f} {y + 1}v16" stroke="#1f4e9c" stroke-width="3"/>',
+            f'<text x="790" y="{y + 13}" text-anchor="end">{ratio:.2f}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def words(module: str) -> str:

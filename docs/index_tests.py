@@ -24,7 +24,8 @@ COVERS = re.compile(r"^Covers: (.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 @cache
 def modules() -> tuple[str, ...]:
     """Every module of the product, without packages and migrations."""
-    paths = sorted((ROOT / "kafkawire").rglob("*.py"))
+    tops = (ROOT / "kafkawire", ROOT / "kafkawire_spark")
+    paths = sorted(path for top in tops for path in top.rglob("*.py"))
     names = (path.relative_to(ROOT) for path in paths if path.stem != "__init__")
     return tuple(_dotted(path) for path in names if "migrations" not in path.parts)
 
@@ -41,7 +42,7 @@ def covered(path: Path) -> set[str]:
     waiting, seen = [path], {path}
     while waiting:
         for name in _named(waiting.pop()):
-            if name.startswith("kafkawire."):
+            if name.startswith(("kafkawire.", "kafkawire_spark.")):
                 found.add(name)
             kit = ROOT / f"{name.replace('.', '/')}.py"
             if name.startswith("tests.") and kit.is_file() and kit not in seen:
@@ -76,7 +77,7 @@ def _named(path: Path) -> frozenset[str]:
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
             found.update(_exported(node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.update(_prefixes(re.findall(r"kafkawire(?:\.\w+)+", node.value)))
+            found.update(_prefixes(re.findall(r"kafkawire(?:_spark)?(?:\.\w+)+", node.value)))
     found.update(name for entry in listed(path) for name in matches(entry))
     return frozenset(found)
 

@@ -22,7 +22,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
 
 from kafkawire.childprocess.child_end import kill_with_parent
 from kafkawire.childprocess.frames import pack, read_frame, write_frame
@@ -31,27 +33,29 @@ from kafkawire.testing.forks import POLL, START, Start
 PARENT_CHECK_S = 1.0
 """Interval of the check whether the parent has ended while another process holds the connection
 open, as one does that the parent has forked."""
-FIRST = ("kafkawire.cli.main", "kafkawire.cli.serving.run", "kafkawire.server.run", "uvloop")
-"""Imported before the first broker is forked: the part of a start that takes longest."""
-LATER = (
-    "aiosqlite",
+MODULES = (
+    "kafkawire.cli.main",
+    "kafkawire.cli.serving.run",
+    "kafkawire.server.run",
+    "uvloop",
     "greenlet",
     "encodings.idna",
     "kafkawire.offsets.catalog.sql.storage",
     "kafkawire.log.manifest.service",
     "kafkawire.log.manifest.job",
     "kafkawire.log.manifest.maintenance",
+    "kafkawire.testing.commands",
 )
-LATER_PACKAGES = ("messages", "broker", "coordination", "groups", "transactions", "handlers")
-"""Imported while there are no requests. Optional parts (tier, RocksDB, PostgreSQL, metrics) are
-left to the brokers that use them."""
+PACKAGES = ("messages", "broker", "coordination", "groups", "transactions", "handlers")
+"""Imported before the first broker is forked: what a broker needs at its start and for its first
+requests. Optional parts (tier, RocksDB, PostgreSQL, metrics) are left to the brokers that use
+them."""
 
 
 def modules_to_import() -> Iterator[str]:
-    """Yield the names of the modules that a broker imports at its start and for its first
-    requests."""
-    yield from LATER
-    for package in LATER_PACKAGES:
+    """Yield the names of these modules."""
+    yield from MODULES
+    for package in PACKAGES:
         path = importlib.import_module(f"kafkawire.{package}").__path__
         yield from (each.name for each in pkgutil.walk_packages(path, f"kafkawire.{package}."))
 
@@ -63,21 +67,20 @@ class ForkServerLoop:
         self._connection = connection
         self._parent = parent
         self._children: set[int] = set()
-        self._modules: Iterator[str] | None = modules_to_import()
+        self.control: socket.socket | None = None
+        """In a forked process: the connection for commands."""
 
     def serve(self) -> Start | None:
         """Handle requests until the parent ends. In a forked process: return what it is to run."""
         while True:
-            wait_s = PARENT_CHECK_S if self._modules is None else 0.0
-            if not select.select([self._connection], [], [], wait_s)[0]:
+            if not select.select([self._connection], [], [], PARENT_CHECK_S)[0]:
                 if os.getppid() != self._parent:
                     return None
-                self._import_next()
                 continue
-            kind, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
+            kind, descriptors, _, _ = socket.recv_fds(self._connection, 1, 2)
             if kind == START:
                 start: Start = self._request()
-                if self._fork(descriptors[0]):
+                if self._fork(*descriptors):
                     return start
             elif kind == POLL:
                 self._reply(self._status_of(self._request()))
@@ -90,16 +93,6 @@ class ForkServerLoop:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _import_next(self) -> None:
-        name = next(self._modules, None) if self._modules is not None else None
-        if name is not None:
-            with contextlib.suppress(ImportError):  # of an optional dependency
-                importlib.import_module(name)
-        elif self._modules is not None:
-            self._modules = None
-            gc.collect()
-            gc.freeze()  # collections of a broker do not copy these pages
-
     def _request(self) -> Any:
         """Return the content of a request. Raises ConnectionError if the connection ends in it."""
         body = read_frame(self._connection.fileno())
@@ -110,12 +103,14 @@ class ForkServerLoop:
     def _reply(self, message: object) -> None:
         write_frame(self._connection.fileno(), *pack(message))
 
-    def _fork(self, output: int) -> bool:
-        """Fork a broker that writes to the descriptor `output`; return True in the broker."""
+    def _fork(self, output: int, control: int) -> bool:
+        """Fork a broker that writes to the descriptor `output`, and reads commands from `control`;
+        return True in the broker."""
         server = os.getpid()
         pid = os.fork()
         if pid:
             os.close(output)
+            os.close(control)
             self._children.add(pid)
             self._reply(pid)
             return False
@@ -127,6 +122,8 @@ class ForkServerLoop:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
+        os.set_inheritable(control, False)
+        self.control = socket.socket(fileno=control)
         return True
 
     def _status_of(self, pid: int) -> int | None:
@@ -139,13 +136,22 @@ class ForkServerLoop:
         return os.waitstatus_to_exitcode(status)
 
 
-def main() -> None:
-    """Serve the parent; in a forked process, run the broker. Ends with SystemExit."""
+def leave(code: object) -> NoReturn:
+    """End this process with the code of a SystemExit. The interpreter's own end would release all
+    modules first, which takes as long as the start of a broker."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def main() -> NoReturn:
+    """Serve the parent; in a forked process, run the broker."""
     descriptor, parent = map(int, sys.argv[1:])
     gc.disable()
-    for name in FIRST:
-        with contextlib.suppress(ImportError):  # uvloop: where it has no wheel
+    for name in modules_to_import():
+        with contextlib.suppress(ImportError):  # of an optional dependency; uvloop: without a wheel
             importlib.import_module(name)
+    gc.freeze()  # collections of a broker do not copy these pages
     server = ForkServerLoop(socket.socket(fileno=descriptor), parent)
     try:
         start = server.serve()
@@ -153,14 +159,27 @@ def main() -> None:
         start = None
     if start is None:
         server.kill_all()
-        raise SystemExit(0)
+        leave(0)
     os.environ.clear()
     os.environ.update(start.environ)
     os.chdir(start.folder)
     sys.argv = ["kafkawire", *start.arguments]
     from kafkawire.cli.main import main as run
+    from kafkawire.server.run import ServeHooks, use_hooks
+    from kafkawire.testing.brokers import Brokers
+    from kafkawire.testing.commands import MovableClock, obey
 
-    run()
+    assert server.control is not None
+    brokers = Brokers(start.brokers, start.ports)
+    obeys = ServeHooks(started=partial(obey, server.control, brokers), stopping=brokers.close)
+    clock = MovableClock()
+    manual = replace(obeys, env=clock.env, loop=clock.loop)
+    use_hooks(manual if start.manual_clock else obeys)
+    try:
+        run()
+    except SystemExit as ended:
+        leave(ended.code)
+    leave(0)
 
 
 if __name__ == "__main__":

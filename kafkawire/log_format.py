@@ -15,6 +15,9 @@ import json
 import logging
 import sys
 import time
+from typing import TextIO
+
+from kafkawire.log_lines import reason_of
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -22,11 +25,22 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 def setup(level: str, log_format: str, node: int | str | None = None) -> None:
     """Send records from `level` up to standard error in `log_format` (text or json). `node`: the
     node id that marks the lines of one of several workers, or the name of another process."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(JsonFormatter(node) if log_format == "json" else TextFormatter(node))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes exceptions among the arguments of a line, whose text may be empty or begin with
+    "[Errno 9]", as their reasons."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if isinstance(record.args, tuple):
+            reasons = (reason_of(arg) if isinstance(arg, Exception) else arg for arg in record.args)
+            record = logging.makeLogRecord({**record.__dict__, "args": tuple(reasons)})
+        return super().format(record)
 
 
 def _utc(record: logging.LogRecord) -> str:

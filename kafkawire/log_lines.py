@@ -1,13 +1,15 @@
-"""Log lines about what clients do: at a bounded rate, with texts of bounded length.
+"""Texts of log lines: what clients do, at a bounded rate and of bounded length; addresses; reasons.
 
-Used for events of groups (kafkawire.groups.event_log) and changes of topics
+The first are used for events of groups (kafkawire.groups.event_log) and changes of topics
 (kafkawire.broker.change_log). Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+_ERRNO = re.compile(r"\[Errno -?[0-9]+\] ")
 MAX_SHOWN = 120
 """Characters of a client's text in a log line; clients may send 32,767."""
 
@@ -36,6 +38,17 @@ class LineLimit:
         self._room -= 1
         omitted, self._omitted = self._omitted, 0
         return omitted
+
+
+def address_of(host: str, port: int | str) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address, and `*` for all addresses."""
+    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+
+
+def reason_of(failure: BaseException) -> str:
+    """Return the text of an exception, without error numbers of the system; its name if it has no
+    text, as TimeoutError."""
+    return _ERRNO.sub("", str(failure)) or type(failure).__name__
 
 
 def shown(text: str) -> str:

@@ -9,6 +9,6 @@ from __future__ import annotations
 import contextlib
 
 with contextlib.suppress(ImportError):  # without the extra: sources of other packages stay usable
-    from kafkawire.spark.datasource import KafkawireSource as DefaultSource
+    from kafkawire_spark.datasource import KafkawireSource as DefaultSource
 
 __all__ = ["DefaultSource"]

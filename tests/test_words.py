@@ -9,6 +9,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,11 +21,16 @@ REFUSED = re.compile(
 )
 GLOSSARY = re.compile(r"^## Language$.*?^## ", re.MULTILINE | re.DOTALL)
 CELL = "isolation: 2000/s beside bulk and reads"
-"""The name of a cell in the measurements that docs/performance.md keeps."""
+"""The name of a cell in the measurements that bench/notes/performance.md keeps."""
 
 
 def _documents() -> list[Path]:
-    return [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bench" / "README.md"]
+    return [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("bench/*.md"),
+        *ROOT.glob("bench/notes/*.md"),
+    ]
 
 
 def refused(text: str) -> list[str]:
@@ -47,6 +53,79 @@ def test_private_words_are_refused() -> None:
     for line in ("Clients are told", "FETCH_AT_MOST", "one turn of the loop", "Whoever asks"):
         assert refused(line), line
     assert not refused("It is next to the log, and holds its lock.")
+
+
+# The ten rules for guides: short sentences, with the broker, the client or the reader as subject.
+
+WEAK = re.compile(
+    r"\b(?:what is|what was|that is there|so that|in a sentence|at once|of its own|in earnest)\b",
+    re.IGNORECASE,
+)
+PRIVATE = re.compile(r"\b(?:cuts?|cutting|fenced?|fences|places?)\b")
+"""Words of the code that guides replace: split or upload, stop, folder."""
+GENERATED = ("access.md", "apis.md", "commands.md", "configs.md", "tests.md")
+MOST_WORDS = 25
+VERBS = (
+    "is|are|was|were|has|have|had|does|do|can|may|must|will|would|needs?|takes?|gets?|goes|stays?"
+    "|says?|works?|waits?|becomes?|remains?|begins?|ends?|starts?|keeps?|reads?|writes?|returns?"
+    "|answers?|refuses?|serves?|uses?|costs?|contains?|shows?|means|moves?|continues?|sends?"
+)
+TWO_CLAUSES = re.compile(rf"\w\)?:\s+[A-Za-z][^|]*?\b(?:{VERBS})\b")
+"""A colon before more than a list or code."""
+PRONOUN = re.compile(
+    rf"^(?:It|They|Those|These|This|That|One|Such|Both|Others?) (?:(?!prints)[a-z]+s|{VERBS})\b"
+)
+"""A sentence whose subject is in another one; that of "It prints" is the code before it."""
+
+
+class Faults(NamedTuple):
+    """Sentences of over 25 words, weak phrases, private words, colons between two clauses, and
+    sentences that begin with a pronoun."""
+
+    long: list[str]
+    weak: list[str]
+    private: list[str]
+    colons: list[str]
+    pronouns: list[str]
+
+
+def faults(text: str) -> Faults:
+    """Return the faults of a page, outside of code."""
+    text = re.sub(r"^```.*?^```|<!-- families.*<!-- /families -->", "", text, flags=re.M | re.S)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"^    .*$", "", text, flags=re.M))
+    parts = re.split(r"\n\s*\n|\n *(?:- |\d+\. )|\||^#+ ", text, flags=re.M)
+    sentences = [
+        each
+        for part in parts
+        for each in re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\[\d])", " ".join(part.split()))
+    ]
+    return Faults(
+        [each for each in sentences if len(each.split()) > MOST_WORDS],
+        WEAK.findall(text),
+        PRIVATE.findall(re.sub(r"`[^`]*`", "", text)),
+        [each for each in sentences if TWO_CLAUSES.search(re.sub(r"`[^`]*`", "X", each))],
+        [each for each in sentences if PRONOUN.search(each)],
+    )
+
+
+def test_guides_have_short_sentences_and_plain_words() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    found = {
+        str(page.relative_to(ROOT)): faults(page.read_text(encoding="utf-8"))
+        for page in pages
+        if page.name not in GENERATED
+    }
+    assert not {name: each for name, each in found.items() if any(each)}
+
+
+def test_faults_of_guides_are_found() -> None:
+    found = faults(
+        "Lost is what was not uploaded. " + "word " * 26 + "end.\n\n```\na place\n```\n- A cut.\n\n"
+        "Keep it: a broker needs it. They need: `is it`, a list. This is wrong.\n\nIt prints `5`."
+    )
+    assert (len(found.long), found.weak, found.private) == (1, ["what was"], ["cut"])
+    assert found.colons == ["Keep it: a broker needs it."]
+    assert found.pronouns == ["They need:", "This is wrong."]
 
 
 # The same for the source code: its docstrings, log lines and help texts.
@@ -100,7 +179,7 @@ def refused_in_code(source: str) -> list[str]:
 
 def test_code_uses_plain_words() -> None:
     found: dict[str, list[str]] = {}
-    for folder in ("kafkawire", "tests", "bench"):
+    for folder in ("kafkawire", "kafkawire_spark", "tests", "bench"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
             words = refused_in_code(path.read_text(encoding="utf-8"))
             if words and path != Path(__file__):
@@ -178,7 +257,7 @@ def refused_idioms(source: str) -> list[str]:
 @pytest.mark.slow
 def test_prose_of_the_code_has_no_idioms() -> None:
     found = collections.defaultdict[str, list[str]](list)
-    for path in ROOT.joinpath("kafkawire").rglob("*.py"):
+    for path in (*ROOT.glob("kafkawire/**/*.py"), *ROOT.glob("kafkawire_spark/**/*.py")):
         package = "/".join(path.relative_to(ROOT).parts[:2])
         found[package] += refused_idioms(path.read_text(encoding="utf-8"))
     for path in ROOT.joinpath("tests").rglob("*.py"):

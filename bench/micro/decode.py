@@ -25,10 +25,10 @@ from rich.table import Table
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.compression import CODEC_NAMES, NONE, ZSTD
-from kafkawire.spark.decode.decoder import Decoder
-from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.model.columns import DEFAULT, Selection
-from kafkawire.spark.model.source import Account, PartitionRange
+from kafkawire.reading.decode.decoder import Decoder
+from kafkawire.reading.model.columns import DEFAULT, Selection
+from kafkawire.reading.model.source import Account, PartitionRange
+from kafkawire_spark.encode.encoder import encode_batches
 
 MS = 1_700_000_000_000
 OFFSET_VALUE = Selection(("offset", "value"))
@@ -40,7 +40,7 @@ BOUNDS = [(8192, 1), (16384, 2), (32768, 4), (65536, 8), (131072, 16)]
 IMPORTS = """
 import time
 cpu, marks = time.process_time, [time.process_time()]
-for name in ("numpy", "pyarrow", "numba", "kafkawire.spark.decode.decoder"):
+for name in ("numpy", "pyarrow", "numba", "kafkawire.reading.decode.decoder"):
     __import__(name)
     marks.append(cpu())
 print(*(round(1000 * (after - before)) for before, after in zip(marks, marks[1:])))

@@ -41,7 +41,7 @@ from kafkawire.client.offsets import leaders
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.reading import TopicReader, TopicRecord, open_broker, open_bucket, open_folder
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
 from tests.kit.minio import running
 from tests.kit.spark.files import Files, Share
 from tests.kit.spark.key_index import put, put_packs

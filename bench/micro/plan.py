@@ -24,11 +24,11 @@ from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
-from kafkawire.spark.model.source import PartitionRange, Source
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import PartitionRange, Source
+from kafkawire.reading.plan import plan_tasks
 
 T = TypeVar("T")
 WANTED_S = 5.0

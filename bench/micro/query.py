@@ -21,10 +21,10 @@ from bench.payload import line
 from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.batches import Record, pack
 from kafkawire.progress import Progress
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.query import Shell
-from kafkawire.spark.session import open_session
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import Source
+from kafkawire_spark.query import Shell
+from kafkawire_spark.session import open_session
 from tests.kit.spark.files import Files, Share
 from tests.kit.spark.key_index import put
 

@@ -8,17 +8,26 @@ install the dependencies again. Exit code 2: there is no such extra.
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 
-def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
-    """Return the requirements of the table [project] and of extras; KeyError: an unknown one."""
-    common, optional = project["dependencies"], project["optional-dependencies"]
-    assert isinstance(common, list)
-    assert isinstance(optional, dict)
-    return [*common, *(line for extra in extras for line in optional[extra])]
+def requirements(project: dict[str, Any], extras: list[str]) -> list[str]:
+    """Return the requirements of the table [project] and of extras, of which one may name others as
+    kafkawire[s3,certs]; KeyError: an unknown one."""
+    found: list[str] = list(project["dependencies"])
+    left = list(extras)
+    while left:
+        for line in project["optional-dependencies"][left.pop(0)]:
+            own = re.fullmatch(r"kafkawire\[(.*)\]", line)
+            if own:
+                left += own[1].split(",")
+            elif line not in found:
+                found.append(line)
+    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.broker.features import FeatureService
-from kafkawire.broker.followers.opening import StartingReplicas
+from kafkawire.broker.followers.opening import StartingReplicas, wait_until_startable
 from kafkawire.broker.followers.replica_lists import ReplicaLists
+from kafkawire.broker.following.older_metadata import OlderMetadataStop
 from kafkawire.broker.following.removal import BrokerRemoval
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.liveness.starting import StartingHeartbeats
-from kafkawire.broker.liveness.waiting import wait_until_ended
 from kafkawire.broker.moving.controlled_shutdown import ControlledShutdown
 from kafkawire.broker.moving.mover import PartitionMover, Services
 from kafkawire.broker.moving.plan import is_draining
@@ -46,10 +46,11 @@ from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.replicas.selector import ReplicaSelector
 from kafkawire.broker.replicas.views import PartitionViews
+from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
-from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, FileSystem
@@ -66,15 +67,16 @@ from kafkawire.log.recovery.identity import (
 from kafkawire.log.segments.strays import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.pairing import SeenInSql, StoredPairing
 from kafkawire.metadata.store import SqlStore
-from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.catalog.port import COPY_FINISHED, SegmentCatalog
 from kafkawire.offsets.catalog.sql.statements import LeaderTerm
 from kafkawire.offsets.storage.open import check_storage, open_storage
 from kafkawire.schedules.starter import ScheduleStarter
 from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas
+from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
@@ -110,6 +112,7 @@ class Broker:
         listeners: dict[str, Address],
         folder: str,
         security: Security | None = None,
+        seen: SeenInSql | None = None,
     ) -> None:
         self.env = env
         self.security = Security() if security is None else security
@@ -130,15 +133,19 @@ class Broker:
         )
         self.views = PartitionViews(env, catalog, storage, log, self.node_id)
         self.producer_ids = ProducerIds(metadata, self._producer_ids_leased)
+        self.older_metadata = OlderMetadataStop(log, folder)
         self.identity = IdentityRecorder(
-            env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url
-        )
+            env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url,
+            seen, self.older_metadata.found,
+        )  # fmt: skip
         log.hooks.when_stored(self.identity.changed)
         self.liveness = Liveness(env, metadata, catalog, self.node_id, config.lease_ms)
         self.liveness.when_superseded(self.superseded)
         self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
         log.hooks.register(self.schedules)
-        self.topics = TopicService(self, self._may_lead, lambda: self.mover.check())
+        self.topics = TopicService(
+            self, self._may_lead, lambda: self.mover.check(), self.liveness.decided
+        )
         self.mover: PartitionMover = PartitionMover(
             self, self.topics.lock, self._moved_services(), self.liveness.may_lead
         )
@@ -252,6 +259,10 @@ class Broker:
                 await self._users.refresh()
         return self._users
 
+    async def _refresh_users(self, version: int) -> None:
+        if self._users is not None:
+            await self._users.refresh_from(version)
+
     async def load_transactions(self) -> TransactionService:
         """Return `transactions`, like `load_groups`."""
         if "transactions" not in self.__dict__:
@@ -293,15 +304,13 @@ class Broker:
 
         `static`: validated settings as strings, those of single listeners, too; `listeners`: the
         advertised address of each; `after`: the epoch of a broker that is taken over, or -1. Raises
-        MetadataError, LogError (a second process, damage) or OSError, after closing `metadata`.
+        MetadataError, LogError (a second process, damage), OSError or BrokerReturns, after closing
+        `metadata`.
         """
-        starting = StartingHeartbeats(env, metadata)
-        try:
-            return await cls._start(
-                env, metadata, folder, static, listeners, after, starting=starting
-            )
-        finally:
-            await starting.close()
+        starting = StartingHeartbeats(env, metadata, guest=after >= 0)
+        return await starting.cover(
+            cls._start(env, metadata, folder, static, listeners, after, starting=starting)
+        )
 
     @classmethod
     async def _start(
@@ -322,12 +331,15 @@ class Broker:
         lock = lock_folder(env, home)
         store: ObjectStore | None = None
         try:
+            await env.offload.submit("files", refuse_newer_files, env.fs, home)
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored, fresh = await _open_metadata(metadata, found, env.fs, home, config)
-            if fresh and after < 0 and config.cluster_takeover_enable:
-                after, catalog = await _when_ended(env, metadata, config)
+            after, catalog = await wait_until_startable(
+                env, metadata, config, catalog, listeners, folder, after, fresh=fresh
+            )
             config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
-            storage = await _open_storage(env, config, metadata, home, catalog)
+            seen = SeenInSql(lambda: catalog.stored_version)
+            storage = await _open_storage(env, config, metadata, home, catalog, seen)
             store = await _open_tier(config, storage, catalog, folder)
             await check_fresh(found, storage, catalog, metadata, fresh)
             unchanged = partial(check_unchanged, metadata, stored, node_id, fresh)
@@ -344,7 +356,6 @@ class Broker:
                     env, found, home, storage, catalog, config, store, metadata, stored,
                     replicas.copy_into,
                 )  # fmt: skip
-            replication = replicas.open(fresh=fresh)
         except BaseException:
             await _close(starting, metadata, store)
             leave_folder(env, home, lock)
@@ -357,14 +368,13 @@ class Broker:
                     env, home, config, catalog, storage, metadata, node_id, lock,
                     found.identity is None and found.has_log,
                     pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
-                    object_logs=logs, replication=replication, fresh=fresh,
+                    object_logs=logs, replication=replicas.open(fresh=fresh), fresh=fresh,
                 )  # fmt: skip
         except BaseException:
             await _close(starting, security, metadata, store)
             raise
-        broker = cls(
-            env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
-        )
+        options = config, dict(static), log, listeners, home, security, seen
+        broker = cls(env, metadata, storage, catalog, *options)
         try:
             await broker._pair(found, stored, fresh)
             await starting.close()
@@ -379,7 +389,7 @@ class Broker:
         """Pair the data folder with the metadata, after checking its segments if it has no
         identity; a fresh one is complete then."""
         if found.identity is None and found.has_log:
-            await check_segments(self.env, self.folder, self.log.segments, self.metadata)
+            await check_segments(self.env, self.folder, self.log.segments.strays, self.metadata)
         await self.identity.start(found, stored)
         if fresh:
             await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)
@@ -394,9 +404,14 @@ class Broker:
         self.controlled_shutdown.start()
         if self.config.replication_listener:
             wanted = self.config.replica_group_size - 1
-            ReplicaLists(self.env, self.metadata, self.catalog, wanted).start()
+            live = (lambda: None) if self.log.replication is None else self.log.replication.live
+            ReplicaLists(self.env, self.metadata, self.catalog, wanted, self.node_id, live).start()
         await self.quotas.start()
-        await self.security.watch(self.env, self.metadata, self.quotas.refresh_from)
+        refresh = {
+            CLIENT_QUOTAS: self.quotas.refresh_from, SCRAM_CREDENTIALS: self._refresh_users,
+        }  # fmt: skip
+        others = partial(self.catalog.living_others, self.node_id)
+        await self.security.watch(self.env, self.metadata, refresh, self.node_id, others)
         if self.config.local_manifest_enable:
             self._start_manifest()
         if store is not None:
@@ -541,14 +556,8 @@ async def _open_metadata(
     return catalog, stored, False
 
 
-async def _when_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -> tuple[int, Catalog]:
-    """Wait until the process of this broker on another machine has ended; return its epoch, and the
-    catalog as it is then."""
-    return await wait_until_ended(env, metadata, config), await metadata.reload()
-
-
 async def _open_storage(
-    env: Env, config: BrokerConfig, metadata: SqlStore, home: str, catalog: Catalog
+    env: Env, config: BrokerConfig, metadata: SqlStore, home: str, catalog: Catalog, seen: SeenInSql
 ) -> SegmentCatalog:
     """Open the offset storage of a registered broker. Raises what `check_storage` raises."""
     node_id = config.node_id
@@ -556,7 +565,7 @@ async def _open_storage(
     term = LeaderTerm(catalog.epoch_of, lambda: catalog.brokers[node_id].epoch)
     return open_storage(
         config.offset_storage, metadata, home, node_id, env.clock.now_ms, catalog.leader_of,
-        term=term,
+        term=term, seen=seen,
     )  # fmt: skip
 
 
@@ -567,19 +576,44 @@ async def _open_tier(
     use it, or topics need one."""
     if not config.tier_url:
         _check_durability(catalog)
+        await _check_objects(storage, config, data)
         return None
     from kafkawire.objectstore.url import parse_tier
-    from kafkawire.tiering.manifest.compatibility import check_tier
+    from kafkawire.tiering.manifest.compatibility import check_tier, holds_objects
     from kafkawire.tiering.store.open import open_store
 
-    store = open_store(config.tier_url, config)
     url = parse_tier(config.tier_url).url
+    seen = await holds_objects(url, storage, config.node_id)
+    store = open_store(config.tier_url, config, seen=seen)
     try:
         await check_tier(store, url, storage, config.node_id, catalog.cluster_id, data)
     except BaseException:
         await store.close()
         raise
     return store
+
+
+async def _check_objects(storage: SegmentCatalog, config: BrokerConfig, data: str) -> None:
+    """Raise IdentityError if this broker has objects in a tier that it is started without: what has
+    left the local disk could not be read, and nothing more would be uploaded. With
+    `tier.missing.action=serve` that is only logged."""
+    some = await storage.objects(config.node_id, (COPY_FINISHED,), 1)
+    if not some:
+        return
+    urls = [row.url for row in await storage.tiers() if row.id == some[0].tier]
+    where = urls[0] if urls else "a remote tier"
+    if config.tier_missing_action == "refuse":
+        raise IdentityError(
+            f"records of {data} are in {where}, and the broker is started without a tier: start "
+            f"with --tier {where}; or, to serve only what is on the local disk, with "
+            "--set tier.missing.action=serve"
+        )
+    logger.error(
+        "records of %s are in %s, and the broker runs without a tier: reads of what is not on the "
+        "local disk fail, and nothing is uploaded",
+        data,
+        where,
+    )
 
 
 def _check_durability(catalog: Catalog) -> None:
@@ -593,6 +627,3 @@ def _check_durability(catalog: Catalog) -> None:
                 f"topic {name} has {DURABILITY}={durability}, which needs a remote tier: start the "
                 "broker with --tier URL"
             )
-
-
-__all__ = ["Broker", "TopicConfig"]

@@ -29,6 +29,7 @@ from kafkawire.broker.overrides import (
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io import slices
+from kafkawire.log_lines import reason_of
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ the broker stores."""
 def as_kafka_error(failure: Exception) -> KafkaError:
     """Return one of FAILURES as the Kafka error for the client."""
     return (
-        failure if isinstance(failure, KafkaError) else KafkaError(code_of(failure), str(failure))
+        failure
+        if isinstance(failure, KafkaError)
+        else KafkaError(code_of(failure), reason_of(failure))
     )
 
 
@@ -102,9 +105,7 @@ class ConfigService:
         for resource in resources:
             try:
                 if (resource.type, resource.name) in twice:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-                    )
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
                 changes.append(self._plan(resource, validate_only))
                 errors.append(None)
             except KafkaError as error:

@@ -157,7 +157,7 @@ class ServeOptions:
 
     `advertised` has an entry for every listener by name: the host and port that Metadata and
     FindCoordinator return to clients of that listener (port 0: the port that was bound). `data` is
-    the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty: SQLite in that
+    the absolute path of the data folder, `metadata_url` an SQL URL (empty: SQLite in that
     folder), `settings` the broker settings that differ from their defaults (name -> validated
     string), `listener_settings` those of single listeners (listener.name.NAME.SETTING). `workers`:
     how many processes serve; `worker_ports`: the ports of their own addresses as given; `worker`:

@@ -221,7 +221,8 @@ def _after(
             continue
         row = table.get(name)
         if row is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+            kind = "topic config" if table is TOPIC_CONFIGS else "config"  # as in Kafka
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} name: {name}")
         try:
             if op is Op.APPEND:
                 value = append_items(row, after.get(name, defaults[name]), value)

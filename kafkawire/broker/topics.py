@@ -11,7 +11,7 @@ transactions for their internal topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,15 +76,18 @@ class TopicService:
     """Creates, changes and deletes topics. `lock` serializes changes of the catalog, `follower`
     applies those of other brokers; `answers`: the cache of Metadata responses;
     `live_brokers` returns the node ids that may lead new partitions, None: only this one is known
-    to be alive. `polled` is called after each poll for changes of other brokers."""
+    to be alive; `decided` returns when these are known. `polled` is called after each poll for
+    changes of other brokers."""
 
     def __init__(
         self,
         broker: BrokerParts,
         live_brokers: Callable[[], Sequence[int]] | None = None,
         polled: Callable[[], None] = lambda: None,
+        decided: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._broker = broker
+        self._decided = decided
         self._live_brokers = live_brokers or (lambda: [broker.node_id])
         applier = CatalogApplier(broker, self._drop, self._settings_changed, self._moved)
         self.lock = CatalogLock(broker.catalog, broker.metadata, applier.apply)
@@ -106,6 +109,8 @@ class TopicService:
         `sender`: who asked, for the log; `charge` counts the partitions of each valid topic."""
         charges = _once(charge)
         await check_storage(self._broker, topics)
+        if self._decided is not None:
+            await self._decided()
         try:
             return await self.lock.change(
                 lambda seen: self._create(topics, validate_only, sender, next(charges), seen)
@@ -285,16 +290,12 @@ class TopicService:
         """Validate the topics of one request, against existing ones and each other. The event loop
         runs in between, but the lock excludes other changes of topics."""
         broker = self._broker
-        names = (topic.name for topic in topics)
-        twice = await slices.duplicates(names, broker.env.slices.give_way)
         taken: dict[str, str] = {}
         plans: list[NewTopic | KafkaError] = []
         new = 0
         for topic in topics:
             await broker.env.slices.give_way()
             try:
-                if topic.name in twice:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 check_name(topic.name, broker.catalog, taken)
                 plan = self._plan_one(topic, new)
                 check_partition_count(new + len(plan.leaders))
@@ -307,7 +308,6 @@ class TopicService:
             new += len(plan.leaders)
             taken[alike_key(topic.name)] = topic.name
             plans.append(plan)
-        await slices.emptied(twice, broker.env.slices.give_way)
         await slices.emptied(taken, broker.env.slices.give_way)
         return plans
 

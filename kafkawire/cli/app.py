@@ -12,7 +12,9 @@ import typer
 
 from kafkawire.cli import INTERRUPTED
 from kafkawire.cli.lazy_group import PLAIN, LazyGroup, group
-from kafkawire.cli.shared.command_config import COMMAND_CONFIG
+from kafkawire.cli.shared.command_config import COMMAND_CONFIG, COMMAND_CONFIG_OPTION
+from kafkawire.cli.shared.output import fail
+from kafkawire.extras import explain
 
 GROUPS = {
     "topics": group(
@@ -108,7 +110,7 @@ GROUPS = {
             "unset": "cluster.configs:remove",
         },
     ),
-    "certs": group("Make certificates to try TLS out.", {"make": "certs:make"}),
+    "certs": group("Make certificates to try TLS out.", {"make": "make_certs:make"}),
     "metadata": group(
         "Inspect the metadata database.", {"version": "cluster.metadata_version:version"}
     ),
@@ -138,12 +140,12 @@ GROUPS = {
     "pipeline": group(
         "Topics as tables, on Spark: run, compact, audit, replay, query, report.",
         {
-            "run": "pipeline.run:run",
-            "compact": "pipeline.run:compact",
-            "audit": "pipeline.audit:audit",
-            "replay": "pipeline.replay:replay",
-            "query": "pipeline.query:query",
-            "report": "pipeline.report:report",
+            "run": "kafkawire_spark.cli.run:run",
+            "compact": "kafkawire_spark.cli.run:compact",
+            "audit": "kafkawire_spark.cli.audit:audit",
+            "replay": "kafkawire_spark.cli.replay:replay",
+            "query": "kafkawire_spark.cli.query:query",
+            "report": "kafkawire_spark.cli.report:report",
         },
     ),
 }
@@ -163,6 +165,8 @@ class Commands(LazyGroup):
         "restore": "backup.restore:restore",
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",
+        "doctor": "doctor:doctor",
+        "estimate": "estimate:estimate",
         "fsck": "fsck:run",
         "completion": "completion:completion",
         "version": "version:run",
@@ -174,6 +178,11 @@ class Commands(LazyGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
+        except ModuleNotFoundError as missing:
+            sentence = explain(missing)
+            if sentence is None:
+                raise
+            fail(sentence, 2)
 
 
 app = typer.Typer(
@@ -200,7 +209,7 @@ def _root(
     command_config: Annotated[
         str,
         typer.Option(
-            "--command-config",
+            COMMAND_CONFIG_OPTION,
             envvar="KAFKAWIRE_COMMAND_CONFIG",
             metavar="FILE",
             help="Settings to reach a broker with encryption or log-in, as of Kafka's clients.",

@@ -1,7 +1,6 @@
-"""`kafkawire certs make`: an authority, a server and a client certificate, to try TLS out.
+"""Certificates to try TLS out: an authority, a server and a client.
 
-P-256 keys, because a handshake with them takes a fifth of the time of one with RSA. Uses the
-package cryptography, which this command alone needs.
+P-256 keys, because a handshake with them takes a fifth of the time of one with RSA.
 """
 
 from __future__ import annotations
@@ -11,20 +10,15 @@ import ipaddress
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import fail
-
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
 """Names of the files, with .pem for certificates and .key for keys."""
-MAX_DAYS = 3650
 _CLOCKS = datetime.timedelta(hours=1)
 """Certificates are valid from an hour ago, as clocks of machines differ."""
 
@@ -44,48 +38,6 @@ class Issued(NamedTuple):
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-
-
-def make(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    hosts: Annotated[
-        list[str],
-        typer.Option(
-            "--host", metavar="HOST", help="Name or address of the broker; may be repeated."
-        ),
-    ] = [],  # noqa: B006
-    client: Annotated[
-        str, typer.Option(metavar="NAME", help="Common name of the client certificate.")
-    ] = "client",
-    days: Annotated[
-        int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="How long they are valid.")
-    ] = 365,
-) -> None:
-    """Make certificates to try TLS out: an authority, a server and a client.
-
-    Writes ca.pem, server.pem, server.key, client.pem, client.key and client.properties to the
-    folder. The server certificate is for localhost, 127.0.0.1, ::1 and each --host. An authority
-    that is in the folder already is used again; other files are replaced.
-
-    Examples:
-      kafkawire certs make certs --host kafka.example.org
-      kafkawire serve --listen TLS://127.0.0.1:9094 --set ssl.keystore.location=certs/server.pem
-        --set ssl.key.location=certs/server.key
-    """
-    if not folder:
-        fail(OptionError("DIR", folder, "a folder"), 2)
-    for host in hosts:
-        if not _is_host(host):
-            fail(OptionError("--host", host, "a host name or an address"), 2)
-    if not client.strip() or len(client) > 64:
-        fail(OptionError("--client", client, "a name of 1 to 64 characters"), 2)
-    try:
-        write(Path(folder), hosts, client, days)
-    except OSError as error:
-        fail(f"{folder}: the certificates cannot be written ({error.strerror})")
-    except ValueError as error:
-        fail(f"{folder}: {AUTHORITY}.pem and {AUTHORITY}.key cannot be used ({error})")
-    print(f"{folder}: ca.pem, server.pem, server.key, client.pem, client.key, client.properties")
 
 
 def write(folder: Path, hosts: Sequence[str], client: str, days: int) -> None:
@@ -177,11 +129,6 @@ def _general(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _is_host(text: str) -> bool:
-    plain = text.removeprefix("*.").replace("-", "a").replace(".", "a").replace(":", "a")
-    return 0 < len(text) <= 253 and text.isascii() and plain.isalnum()
 
 
 def _save(folder: Path, name: str, issued: Issued) -> None:

@@ -13,18 +13,28 @@ from typing import Any
 from typer import BadParameter
 from typer.core import TyperCommand
 
+from kafkawire.cli.shared.command_config import COMMAND_CONFIG, COMMAND_CONFIG_OPTION
 from kafkawire.cli.shared.parameters import INT16, INT32, INT64
 
 USAGE_ERROR: type[Exception] = BadParameter.__mro__[1]
 """click's UsageError, which typer does not export: its messages are for users."""
-RENAMED: Mapping[str, str] = {
-    "--bootstrap": "--server",
-    "--broker-id": "--broker",
-    "--data": "--source",
-    "--since": "--from",
-    "--topics": "--topic",
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "--bootstrap": ("--server",),
+    "--broker-id": ("--broker",),
+    "--data": ("--source",),
+    "--days": ("--valid-for",),
+    "--duration-ms": ("--longer-than",),
+    "--export": ("--output",),
+    "--max": ("--limit",),
+    "--max-transaction-timeout": ("--longer-than",),
+    "--out": ("--output",),
+    "--partitions": ("--partition-map", "--verbose"),
+    "--since": ("--from",),
+    "--to": ("--until",),
+    "--topics": ("--topic",),
+    "-p": ("--verbose",),
 }
-"""Old names of options by the name that replaced them; for commands that have the new one only."""
+"""Old names of options with those that replaced them; a command takes the first that it has."""
 EXAMPLES = "Examples:"
 UNSHOWN_MAXIMA = (INT16, INT32, INT64)
 """Maxima of the protocol's fields, which say nothing to a reader of the help."""
@@ -36,7 +46,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old names of options replaced."""
-        return super().parse_args(ctx, list(self._renamed(args)))
+        return super().parse_args(ctx, list(self._renamed(list(without_command_config(args)))))
 
     def _renamed(self, words: Sequence[str]) -> Iterator[str]:
         known = {name for parameter in self.params for name in parameter.opts}
@@ -45,8 +55,8 @@ class Command(TyperCommand):
                 yield from words[at:]
                 return
             name, equals, value = word.partition("=")
-            new = RENAMED.get(name, "")
-            yield new + equals + value if name not in known and new in known else word
+            new = next((each for each in RENAMED.get(name, ()) if each in known), None)
+            yield word if new is None or name in known else new + equals + value
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the name in the usage line."""
@@ -72,6 +82,22 @@ class Command(TyperCommand):
                 formatter.write_dl(explained)
         with formatter.section("Options"):
             formatter.write_dl([option_help(each) for each in options(self, ctx)])
+
+
+def without_command_config(words: Sequence[str]) -> Iterator[str]:
+    """Take --command-config FILE, an option of `kafkawire`, where Kafka's tools have it, too: after
+    the command. Yield the other words."""
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if word == "--":
+            yield word
+            break
+        if name != COMMAND_CONFIG_OPTION:
+            yield word
+        else:
+            COMMAND_CONFIG.set(value if equals else next(left, ""))
+    yield from left
 
 
 def arguments(command: Any) -> list[Any]:

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
+from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Json, Wide
+from kafkawire.cli.shared.parameters import Json, Metadata, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
@@ -39,13 +40,12 @@ from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
+from kafkawire.schedules.waiting import FILE_NAME, find_damage, remove_index
 
 
 def run(
     data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
-    metadata: Annotated[
-        str, typer.Option(metavar="URL", help="Metadata database, if outside the data folder.")
-    ] = "",
+    metadata: Metadata = "",
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair damage without losing acknowledged records.")
     ] = False,
@@ -97,6 +97,8 @@ async def _all(
     locks = [lock_folder(env, home) for home in homes.values()]
     reports = {}
     try:
+        for home in homes.values():
+            refuse_newer_files(env.fs, home)
         if metadata.absent():
             node, home = next(iter(homes.items()))
             refuse_absent(inspect_folder(env.fs, folder, home, node), metadata.name)
@@ -106,6 +108,7 @@ async def _all(
             storage = open_storage(kind, metadata, home, node, env.clock.now_ms, catalog.leader_of)
             try:
                 report = await check(env, home, node, catalog, storage, metadata, progress)
+                check_schedules(home, report)
                 wrong = await _mismatch(env, folder, home, node, metadata)
                 if wrong:
                     distrust(report, wrong)
@@ -121,6 +124,24 @@ async def _all(
             lock.release()
         env.offload.close()
     return reports
+
+
+def check_schedules(home: str, report: FsckReport) -> None:
+    """Report a damaged index of waiting records."""
+    path = os.path.join(home, FILE_NAME)
+    damage = find_damage(path)
+    if not damage:
+        return
+
+    async def fix() -> None:
+        remove_index(path)
+
+    report.add(
+        FILE_NAME,
+        f"the index of waiting records is damaged: {damage}",
+        "it is removed; the next start makes it again from the schedule topics",
+        fix,
+    )
 
 
 async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlStore) -> str:

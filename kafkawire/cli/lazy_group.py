@@ -26,7 +26,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": F
 
 
 class LazyGroup(TyperGroup):
-    """A group whose `places` name `module:function`, below kafkawire.cli, by command."""
+    """A group whose `places` name `module:function`, below kafkawire.cli or in another package of
+    this distribution, by command."""
 
     places: ClassVar[Mapping[str, str]] = {}
 
@@ -40,7 +41,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, function = self.places[cmd_name].partition(":")
-        return _command(cmd_name, getattr(import_module(f"kafkawire.cli.{module}"), function))
+        return _command(cmd_name, getattr(import_module(_full_name(module)), function))
 
     def summary(self, name: str) -> str:
         """Return the first sentence of the help of a command or group."""
@@ -82,13 +83,17 @@ def _command(name: str, run: Callable[..., Any]) -> Any:
 
 @cache
 def summary_of(place: str) -> str:
-    """Return the first sentence of the docstring of `module:function`, below kafkawire.cli."""
+    """Return the first sentence of the docstring of `module:function`, see LazyGroup."""
     module, _, function = place.partition(":")
-    path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+    path = Path(__file__).parents[2].joinpath(*_full_name(module).split(".")).with_suffix(".py")
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return first_sentence(ast.get_docstring(node) or "")
     return ""
+
+
+def _full_name(module: str) -> str:
+    return module if module.startswith("kafkawire_") else f"kafkawire.cli.{module}"
 
 
 def first_sentence(text: str) -> str:

@@ -90,13 +90,14 @@ class Cluster:
         self.metadata([])
         return sorted(self._addresses)
 
-    def metadata(self, topics: Iterable[str] | None) -> Any:
-        """Return a MetadataResponse on these topics (None: all) without creating any."""
+    def metadata(self, topics: Iterable[str] | None, node: int | None = None) -> Any:
+        """Return a MetadataResponse on these topics (None: all) without creating any, of the broker
+        `node`, None: the first one."""
         from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = self.request(3, asked)
+        answer = (self.first if node is None else self.node(node)).request(3, asked)
         check("Metadata", answer.error_code)
         self._addresses.update({row.node_id: (row.host, row.port) for row in answer.brokers})
         return answer

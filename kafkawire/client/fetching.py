@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import crc32c
-
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
@@ -23,6 +21,7 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.control import ABORT, read_marker
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 FETCH = 1
 NAMES_UNTIL = 12
@@ -60,7 +59,7 @@ class Fetched:
     def sound(self, position: int, head: BatchHead) -> bool:
         """Return True if the CRC of a batch matches."""
         body = memoryview(self.records)[position + CRC_FROM : position + head.size_bytes]
-        return crc32c.crc32c(body) == head.crc
+        return crc32c(body) == head.crc
 
 
 def delivered(got: Fetched) -> Iterator[tuple[int, BatchHead]]:

@@ -114,7 +114,8 @@ def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription 
         return None
     asked = ConsumerGroupDescribeRequest(group_ids=[name])
     answer = connection.request(CONSUMER_GROUP_DESCRIBE, asked).groups[0]
-    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    # A broker may advertise this request although it does not serve the protocol.
+    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     check(f"group {name}", answer.error_code, answer.error_message)
     members = [

@@ -30,9 +30,14 @@ def log_in(connection: Requesting, security: ClientSecurity) -> None:
 
     answer = connection.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
     if answer.error_code:
-        known = ", ".join(answer.mechanisms) or "none"
+        if not answer.mechanisms:
+            raise ClientError(
+                f"{connection.address} has no log-in: set security.protocol=PLAINTEXT (with TLS: "
+                "SSL) in the file of --command-config"
+            )
         raise ClientError(
-            f"{connection.address} does not accept {security.mechanism}; it accepts {known}"
+            f"{connection.address} does not accept {security.mechanism}: set sasl.mechanism to "
+            f"{' or '.join(answer.mechanisms)}"
         )
     if security.mechanism == "PLAIN":
         _send(connection, security, f"\0{security.user}\0{security.password}".encode())

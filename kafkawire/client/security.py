@@ -10,14 +10,24 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kafkawire.client.errors import ClientError
+
+if TYPE_CHECKING:
+    import ssl
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "TLS", "SSL", "SASL_PLAINTEXT", "SASL_TLS", "SASL_SSL")
 MAX_BYTES = 1 << 20
 """Size of a file of settings."""
+_NO_TLS = (None, "WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+"""Reasons of OpenSSL where the server does not speak TLS; None: it has closed the connection."""
 _OPTION = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+class NoTls(ConnectionError):
+    """The server did not answer a TLS handshake with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +45,43 @@ class ClientSecurity:
 
     def wrap(self, connected: socket.socket, host: str) -> socket.socket:
         """Return the encrypted form of a connected socket, or the socket itself. OSError if that
-        fails."""
+        fails, ClientError if a file cannot be used."""
         if not self.tls:
             return connected
         import ssl
 
-        context = ssl.create_default_context(cafile=self.ca_file or None)
-        context.check_hostname = self.check_host
-        if self.certificate_file:
-            context.load_cert_chain(self.certificate_file, self.key_file or None)
-        return context.wrap_socket(connected, server_hostname=host)
+        try:
+            return self._context().wrap_socket(connected, server_hostname=host)
+        except ClientError:
+            connected.close()
+            raise
+        except ssl.SSLCertVerificationError as failure:
+            advice = "connect to a name that it has"
+            if "mismatch" not in failure.verify_message:
+                advice = "set ssl.ca.location in the file of --command-config"
+            raise ConnectionError(
+                f"its certificate is refused ({failure.verify_message}): {advice}"
+            ) from None
+        except (ssl.SSLError, ConnectionError) as failure:
+            if getattr(failure, "reason", None) not in _NO_TLS:
+                raise
+            connected.close()
+            raise NoTls("it closed the connection in the TLS handshake") from None
+
+    def _context(self) -> ssl.SSLContext:
+        import ssl
+
+        setting, path = "ssl.ca.location", self.ca_file
+        try:
+            context = ssl.create_default_context(cafile=path or None)
+            context.check_hostname = self.check_host
+            if self.certificate_file:
+                setting, path = "ssl.certificate.location", self.certificate_file
+                context.load_cert_chain(path, self.key_file or None)
+        except OSError as wrong:
+            reason = wrong.strerror or str(wrong)
+            raise ClientError(f"{setting}={path}: it cannot be used ({reason})") from None
+        return context
 
 
 NO_SECURITY = ClientSecurity()

@@ -28,12 +28,11 @@ from collections.abc import Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-import crc32c
-
 from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_varint, read_varint, read_varlong
+from kafkawire.crc32c import crc32c
 
 HEAD: Final = Struct(">qiibIhiqqqhii")
 HEAD_BYTES: Final = 61
@@ -113,7 +112,8 @@ class BatchHead:
 
 
 class Record:
-    """One record with its absolute offset; `headers` keeps order and repeated keys."""
+    """One record with its absolute offset; `headers` keeps order and repeated keys. A header key
+    that is not UTF-8 has surrogate escapes (`header_bytes`, `header_text`)."""
 
     __slots__ = ("headers", "key", "offset", "timestamp", "value")
 
@@ -198,13 +198,18 @@ def records(buf: Buffer, pos: int = 0) -> Iterator[Record]:
     head = read_head(buf, pos)
     if not HEAD_BYTES <= head.size_bytes <= len(buf) - pos or head.magic != MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "this is no whole batch of format 2")
-    data = bytes(payload(buf, pos, head))
+    return records_in(bytes(payload(buf, pos, head)), head)
+
+
+def records_in(data: bytes, head: BatchHead) -> Iterator[Record]:
+    """Return the records of a batch whose decompressed records section is `data`.
+    KafkaError(CORRUPT_MESSAGE) for invalid bytes."""
     stamp = head.max_timestamp if head.attributes & LOG_APPEND_TIME else None
     at = 0
     for _ in range(head.count):
         try:
             record, at = _read_record(data, at, head, stamp)
-        except (IndexError, UnicodeDecodeError) as wrong:
+        except IndexError as wrong:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
         yield record
     if at != len(data):
@@ -229,7 +234,7 @@ def _read_record(data: bytes, pos: int, head: BatchHead, stamp: int | None) -> t
         if name is None:
             raise IndexError("a header has no key")
         header, pos = _read_bytes(data, pos, stop)
-        headers.append((name.decode(), header))
+        headers.append((name.decode("utf-8", "surrogateescape"), header))
     if pos != stop:
         raise IndexError("the length is not that of the fields")
     timestamp = head.base_timestamp + time_delta if stamp is None else stamp
@@ -245,6 +250,16 @@ def _read_bytes(data: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
     return data[pos : pos + length], pos + length
 
 
+def header_bytes(key: str) -> bytes:
+    """Return the key of a header as it was received: Kafka's broker takes any bytes."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def header_text(key: str) -> str:
+    """Return the key of a header as Java's clients show it, where text must be valid Unicode."""
+    return key if key.isascii() else header_bytes(key).decode("utf-8", "replace")
+
+
 def put_record(out: bytearray, record: Record, delta: int, time_delta: int) -> None:
     """Append one record in wire format."""
     body = bytearray(1)
@@ -254,7 +269,7 @@ def put_record(out: bytearray, record: Record, delta: int, time_delta: int) -> N
     _put_bytes(body, record.value)
     put_varint(body, len(record.headers))
     for name, value in record.headers:
-        _put_bytes(body, name.encode())
+        _put_bytes(body, header_bytes(name))
         _put_bytes(body, value)
     put_varint(out, len(body))
     out += body
@@ -274,7 +289,7 @@ def load_record(data: bytes, offset: int) -> Record:
     """Return the record of `dump_record`. Raises KafkaError(CORRUPT_MESSAGE)."""
     try:
         record, end = _read_record(data, 0, _NO_HEAD, None)
-    except (IndexError, UnicodeDecodeError) as wrong:
+    except IndexError as wrong:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
     if end != len(data):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "bytes are left after the record")
@@ -410,9 +425,7 @@ def build_one(
         )
         + _sized(record)
     )  # fmt: skip
-    out = bytearray(
-        _FRONT.pack(0, len(rest) + CRC_FROM - PREFIX_BYTES, -1, MAGIC, crc32c.crc32c(rest))
-    )
+    out = bytearray(_FRONT.pack(0, len(rest) + CRC_FROM - PREFIX_BYTES, -1, MAGIC, crc32c(rest)))
     out += rest
     return out
 
@@ -448,7 +461,7 @@ def empty_batches(first: int, end: int) -> bytearray:
 
 def resum(buf: bytearray | memoryview, pos: int, length: int) -> None:
     """Write the CRC of the batch that fills buf[pos:pos+length]."""
-    _CRC.pack_into(buf, pos + CRC_AT, crc32c.crc32c(memoryview(buf)[pos + CRC_FROM : pos + length]))
+    _CRC.pack_into(buf, pos + CRC_AT, crc32c(memoryview(buf)[pos + CRC_FROM : pos + length]))
 
 
 def stamp(buf: bytearray | memoryview, max_timestamp: int, *, log_append: bool) -> None:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, MAGIC, MAGIC_AT, PREFIX_BYTES
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 MAX_SEARCH_BYTES = 4 << 20
 """Maximum distance to search for the next valid batch if a length is damaged: four times the

@@ -1,22 +1,20 @@
 """Validation of a producer's batch before it enters the log. Hot for every Produce.
 
-`check_batch` checks head and checksum in about a microsecond; `walk` checks every record; `convert`
-makes the stored form if that differs from the sent one (compression.type).
-
+`check_batch` checks head and checksum in about a microsecond; `walk` checks every record;
+`check_ends` decompresses the records and checks the first and the last one; `convert` makes the
+stored form if that differs from the sent one (compression.type).
 
 The order of the checks and their codes are Kafka's (ProduceRequest.validateRecords, UnifiedLog,
 LogValidator), stricter in three points: bytes after the batch, offset deltas other than 0..n-1 and
-the timestamp type bit are always refused.
+the timestamp type bit are always refused. For compressed bytes that cannot be read Kafka answers
+UNKNOWN_SERVER_ERROR, this broker INVALID_RECORD: clients send neither again.
 
-Not here: producer sequences (`kafkawire.log.partition.producers`), when to walk
-(`kafkawire.log.partition.partition`).
+Not here: producer sequences (`kafkawire.log.partition.producers`).
 """
 
 from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Final, NoReturn
-
-from crc32c import crc32c
 
 from kafkawire.codec.batches import (
     CODEC_MASK,
@@ -35,12 +33,30 @@ from kafkawire.codec.batches import (
     stamp,
     unpacked_limit,
 )
-from kafkawire.codec.compression import GZIP, LZ4, NONE, ZSTD, compress, decompress, unpack
+from kafkawire.codec.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    BufferTooSmall,
+    compress,
+    decompress,
+    decompress_into,
+    is_linked_lz4,
+)
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong
-from kafkawire.codec.walk import Walked, walk_records, walk_steps
+from kafkawire.codec.walk import (
+    MAX_WALKED_RECORDS,
+    Walked,
+    newest_of_ends,
+    walk_records,
+    walk_steps,
+)
+from kafkawire.crc32c import crc32c
 
 Head = tuple[int, ...]
 """The 13 fields of `batches.HEAD`, in its order, and four of the first record as `walk` reads it
@@ -53,9 +69,17 @@ MAX_BYTES_AT_ONCE = 2 << 20
 MAX_CONVERTED_AT_ONCE = 24 << 10
 """Bytes of records that are compressed without a pause: a millisecond with the slowest codec,
 gzip."""
-MAX_PACKED_AT_ONCE = {GZIP: 24 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
-"""Packed bytes that are unpacked without a pause, where they can be thousands of members of
-nothing: one of gzip takes three microseconds, the others a tenth of one."""
+MAX_PACKED_AT_ONCE = {
+    GZIP: 24 << 10, SNAPPY: 576 << 10, LZ4: MAX_BYTES_AT_ONCE, ZSTD: 256 << 10
+}  # fmt: skip
+"""Packed bytes that are unpacked without a pause. If they are many members, frames or elements of
+almost nothing they take 2 ms (gzip: three microseconds each), of snappy 4 ms."""
+
+MAX_TWICE_AT_ONCE = 128 << 10
+"""Bytes of a compressed batch that is unpacked twice without a pause, once for its ends."""
+
+_rooms: list[bytearray] = []
+"""Buffers of MAX_BYTES_AT_ONCE, as many as threads have decompressed at a time."""
 
 _BLAMED_IN_A_STEP = 128
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -73,6 +97,13 @@ _unpack_short: Final = Struct(HEAD.format + "BxHBB").unpack_from
 _unpack_long: Final = Struct(HEAD.format + "HxHBB").unpack_from
 _LEAD_BYTES: Final = HEAD_BYTES + RECORD_BYTES_MIN
 _REFUSED: Final = LOG_APPEND_TIME | CONTROL
+
+
+HEAD_ONLY, STANDARD, FULL = "head", "standard", "full"
+"""Values of record.validation."""
+NO_BOUND_MS: Final = (1 << 63) - 1
+AFTER_MAX_DEFAULT_MS: Final = 3_600_000
+"""Default of message.timestamp.after.max.ms: checked on the batch head alone."""
 
 
 class LongBatch(Exception):
@@ -167,6 +198,40 @@ def _invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, text)
 
 
+def must_walk(head: Head, config: TopicConfig, now_ms: int, validation: str) -> bool:
+    """Return whether all records of a checked batch must be checked; if not, only its first and
+    last one are, or none if heads are trusted. `validation`: record.validation."""
+    if (
+        head[12] <= MAX_WALKED_RECORDS
+        or head[8] < head[7]  # clients that leave the newest time unset send 0 or -1
+        or validation == FULL
+        or config.cleanup_compact
+        or config.schedules
+        or config.after_max_ms != AFTER_MAX_DEFAULT_MS
+        or config.before_max_ms != NO_BOUND_MS
+    ):
+        return True
+    if head[8] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
+        text = f"timestamp {head[8]} is too far in the future"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+    return False
+
+
+def check_records(
+    buf: memoryview, head: Head, config: TopicConfig, now_ms: int, validation: str
+) -> int:
+    """Check the records of a checked batch as far as `validation` wants. As `walk`."""
+    if head[12] <= MAX_WALKED_RECORDS:  # hot
+        return walk(buf, head, config, now_ms)
+    if must_walk(head, config, now_ms, validation):
+        return walk(buf, head, config, now_ms)
+    if validation == HEAD_ONLY or check_ends(buf, head):
+        return head[8]
+    if head[5] & CODEC_MASK and len(buf) > MAX_TWICE_AT_ONCE:
+        raise LongBatch
+    return walk(buf, head, config, now_ms)
+
+
 def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     """Check every record of a checked batch; return the largest record timestamp.
 
@@ -199,8 +264,12 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
     if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE or config.schedules:
         raise LongBatch
     if codec:
-        limit = unpacked_limit(size)
-        pos, data = 0, bytes(_unpacked(codec, buf[HEAD_BYTES:], limit, MAX_BYTES_AT_ONCE))
+        room = _room()
+        try:
+            size = _unpack_at_once(codec, buf[HEAD_BYTES:], room)
+            pos, data = 0, bytes(memoryview(room)[:size])
+        finally:
+            _rooms.append(room)
     else:
         pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
     walked = Walked(pos)
@@ -219,22 +288,81 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
 def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
     """Return the decompressed records. LongBatch if they have more than `at_once` but at most
     `limit` bytes; MESSAGE_TOO_LARGE above that."""
-    if len(packed) > MAX_PACKED_AT_ONCE.get(codec, len(packed)) and limit > at_once:
-        raise LongBatch
+    _check_packed(codec, packed, limit > at_once)
     try:
         return decompress(codec, packed, min(limit, at_once))
     except KafkaError as error:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit > at_once:
             raise LongBatch from None
-        raise
+        raise _by_sender(error) from None
+
+
+def _room() -> bytearray:
+    """Return a buffer for `_unpack_at_once`, to be given back to `_rooms`. It is used again, as a
+    new one is cleared first, which takes longer than lz4."""
+    try:
+        return _rooms.pop()
+    except IndexError:
+        return bytearray(MAX_BYTES_AT_ONCE)
+
+
+def _unpack_at_once(codec: int, packed: Buffer, room: bytearray) -> int:
+    """Decompress records into `room`, and return how many bytes they have. As `_unpacked`."""
+    _check_packed(codec, packed, at_once=True)
+    try:
+        return decompress_into(codec, packed, room)
+    except BufferTooSmall:
+        raise LongBatch from None
+    except KafkaError as error:
+        raise _by_sender(error) from None
+
+
+def _check_packed(codec: int, packed: Buffer, at_once: bool) -> None:
+    if at_once and len(packed) > MAX_PACKED_AT_ONCE.get(codec, len(packed)):
+        raise LongBatch
+    if codec == LZ4 and is_linked_lz4(packed):
+        raise _invalid("the blocks of the lz4 data depend on each other")
+
+
+def _by_sender(error: KafkaError) -> KafkaError:
+    """Return the error for data that its sender has damaged: clients would send it again."""
+    return _invalid(error.message or "") if error.code is ErrorCode.CORRUPT_MESSAGE else error
 
 
 def unpack_long(buf: memoryview, head: Head) -> bytes | bytearray:
     """Return the decompressed records of a checked batch; to be run in a thread."""
-    packed = buf[HEAD_BYTES:]
-    if not head[5] & CODEC_MASK:
-        return bytes(packed)
-    return unpack(head[5] & CODEC_MASK, packed, unpacked_limit(len(buf)))
+    limit = unpacked_limit(len(buf))
+    data = _unpacked(head[5] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
+    return data if isinstance(data, bytearray) else bytes(data)
+
+
+def ends_are_valid(records: memoryview, head: Head) -> bool:
+    """Return whether the first and the last of the decompressed records of a batch are valid and
+    not newer than its head says. If not, walk it: that finds out what is wrong, or correct."""
+    try:
+        return newest_of_ends(records, head[12], head[7]) <= head[8]
+    except IndexError:
+        return False
+
+
+def check_ends(buf: memoryview, head: Head) -> bool:
+    """Decompress a checked batch, and return whether `ends_are_valid`.
+
+    Raises KafkaError: INVALID_RECORD if it cannot be decompressed; LongBatch where that would take
+    too long.
+    """
+    records, codec = buf[HEAD_BYTES:], head[5] & CODEC_MASK
+    if codec == NONE:  # hot
+        try:
+            return newest_of_ends(records, head[12], head[7], parse=False) <= head[8]
+        except IndexError:
+            return False
+    room = _room()
+    try:
+        size = _unpack_at_once(codec, records, room)
+        return ends_are_valid(memoryview(room)[:size], head)
+    finally:
+        _rooms.append(room)
 
 
 def walk_long(

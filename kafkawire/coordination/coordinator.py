@@ -21,6 +21,7 @@ from kafkawire.coordination.appender import RecordAppender
 from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.settling import CommitQueue
 from kafkawire.coordination.snapshot import Contents, SnapshotLocation, Term
+from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
 
     @abstractmethod
     def capture(self) -> EncodeSnapshot | None:
-        """Capture the state as of now for a snapshot; None if none may be written."""
+        """Capture the state as of now for a snapshot; None if none may be written. What is encoded
+        may have later changes, whose records are loaded again after it."""
 
     def snapshot_stored(self) -> None:
         """Note that a snapshot was written."""
@@ -236,11 +238,11 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         life, covered = self._life, self._records.log_bytes
         term = Term(self.partition.leader_epoch, self.env.clock.now_ms())
         try:
-            await self.commit_log.committed()
-            if life == self._life:
-                contents = (await encode())._replace(term=term)
-                if life == self._life:  # else another broker may lead the partition
-                    await self._write(contents, life, covered)
+            contents = (await encode())._replace(term=term)
+            await self.commit_log.committed()  # also what changed while it was encoded
+            if life == self._life:  # else another broker may lead the partition
+                await self._write(contents, life, covered)
+            await slices.emptied(contents.pairs, self.env.slices.give_way)
         except (KafkaError, OSError) as error:
             logger.warning("cannot write snapshot %s: %s", self.place.path, error)
         finally:

@@ -15,11 +15,11 @@
 
 All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
 and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
-time: one that is missing, damaged, of another topic or (with a warning) of a newer version is
-ignored, and the log is read instead. So is one that does not fit the log (kafkawire.coordination.
-loader): leader epoch and time say whether another broker can have led the partition since. Versions
-1 and 2 are still written for backups, which are of no leader epoch. A change of the format needs a
-new version and a reader for the old ones.
+time: one that is missing, damaged or of another topic is ignored, and the log is read instead; a
+broker does not start with one of a newer version (kafkawire.broker.stored_formats). So is one that
+does not fit the log (kafkawire.coordination.loader): leader epoch and time say whether another
+broker can have led the partition since. Versions 1 and 2 are still written for backups, which are
+of no leader epoch. A change of the format needs a new version and a reader for the old ones.
 
 Blocking; called through the offload pools. The format of groups and of transactions, which have no
 pending offsets.
@@ -34,8 +34,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import crc32c
-
+from kafkawire.codec.format_errors import check_version
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import FileSystem
 
@@ -108,7 +108,7 @@ def write(fs: FileSystem, place: SnapshotLocation, contents: Contents) -> int:
         size_bytes, crc = 0, 0
         for chunk in _chunks(place, contents):
             _put(file.pwritev([chunk], size_bytes), chunk)
-            crc = crc32c.crc32c(chunk, crc)
+            crc = crc32c(chunk, crc)
             size_bytes += len(chunk)
         tail = _LENGTH.pack(crc)
         _put(file.pwritev([tail], size_bytes), tail)
@@ -171,6 +171,24 @@ def read(fs: FileSystem, place: SnapshotLocation) -> Contents | None:
         return None
 
 
+def refuse_newer(fs: FileSystem, path: str) -> None:
+    """Raise NewerFormatError if a newer program wrote the snapshot `path`. Raises OSError, and
+    ValueError or struct.error if it is none."""
+    file = fs.open(path)
+    try:
+        version = _HEAD.unpack(file.pread(_HEAD.size, 0))[1]
+        if version > _VERSION_WITH_TERM and _is_sound(file.pread(file.size(), 0)):
+            check_version(path, version, _VERSION_WITH_TERM)
+    finally:
+        file.close()
+
+
+def _is_sound(data: bytes) -> bool:
+    end = len(data) - _LENGTH.size
+    checksum = crc32c(memoryview(data)[:end])
+    return end >= _HEAD.size and checksum == _LENGTH.unpack_from(data, end)[0]
+
+
 def remove(fs: FileSystem, place: SnapshotLocation) -> None:
     """Delete the snapshot, durable on return; the log has all records."""
     fs.remove(place.path)
@@ -184,10 +202,7 @@ def _parse(data: bytes, place: SnapshotLocation) -> Contents:
     if not _VERSION <= version <= _VERSION_WITH_TERM:
         raise ValueError(f"it has format {version}, this program knows {_VERSION_WITH_TERM}")
     end = len(data) - _LENGTH.size
-    if (
-        end < _HEAD.size
-        or crc32c.crc32c(memoryview(data)[:end]) != _LENGTH.unpack_from(data, end)[0]
-    ):
+    if not _is_sound(data):
         raise ValueError("it is damaged")
     if (topic_id, partition) != (place.topic_id, place.partition):
         raise ValueError("it belongs to another topic")

@@ -64,6 +64,9 @@ that is less. Compaction removes tombstones, and markers of transactions, once t
 an older snapshot would restore the offsets that they deleted or ended."""
 EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
+MAX_CAPTURED_PENDING = 1_000
+"""Pending offsets of a snapshot, which are listed at once: a millisecond. While there are more, of
+transactions that end within minutes, none is written."""
 _EXPIRY = "expiry"
 
 
@@ -317,14 +320,13 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def capture(self) -> EncodeSnapshot | None:
         """Capture groups and offsets for a snapshot."""
-        if self.shard.offsets.lost:
+        offsets = self.shard.offsets
+        if offsets.lost:
             return None  # it would lose the damaged commits, which would be -1 from then on
-        live = LiveState(
-            self.appender.next_offset,
-            list(self.shard.records()),
-            list(self.shard.offsets.pending.records()),
-        )
-        return partial(encode, self.env, live)
+        if len(offsets.pending) > MAX_CAPTURED_PENDING:
+            return None
+        pending = list(offsets.pending.records())
+        return partial(encode, self.env, LiveState(self.appender.next_offset, self.shard, pending))
 
     def snapshot_stored(self) -> None:
         """Schedule the next renewal."""

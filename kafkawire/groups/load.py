@@ -19,7 +19,6 @@ from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
 from kafkawire.groups.model.records import (
     OffsetRecord,
-    Record,
     committed_keys,
     decode_record,
     encode_record,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE_RECORDS = 500
-"""Records read from or written to a snapshot at a time: under ten milliseconds."""
+"""Records read from a snapshot at a time: a few milliseconds."""
 
 MAX_LOGGED_PRODUCERS = 20
 """Producer ids named in one line of the log."""
@@ -143,25 +142,30 @@ def _some(producer_ids: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """The state that a snapshot stores: that of the records below `next_offset`."""
+    """The state that a snapshot stores: that of the records below `next_offset`, of `shard` as of
+    now or later."""
 
     next_offset: int
-    records: list[Record]
+    shard: Shard
     pending: list[PendingRecord]
 
 
 async def encode(env: Env, live: LiveState) -> Contents:
-    """Return `live` as the contents of a snapshot."""
+    """Return `live` as the contents of a snapshot.
+
+    The groups change meanwhile. A change is in the log after `next_offset`, so a load applies its
+    record again, and of each key the last record counts; only pending offsets have to be exact.
+    """
     pairs: list[snapshot.Pair] = []
-    for number, record in enumerate(live.records):
+    for record in live.shard.records():
         key, value = encode_record(record)
         assert value is not None, "tombstones are not live"
         pairs.append((key, value))
-        if number % SLICE_RECORDS == SLICE_RECORDS - 1:
-            await env.slices.pause()
+        await env.slices.give_way()
     pending: list[PendingPair] = []
     for producer_id, record, superseded in live.pending:
         key, value = encode_record(record)
         assert value is not None, "transactions delete no offsets"
         pending.append(PendingPair(producer_id, superseded, key, value))
+        await env.slices.give_way()
     return Contents(live.next_offset, pairs, pending)

@@ -131,9 +131,11 @@ class Offsets:
         ]
 
     def records(self) -> Iterator[OffsetRecord]:
-        for group_id, topics in self.by_group.items():
-            for topic, partitions in topics.items():
-                for partition, value in partitions.items():
+        """Yield all committed offsets, which may change between two of them: only names are listed
+        at once."""
+        for group_id in list(self.by_group):
+            for topic in list(self.of(group_id)):
+                for partition, value in list(self.of(group_id).get(topic, {}).items()):
                     yield OffsetRecord(group_id, topic, partition, value)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:

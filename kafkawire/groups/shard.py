@@ -351,9 +351,9 @@ class Shard:
             del self.groups[group_id]
 
     def records(self) -> Iterator[Record]:
-        """Return the live records, which would load the current durable state. A group comes before
-        its offsets."""
-        for group in self.groups.values():
+        """Yield the live records, which would load the current durable state. A group comes before
+        its offsets. The state may change between two of them."""
+        for group in list(self.groups.values()):
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)
         yield from self.offsets.records()

@@ -159,6 +159,8 @@ ACCESS: dict[int, ApiAccess] = {
     66: ApiAccess(items=(("DESCRIBE transactional id", "hidden"),)),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
+    # before rights: see kafkawire.handlers.unserved_groups
+    **dict.fromkeys((68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
     TIER: ApiAccess(_cluster(_O.ALTER)),
     DESCRIBE_SCHEDULES: ApiAccess(

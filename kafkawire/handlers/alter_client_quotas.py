@@ -50,6 +50,8 @@ async def alter_client_quotas(
             entity_text = ", ".join(f"{kind}={name or 'default'}" for kind, name in entity)
             ctx.broker.security.audit.changed(ctx.caller, "quota changed", entity=entity_text)
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
+    if not req.validate_only:
+        await ctx.broker.security.enforced()
     return response
 
 

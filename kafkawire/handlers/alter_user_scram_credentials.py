@@ -65,6 +65,8 @@ async def alter_user_scram_credentials(
             ctx.caller, what, user=change.user, mechanism=change.kind.name
         )
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
+    if changes:
+        await ctx.broker.security.enforced()
     results = []
     for name in (*changes, *refusals):
         code, why = refusals.get(name, (0, None))

@@ -31,14 +31,15 @@ class IterationBudget:
         self._scheduled = False
         self._waiting: deque[Callable[[], int]] = deque()
 
-    def do(self, job: Callable[[], int]) -> None:
-        """Run a job now, or in a later iteration, in order."""
+    def do(self, job: Callable[[], int], later: Callable[[], int] | None = None) -> None:
+        """Run a job now, or in a later iteration, in order: then `later` if it is given, which does
+        the same."""
         if self._left > 0 and not self._waiting:
             self._left -= _cost_of(job)
             if self._left * 2 > self._limit:
                 return
         else:
-            self._waiting.append(job)
+            self._waiting.append(later or job)
         self._schedule()
 
     def later(self, job: Callable[[], int]) -> None:

@@ -17,8 +17,8 @@ from kafkawire.security.acls.service import AclService, TooManyAcls
 async def create_acls(ctx: RequestContext, req: CreateAclsRequest) -> list[Buffer]:
     """CreateAcls v1-3.
 
-    v1 kinds of patterns; v2 flexible; v3 users as resources. Rules are in force and durable when
-    the response is sent; other brokers of the same PostgreSQL enforce them within a second. An
+    v1 kinds of patterns; v2 flexible; v3 users as resources. Rules are durable when the response is
+    sent, and in force at all brokers that are alive (kafkawire.security.following). An
     existing rule is created without an error. Without an authorizer every rule is answered with
     SECURITY_DISABLED, as by Kafka. Rules with U+0000 or a text over 4,096 characters are refused,
     unlike in Kafka.
@@ -70,6 +70,7 @@ async def _create(
     for acl in created:
         audit.changed(caller, "acl created", acl=str(acl))
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
+    await ctx.broker.security.enforced()
     return results
 
 

@@ -62,6 +62,7 @@ async def _create(
     ctx.broker.security.audit.changed(
         ctx.caller, "delegation token created", token=token.id, owner=str(token.owner)
     )
+    await ctx.broker.security.enforced()
     return token
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kafkawire.broker.overrides import Layers
 from kafkawire.broker.resources import topic_entries
 from kafkawire.broker.topics import Created
@@ -35,42 +33,43 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     """
     outcomes = await _outcomes(ctx, req)
     layers = ctx.broker.topics.configs.layers()
-
-    def results() -> Iterator[CreatableTopicResult]:
-        for topic, outcome in zip(req.topics, outcomes, strict=True):
-            yield _result(ctx, topic.name, outcome, layers)
-
+    results = (_result(ctx, name, outcome, layers) for name, outcome in outcomes.items())
     try:
         return await sliced(
             ctx.broker.env,
             CreateTopicsResponse(),
             ctx.version,
             CreatableTopicResult,
-            results(),
-            len(req.topics),
+            results,
+            len(outcomes),
         )
     finally:
         await ctx.emptied(outcomes)
 
 
-async def _outcomes(ctx: RequestContext, req: CreateTopicsRequest) -> list[Created | KafkaError]:
-    """Create the topics that the client may create; return a result for each, in order."""
+async def _outcomes(
+    ctx: RequestContext, req: CreateTopicsRequest
+) -> dict[str, Created | KafkaError]:
+    """Create the topics that the client may create; return a result for each name."""
     topics, charge = ctx.broker.topics, ctx.charge(STRICT_FROM)
-    if ctx.rights is None or ctx.may_cluster(Operation.CREATE, logged=False):
-        return await topics.create(req.topics, req.validate_only, ctx.sender, charge)
-    twice = await ctx.duplicates(topic.name for topic in req.topics)
+    may_all = ctx.may_cluster(Operation.CREATE, logged=False)
+    count = await ctx.counted(topic.name for topic in req.topics)
+    outcomes: dict[str, Created | KafkaError] = {}
     allowed: list[CreatableTopic] = []
-    refused: list[bool] = []
+    denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     for topic in req.topics:
-        no = topic.name not in twice and not ctx.may_topic(Operation.CREATE, topic.name)
-        refused.append(no)
-        if not no:
+        outcomes[topic.name] = denied  # until it is created: the results are in the request's order
+        if count[topic.name] > 1:
+            outcomes[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif may_all or ctx.may_topic(Operation.CREATE, topic.name):
             allowed.append(topic)
         await ctx.give_way()
-    made = iter(await topics.create(allowed, req.validate_only, ctx.sender, charge))
-    denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    await ctx.emptied(twice)
-    return await ctx.collect(denied if no else next(made) for no in refused)
+    made = await topics.create(allowed, req.validate_only, ctx.sender, charge)
+    for topic, outcome in zip(allowed, made, strict=True):
+        outcomes[topic.name] = outcome
+        await ctx.give_way()
+    await ctx.emptied(count, allowed, made)
+    return outcomes
 
 
 def _result(

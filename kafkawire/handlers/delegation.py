@@ -60,4 +60,5 @@ async def change_end(
     except KafkaError as refused:
         return refused.code, 0
     ctx.broker.security.audit.changed(ctx.caller, event, token=token.id, owner=str(token.owner))
+    await ctx.broker.security.enforced()
     return ErrorCode.NONE, expires_ms

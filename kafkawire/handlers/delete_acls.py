@@ -86,6 +86,7 @@ async def _delete(
     for acl in removed:
         audit.changed(caller, "acl deleted", acl=str(acl))
         await give_way()
+    await ctx.broker.security.enforced()
     for (_, result), matches in zip(valid, found, strict=True):
         result.matching_acls = await ctx.collect(map(_matching, matches))
     return results

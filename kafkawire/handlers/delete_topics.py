@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID
@@ -14,6 +14,7 @@ from kafkawire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kafkawire.metadata.catalog import TopicInfo
 from kafkawire.security.acls.model import Operation
 
 BY_ID_FROM = 6
@@ -74,77 +75,70 @@ Checked = tuple[str | None, bytes, KafkaError | None]
 
 async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
     """Return (name, id, error) for each distinct topic to delete (Kafka: ControllerApis)."""
-    catalog = ctx.broker.catalog
     asked = await ctx.counted((each.name, each.topic_id) for each in wanted)
     checked: list[Checked] = []
-    taken: set[bytes] = set()
-    for (name, topic_id), count in _ids_first(asked):
-        fault: tuple[ErrorCode, str] | None = None
-        asks_by_name = topic_id == ZERO_UUID
+    for (name, topic_id), count in asked.items():
         if name is None and topic_id == ZERO_UUID:
-            fault = ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."
+            fault = _invalid("Neither topic name nor id were specified.")
+            checked.append((name, topic_id, fault))
         elif name is not None and topic_id != ZERO_UUID:
-            fault = ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+            fault = _invalid("You may not specify both topic name and topic id.")
+            checked.append((name, topic_id, fault))
         elif count > 1:
             what = "id" if name is None else "name"
-            fault = ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}."
+            checked.append((name, topic_id, _invalid(f"Duplicate topic {what}.")))
         elif name is not None:
-            topic = catalog.by_name.get(name)
-            if topic is not None:
-                topic_id = topic.id
-            fault = _fault(ctx, name, exists=topic is not None, taken=topic_id in taken)
-        elif (found := catalog.by_id.get(topic_id)) is not None and not _may_delete(
-            ctx, found.name
-        ):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            fault = code, code.sentence
-            if ctx.may_topic(Operation.DESCRIBE, found.name, logged=False):
-                name = found.name
+            checked.append(_check_name(ctx, name, asked))
+        else:
+            checked += _check_id(ctx, topic_id, asked)
         await ctx.give_way()
-        taken.add(topic_id)
-        if fault is not None and fault[0] is ErrorCode.TOPIC_AUTHORIZATION_FAILED and asks_by_name:
-            topic_id = ZERO_UUID  # its id would say that it exists
-        checked.append((name, topic_id, None if fault is None else KafkaError(*fault)))
-    await ctx.emptied(asked, taken)
+    await ctx.emptied(asked)
     return checked
 
 
-def _fault(
-    ctx: RequestContext, name: str, *, exists: bool, taken: bool
-) -> tuple[ErrorCode, str] | None:
-    """Return why a topic that is given by name is not deleted. Who may not describe it does not
-    see whether it exists."""
-    code: ErrorCode | None = None
-    if taken:
-        return (
-            ErrorCode.INVALID_REQUEST,
-            "The provided topic name maps to an ID that was already supplied.",
-        )
-    if exists and not _may_delete(ctx, name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif not exists:
-        may_see = ctx.may_cluster(Operation.DELETE, logged=False) or ctx.may_topic(
-            Operation.DESCRIBE, name
-        )
-        code = (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if may_see
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
-    return None if code is None else (code, code.sentence)
+def _check_name(ctx: RequestContext, name: str, asked: Container[Asked]) -> Checked:
+    topic = ctx.broker.catalog.by_name.get(name)
+    fault = _name_fault(ctx, name, topic)
+    if fault is not None or topic is None:
+        return name, ZERO_UUID, fault  # an id would say that it exists
+    if (None, topic.id) in asked:
+        fault = _invalid("The provided topic name maps to an ID that was already supplied.")
+    return name, topic.id, fault
 
 
-def _may_delete(ctx: RequestContext, name: str) -> bool:
-    return ctx.may_cluster(Operation.DELETE, logged=False) or ctx.may_topic(Operation.DELETE, name)
+def _check_id(ctx: RequestContext, topic_id: bytes, asked: dict[Asked, int]) -> list[Checked]:
+    """Return nothing if the same topic is requested by name, too: the result of the name is an
+    error, and the topic is not deleted."""
+    topic = ctx.broker.catalog.by_id.get(topic_id)
+    if topic is None:
+        return [(None, topic_id, None)]
+    if not _may(ctx, Operation.DELETE, topic.name):
+        shown = ctx.may_topic(Operation.DESCRIBE, topic.name, logged=False)
+        fault = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return [(topic.name if shown else None, topic_id, fault)]
+    if asked.get((topic.name, ZERO_UUID)) == 1 and _name_fault(ctx, topic.name, topic) is None:
+        return []
+    return [(None, topic_id, None)]
 
 
-def _ids_first(asked: dict[Asked, int]) -> Iterator[tuple[Asked, int]]:
-    """Sort ids before names: if a name and an id of a request are the same topic, the name gets the
-    error."""
-    for by_name in (False, True):
-        for key, count in asked.items():
-            if (key[0] is not None) is by_name:
-                yield key, count
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _name_fault(ctx: RequestContext, name: str, topic: TopicInfo | None) -> KafkaError | None:
+    """Return why the topic of this name is not deleted. Without the right to describe it the error
+    does not depend on whether it exists."""
+    if not _may(ctx, Operation.DESCRIBE, name):
+        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not _may(ctx, Operation.DELETE, name):
+        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return None
+
+
+def _may(ctx: RequestContext, operation: Operation, name: str) -> bool:
+    return ctx.may_cluster(Operation.DELETE, logged=False) or ctx.may_topic(operation, name)
 
 
 def _result(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:

@@ -21,6 +21,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
 from kafkawire.handlers.slices import sliced
+from kafkawire.log_lines import address_of
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -153,8 +154,7 @@ def _fixed(ctx: RequestContext) -> dict[str, str]:
     addresses = ctx.broker.listeners.items()
     return {
         "advertised.listeners": ",".join(
-            f"{name}://{f'[{host}]' if ':' in host else host}:{port}"
-            for name, (host, port) in addresses
+            f"{name}://{address_of(host, port)}" for name, (host, port) in addresses
         ),
         "broker.id": str(ctx.broker.node_id),
         "log.dirs": ctx.broker.folder,

@@ -9,9 +9,9 @@ their response is encoded by the host (`handlers.table`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Part
@@ -77,7 +77,8 @@ class Peer(Protocol):
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
     `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
     `file_spans`: parts of such responses that are sent from files. `throttle_ms`: the delay
-    of the request that is being started, of a client over a quota; `throttle` mutes the connection.
+    of the request that is being started, of a client over a quota; `throttle` mutes the connection;
+    `timed`: what serves a request in a task, whose time counts for a quota.
     `redirects`: the partitions for which the client was sent to another broker, None before the
     first.
     """
@@ -105,6 +106,7 @@ class Peer(Protocol):
     def fetched(self) -> None: ...
     def answered(self, exchange: Exchange) -> None: ...
     def client_quotas(self) -> ClientQuotas: ...
+    def timed(self, work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]: ...
     def start_throttled(self, delay_ms: int) -> None: ...
     def throttle(self, delay_ms: int) -> None: ...
     def applying(self, size_bytes: int) -> None: ...

@@ -24,10 +24,12 @@ MAX_TEXT = 1 << 20
 alone. So a response is not much larger than its request."""
 
 _ASKED = {
-    "responses": ("topics", "topic_names", "resources"),
+    "responses": ("topics", "topic_names", "resources", "topic_data"),
+    "partition_responses": ("partition_data",),
     "results": ("resources", "topics", "groups_names", "creations"),
     "transaction_states": ("transactional_ids",),
     "filter_results": ("filters",),
+    "groups": ("group_ids",),
     "coordinators": ("coordinator_keys",),
     "partitions": ("partition_indexes",),
     "results_by_topic_v3_and_below": ("v3_and_below_topics",),
@@ -35,20 +37,31 @@ _ASKED = {
 }
 """Lists of responses whose requests use another name."""
 
-_NAMES = {"topic_name": ("name",)}
+_NAMES = {"topic_name": ("name",), "partition_index": ("partition",)}
 """Fields of items in responses whose requests use another name."""
 
-_CODES = ("error_code", "partition_error_code")
+_OTHERS = ("high_watermark",)
+"""Fields of items in requests that mean something else than in responses: of Fetch, the end that
+the client knows."""
+
+CODES = ("error_code", "partition_error_code")
 """Fields for an error."""
 
 
 def failed_response(
-    request: object, response_type: type, version: int, code: int, message: str | None
+    request: object,
+    response_type: type,
+    version: int,
+    code: int,
+    message: str | None,
+    *,
+    in_items: bool = False,
 ) -> Generator[None, None, Any]:
     """Return a response with `code` if this version has a field for it; None otherwise, or with too
-    many items, because a response without it would mean success. A generator for Slices.run."""
+    many items, because a response without it would mean success. `in_items`: not at the top level
+    if it can be in the items of a list. A generator for Slices.run."""
     made = [response_type()]
-    if (yield from _Failed(version, code, message).fill(made[0], request)):
+    if (yield from _Failed(version, code, message, in_items).fill(made[0], request)):
         return made[0]
     yield from released(made)
     return None
@@ -57,8 +70,9 @@ def failed_response(
 class _Failed:
     """One failure, and the remaining number of items and characters of messages."""
 
-    def __init__(self, version: int, code: int, message: str | None) -> None:
+    def __init__(self, version: int, code: int, message: str | None, in_items: bool) -> None:
         self._version = version
+        self._in_items = in_items
         self._code = code
         self._message = message
         self._left = MAX_ITEMS
@@ -69,9 +83,11 @@ class _Failed:
         a field for it."""
         yield None
         known = _fields_of(answer.__class__, self._version)
-        field = next((name for name in _CODES if name in known), None)
-        if field is not None:
+        field = next((name for name in CODES if name in known), None)
+        if field is not None and not (self._in_items and self._has_items(answer, asked)):
             setattr(answer, field, self._code)
+            if "records" in known:
+                answer.records = b""  # librdkafka takes null for a damaged response
             if self._message is not None and "error_message" in known:
                 self._text_left -= len(self._message)
                 answer.error_message = self._message if self._text_left >= 0 else None
@@ -91,6 +107,15 @@ class _Failed:
                     return False
             return True
         return False
+
+    def _has_items(self, answer: Any, asked: object) -> bool:
+        """Return whether a list of `answer` repeats items of the request that can have the
+        error."""
+        known = _fields_of(answer.__class__, self._version)
+        return any(
+            name in known and has_code(item_type) and _items_of(asked, name)[0]
+            for name, item_type in _lists_of(answer.__class__)
+        )
 
 
 def _items_of(asked: object, name: str) -> tuple[int, Iterable[object]]:
@@ -126,13 +151,25 @@ def _repeat(item_type: type, item: object) -> Any:
 
 
 @cache
+def has_code(answer_type: type) -> bool:
+    """Return whether a structure, or one in its lists, has a field for an error."""
+    return any(name in CODES for name in get_type_hints(answer_type)) or any(
+        has_code(item_type) for _, item_type in _lists_of(answer_type)
+    )
+
+
+@cache
 def _fields_of(answer_type: type, version: int) -> frozenset[str]:
     return frozenset(field.name for field in fields_in(answer_type, version))
 
 
 @cache
 def _names_of(item_type: type) -> tuple[str, ...]:
-    return tuple(name for name in get_type_hints(item_type) if not name.startswith("error_"))
+    return tuple(
+        name
+        for name in get_type_hints(item_type)
+        if not name.startswith("error_") and name not in _OTHERS
+    )
 
 
 @cache

@@ -50,6 +50,10 @@ class ApiRow:
         return spec_of(self.key).max_version if self.newest is None else self.newest
 
 
+def _unserved(*keys: int) -> list[ApiRow]:
+    return [ApiRow(key, "unserved_groups") for key in keys]
+
+
 ROWS: tuple[ApiRow, ...] = (
     ApiRow(0, "produce", "Produce", advertised_min=0),
     ApiRow(1, "fetch", "Fetch"),
@@ -106,8 +110,12 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(64, "unregister_broker"),
     ApiRow(65, "describe_transactions"),
     ApiRow(66, "list_transactions"),
+    *_unserved(68, 69),  # consumer groups
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
+    *_unserved(76, 77, 78, 79),  # share groups
+    *_unserved(88, 89),  # streams groups
+    *_unserved(90, 91, 92),  # offsets of share groups
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages, whose module `handler` is imported."""

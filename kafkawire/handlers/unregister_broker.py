@@ -20,5 +20,7 @@ async def unregister_broker(
         await ctx.broker.removal.remove(req.broker_id, ctx.sender)
     except FAILURES as failure:
         error = as_kafka_error(failure)
-        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or "")
+        return UnregisterBrokerResponse(
+            error_code=error.code, error_message=error.message or error.code.sentence
+        )
     return UnregisterBrokerResponse()

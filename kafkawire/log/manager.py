@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.append.catalog_frames import CatalogFrames
@@ -31,6 +32,7 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_file import Extent
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
+from kafkawire.log.journal.losses import Loss
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.leadership import Leadership
 from kafkawire.log.maintenance.checkpoints import Checkpoints
@@ -44,8 +46,10 @@ from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in, transactions_in
 from kafkawire.log.partition.loader import Loader, report_absent
 from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.recovery.earlier_terms import earlier_terms
+from kafkawire.log.partition.stored_rows import has_all_rows, wrong_mappings
+from kafkawire.log.recovery.earlier_terms import EarlierTerms, earlier_terms
 from kafkawire.log.recovery.given_up import read_given_up
+from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.report import report
@@ -61,13 +65,17 @@ from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.store import Metadata
-from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
 RUN_SHIFT = 32
 """A run number is (number of the start << 32) | (failed writes since then)."""
+MAX_LAST_CHECKPOINTS = 10
+"""A request that came before the end may still append the catalog frame of a new topic while the
+last checkpoint is stored, which then is not the last. After so many the end is unclean, which costs
+the next start a scan of the journal."""
 LOST_STARTS = 1000
 """Added to the number of the start when the run file is lost: more starts than can have ended
 without a frame."""
@@ -244,9 +252,8 @@ class Log:
         rows = await self._storage.load_partitions(sorted(self.partitions))
         await self.segments.store.learn(mapping for row in rows for mapping in row.mappings)
         terms = await earlier_terms(fs, self._catalog, self._storage, recovered, rows)
-        written, losses = load_partitions(
-            fs, self.partitions, recovered, log_position, rows, bounds, terms
-        )
+        written, losses = self._fill(recovered, log_position, rows, bounds, terms)
+        await self.segments.refuse_lost_rows()
         await report(recovered, losses, self._catalog, self.partitions, self._storage, self.node_id)
         self._resume(recovered)
         self.leadership.keep_again({} if terms is None else terms.left)
@@ -273,6 +280,46 @@ class Log:
             await end_journal(self.commit_log, self.indexer, self.journals.active)
         if self.object_logs is not None:
             await self.object_logs.begin(self.commit_log)
+
+    def _fill(
+        self,
+        recovered: Recovered,
+        log_position: int,
+        rows: Sequence[PartitionRow],
+        bounds: Mapping[int, int] | None,
+        terms: EarlierTerms | None,
+    ) -> tuple[set[int], list[Loss]]:
+        """Fill the partitions; see `load_partitions`. Raises IdentityError for rows that are not
+        what was stored."""
+        self._check_rows(rows, recovered)
+        written, losses, older = load_partitions(
+            self.env.fs, self.partitions, recovered, log_position, rows, bounds, terms
+        )
+        if older and terms is None:  # with several brokers, others have stored rows
+            text = "table partition_offset_checkpoints lacks offsets before the checkpoint"
+            self._refuse(text, older[0])
+        return written, losses
+
+    def _check_rows(self, rows: Iterable[PartitionRow], recovered: Recovered) -> None:
+        """Raise IdentityError for rows that contradict one another or the journals: rows were lost,
+        or are older ones. A log start is stored before a journal names the partition with it."""
+        for row in rows:
+            text, naming = wrong_mappings(row), recovered.namings.get(row.number)
+            start = row.checkpoint.log_start if row.checkpoint is not None else 0
+            if naming is not None and naming.log_start > start:
+                text = text or (
+                    f"table partition_offset_checkpoints has log start {start}, and a journal log "
+                    f"start {naming.log_start}"
+                )
+            if text and has_all_rows(self._catalog, row.number):
+                self._refuse(text, row.number)
+
+    def _refuse(self, text: str, number: int) -> NoReturn:
+        data = os.path.dirname(os.path.dirname(self.folder))
+        raise IdentityError(
+            f"{text} of {self._catalog.name_of(number)}: put the newest copy of the metadata back, "
+            f"or rebuild it with {rebuild_command(data)}"
+        )
 
     async def _secure_journals(self) -> None:
         """End the logs of objects of earlier lives, and store what only the journals have, there
@@ -461,6 +508,9 @@ class Log:
         if self._closed:
             return
         self._closed = True
+        # Connections are still open. What their producers appended after the checkpoint would make
+        # the end unclean.
+        self.commit_log.commits.refuse_batches()
         await self.upkeep.stop()
         self.commit_log.reader.verifier.close()
         try:
@@ -470,9 +520,13 @@ class Log:
             if self.object_logs is not None:
                 await self.object_logs.close()
             if self.commit_log.failed is None and stored:
-                await self.checkpoints.save()
+                for _ in range(MAX_LAST_CHECKPOINTS):
+                    await self.commit_log.durable()
+                    await self.checkpoints.save()
+                    if self.commit_log.at_rest and self._checkpointed_all():
+                        break
                 await self.commit_log.close()
-                if self.checkpoints.log_position == self.commit_log.written:
+                if self._checkpointed_all():
                     self._end_cleanly()
         except Exception:
             logger.exception("closing the log failed, the next start recovers it")
@@ -480,11 +534,14 @@ class Log:
             for each in (self.replication, self.object_logs):
                 if each is not None:
                     await each.close()
-            self.commit_log.commits.stop()
+            await self.commit_log.end()
             self.commit_log.ledger.close()
             self.segments.close()
             self.journals.close()
             self._lock.release()
+
+    def _checkpointed_all(self) -> bool:
+        return self.checkpoints.log_position == self.commit_log.written
 
     def _end_cleanly(self) -> None:
         """Write the index of the active journal up to its end, then mark that as the end of the

@@ -122,7 +122,7 @@ class Upkeep:
                 partition.mark_dirty()
             producers = partition.producers
             if partition.removed or not (producers.states or producers.verifying):
-                producing.discard(partition)
+                producing.pop(partition, None)
             if at % SLICE == SLICE - 1:
                 await self._env.slices.pause()
 

@@ -27,11 +27,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from crc32c import crc32c
-
 from kafkawire.codec.compression import ZSTD, compress, decompress
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.crc32c import crc32c
 
 VERSION = 1
 MAGIC = b"KWMANIFS"
@@ -43,6 +42,9 @@ MAX_BODY_BYTES = 1 << 32
 """Maximum size of one decompressed section: 50 million entries."""
 PACKED_FROM_BYTES = 4096
 """Sections below this size are not compressed."""
+
+MAX_HEAD_BYTES = HEADER_BYTES + MAX_SECTIONS * ROW.size
+"""Maximum size of header and section table."""
 
 DELTA, SNAPSHOT = 1, 2
 KINDS = {DELTA: "delta", SNAPSHOT: "snapshot"}
@@ -138,6 +140,24 @@ def read_table(data: bytes | memoryview) -> tuple[int, list[TableRow]]:
     """Return (kind, section table) of a file. Raises NewerFormatError if a newer program wrote it,
     or it has an unknown mandatory section."""
     view = memoryview(data).cast("B")
+    size, kind, stop = _read_head(view)
+    if size != len(view):
+        raise FormatError(f"it has {len(view)} bytes, its header says {size}")
+    if kind not in KINDS:
+        raise FormatError(f"it is of kind {kind}; 1 (delta) and 2 (snapshot) are known")
+    return kind, _read_rows(view, stop)
+
+
+def refuse_newer(head: bytes) -> None:
+    """Raise NewerFormatError as `read_table` does. `head`: the first MAX_HEAD_BYTES of a file.
+    Raises FormatError if they are damaged."""
+    view = memoryview(head)
+    for kind, version, flags, *_ in ROW.iter_unpack(view[HEADER_BYTES : _read_head(view)[2]]):
+        _refuse_unknown(TableRow(kind, version, flags, view, 0, 0, 0))
+
+
+def _read_head(view: memoryview) -> tuple[int, int, int]:
+    """Return the size and the kind of a file, and the end of its section table, both checked."""
     if len(view) < HEADER_BYTES:
         raise FormatError(f"it has {len(view)} bytes, a header alone has {HEADER_BYTES}")
     magic, version, checksum, size, kind, count = HEADER.unpack_from(view)
@@ -155,11 +175,15 @@ def read_table(data: bytes | memoryview) -> tuple[int, list[TableRow]]:
         )
     if version != VERSION:
         raise FormatError(f"it has format version {version}, which never was")
-    if size != len(view):
-        raise FormatError(f"it has {len(view)} bytes, its header says {size}")
-    if kind not in KINDS:
-        raise FormatError(f"it is of kind {kind}; 1 (delta) and 2 (snapshot) are known")
-    return kind, _read_rows(view, stop)
+    return size, kind, stop
+
+
+def _refuse_unknown(row: TableRow) -> None:
+    if row.flags & REQUIRED and not row.known:
+        raise NewerFormatError(
+            f"its {row.name} has version {row.version}, which this kafkawire does not know and "
+            "must: start the newer version that wrote it"
+        )
 
 
 def _read_rows(view: memoryview, at: int) -> list[TableRow]:
@@ -169,11 +193,7 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
         row = TableRow(kind, version, flags, view[at : at + stored], length, count, checksum)
         if stored > len(view) - at:
             raise FormatError(f"its {row.name} goes beyond its end")
-        if flags & REQUIRED and not row.known:
-            raise NewerFormatError(
-                f"its {row.name} has version {version}, which this kafkawire does not know and "
-                "must: start the newer version that wrote it"
-            )
+        _refuse_unknown(row)
         if length > MAX_BODY_BYTES or (not flags & PACKED and stored != length):
             raise FormatError(f"its {row.name} has {length} bytes, which cannot be")
         rows.append(row)

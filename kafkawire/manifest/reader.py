@@ -1,8 +1,9 @@
 """Read the manifest of a bucket: `current`, the snapshot it names, the deltas after it.
 
-`current` is JSON: {"format": 1, "snapshot": sequence, "obsolete": [...]}. `obsolete` is for the
-owner of the bucket: folded files that will be removed. A reader that does not find a delta or
-snapshot reads `current` again, because there is a newer one. Pure: the caller fetches objects.
+`current` is JSON: {"format": 2, "snapshot": sequence, "obsolete": [...], "crc": text}, of format 1
+without the checksum. `obsolete` is for the owner of the bucket: folded files that will be removed.
+A reader that does not find a delta or snapshot reads `current` again, because there is a newer one.
+Pure: the caller fetches objects.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import fold
 from kafkawire.manifest.format import unpack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
+from kafkawire.manifest.sealed_json import seal, unseal
 from kafkawire.manifest.state import Delta, Snapshot
 
-CURRENT_FORMAT = 1
+CURRENT_FORMAT = 2
 TRIES = 10
 """Attempts when folds interfere, each an hour apart; it also ends the search for an object that is
 lost."""
@@ -66,14 +67,14 @@ def pack_current(current: Current) -> bytes:
         for o in current.obsolete
     ]
     says = {"format": CURRENT_FORMAT, "snapshot": current.snapshot, "obsolete": obsolete}
-    return json.dumps(says).encode() + b"\n"
+    return seal(json.dumps(says))
 
 
 def unpack_current(data: bytes) -> Current:
     """Decode `manifest/current`. Raises FormatError if it is malformed, NewerFormatError if a newer
     program wrote it."""
     try:
-        says: Any = json.loads(data)
+        says = unseal(data, "manifest/current", CURRENT_FORMAT)
         if says["format"] > CURRENT_FORMAT:
             raise NewerFormatError(
                 f"manifest/current has format {says['format']}, this kafkawire reads up to "
@@ -84,7 +85,7 @@ def unpack_current(data: bytes) -> Current:
             for each in says.get("obsolete", [])
         )
         return Current(_natural(says["snapshot"]), obsolete)
-    except NewerFormatError:
+    except FormatError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FormatError("manifest/current is not what kafkawire writes") from None

@@ -195,6 +195,10 @@ class Catalog:
         self.address_changes.pop(node_id, None)
         self.version += 1
 
+    def living_others(self, node_id: int) -> set[int]:
+        """Return the brokers that are alive, without one of them."""
+        return self.brokers.keys() - self.silent - {node_id}
+
     def set_silent(self, nodes: frozenset[int]) -> None:
         """Set which brokers are not alive."""
         self.silent = nodes

@@ -70,23 +70,20 @@ class CatalogChanges:
 
 def read_changes(session: Session, since: int, after: Cursor | None = None) -> CatalogChanges:
     """Read the changes after version `since`; `after`: the next part of topics only."""
-    ((version, settings_version),) = session.rows(
-        "SELECT version, broker_configs_version FROM cluster"
-    )
+    ((version, settings_version),) = session.checked("cluster", "version, broker_configs_version")
     changes = CatalogChanges(int(version))
     if version <= since:
         return changes
     if after is None:
-        groups = "SELECT id, leader, epoch FROM lead_groups WHERE version > ?"
-        changes.groups = [LeadGroup._make(row) for row in session.rows(groups, (since,))]
-        brokers = f"{BROKERS} WHERE version > ?"
-        changes.brokers = [broker_of(row) for row in session.rows(brokers, (since,))]
-        found = session.rows("SELECT node_id FROM brokers")
+        newer = "WHERE version > ?"
+        groups = session.checked("lead_groups", "id, leader, epoch", newer, (since,))
+        changes.groups = [LeadGroup._make(row) for row in groups]
+        changes.brokers = [broker_of(row) for row in session.checked(*BROKERS, newer, (since,))]
+        found = session.checked("brokers", "node_id")
         changes.registered = frozenset(int(node_id) for (node_id,) in found)
-        features = "SELECT name, level, epoch FROM features WHERE epoch > ? ORDER BY epoch"
-        changes.features = [
-            (name, level, epoch) for name, level, epoch in session.rows(features, (since,))
-        ]
+        newer = "WHERE epoch > ? ORDER BY epoch"
+        features = session.checked("features", "name, level, epoch", newer, (since,))
+        changes.features = [(name, level, epoch) for name, level, epoch in features]
         if settings_version > since:
             changes.broker_settings = _broker_settings(session)
     _read_topics(session, changes, since, after or (since, b"\xff" * 17))
@@ -95,8 +92,8 @@ def read_changes(session: Session, since: int, after: Cursor | None = None) -> C
 
 def _broker_settings(session: Session) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    rows = session.rows(
-        "SELECT resource, name, value FROM configs WHERE resource_type <> ?", (TOPIC_RESOURCE,)
+    rows = session.checked(
+        "configs", "resource, name, value", "WHERE resource_type <> ?", (TOPIC_RESOURCE,)
     )
     for resource, name, value in rows:
         found.setdefault(resource, {})[name] = value
@@ -105,9 +102,10 @@ def _broker_settings(session: Session) -> dict[str, dict[str, str]]:
 
 def _read_topics(session: Session, changes: CatalogChanges, since: int, after: Cursor) -> None:
     """Read the next part of topics, deleted ones without partitions and settings."""
-    rows = session.rows(
-        "SELECT id, name, internal, created_ms, deleted_ms, version FROM topics"
-        " WHERE version > ? AND (version > ? OR (version = ? AND id > ?))"
+    rows = session.checked(
+        "topics",
+        "id, name, internal, created_ms, deleted_ms, version",
+        "WHERE version > ? AND (version > ? OR (version = ? AND id > ?))"
         f" ORDER BY version, id LIMIT {TOPICS_AT_ONCE:d}",
         (since, after[0], after[0], after[1]),
     )
@@ -143,18 +141,20 @@ def _complete(session: Session, topics: Sequence[ChangedTopic]) -> None:
         return
     marks = ", ".join("?" * len(topics))
     by_id = {topic.id: topic for topic in topics}
-    rows = session.rows(
-        "SELECT topic_id, number, idx, lead_group, epoch_base, target FROM partitions"
-        " LEFT JOIN partition_moves ON partition_number = number"
+    rows = session.checked(
+        "partitions",
+        "topic_id, number, idx, lead_group, epoch_base, target",
+        "LEFT JOIN partition_moves ON partition_number = number"
         f" WHERE topic_id IN ({marks}) ORDER BY topic_id, idx",
         tuple(by_id),
     )
     for topic_id, *place in rows:
         by_id[bytes(topic_id)].partitions.append(PartitionPlace(*place))
     by_text = {uuid_text(topic.id): topic for topic in topics}
-    rows = session.rows(
-        "SELECT resource, name, value FROM configs"
-        f" WHERE resource_type = {TOPIC_RESOURCE} AND resource IN ({marks})",
+    rows = session.checked(
+        "configs",
+        "resource, name, value",
+        f"WHERE resource_type = {TOPIC_RESOURCE} AND resource IN ({marks})",
         tuple(by_text),
     )
     for resource, name, value in rows:

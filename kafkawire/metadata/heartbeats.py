@@ -12,7 +12,7 @@ a process writes nothing once another one was started as the same broker.
 from __future__ import annotations
 
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.store import BrokerSuperseded
+from kafkawire.metadata.store import BrokerSuperseded, OlderMetadata
 
 OF_EPOCH = "EXISTS (SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?)"
 
@@ -21,7 +21,7 @@ def beat(
     session: Session, node_id: int, epoch: int | None = None, starting: bool = False
 ) -> dict[int, int]:
     """Raise the number of a broker, or lower it if the broker is still starting; return those of
-    all brokers that have one. Raises BrokerSuperseded."""
+    all brokers that have one. Raises BrokerSuperseded, OlderMetadata."""
     valid, terms = _guard(node_id, epoch)
     step, same_sign = (-1, "<") if starting else (1, ">")
     raised = session.run(
@@ -32,8 +32,11 @@ def beat(
         (node_id, *terms),
     )
     if not raised:
-        newer = session.rows("SELECT epoch FROM brokers WHERE node_id = ?", (node_id,))
-        raise BrokerSuperseded(node_id, int(newer[0][0]) if newer else 0)
+        rows = session.rows("SELECT epoch FROM brokers WHERE node_id = ?", (node_id,))
+        stored = int(rows[0][0]) if rows else 0
+        if rows and epoch is not None and stored < epoch:
+            raise OlderMetadata(f"its broker epoch is {stored}, and was {epoch} before")
+        raise BrokerSuperseded(node_id, stored)
     rows = session.rows("SELECT node_id, heartbeats FROM broker_heartbeats")
     return {int(node): int(heartbeats) for node, heartbeats in rows}
 

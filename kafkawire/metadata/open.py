@@ -1,8 +1,8 @@
-"""The metadata store of a URL or of an SQLite file. Importing this imports SQLAlchemy."""
+"""The metadata store of a URL or of an SQLite file."""
 
 from __future__ import annotations
 
-from sqlalchemy import URL
+from pathlib import PurePath
 
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import sqlite_file
@@ -17,4 +17,4 @@ def open_metadata(url: str, folder: str) -> SqlMetadata:
 
 def sqlite_metadata(path: str) -> SqlMetadata:
     """Return the store in an SQLite file of any name; in a URL a `?` would end the name."""
-    return SqlMetadata(URL.create("sqlite", database=path))
+    return SqlMetadata(PurePath(path))

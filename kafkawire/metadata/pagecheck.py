@@ -1,9 +1,10 @@
-"""A check of every page of an SQLite file while the broker serves.
+"""A check of every page and every row of an SQLite file while the broker serves.
 
 SQLite verifies a page when a statement reads it, so damage to pages that no statement reads goes
 unnoticed until the next start or a rare request needs them. `PRAGMA quick_check` reads all of them,
-but not whether indexes agree with tables: `kafkawire fsck` checks that too. Blocking: call `run` on
-a thread. Used by kafkawire.server.metadata_check.
+but not whether indexes agree with tables: `kafkawire fsck` checks that too. Then each row is
+compared with its checksum. Blocking: call `run` on a thread. Used by
+kafkawire.server.metadata_check.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from kafkawire.metadata.sqlite_device import BUSY_TIMEOUT_S, uri_of
+from kafkawire.metadata import damage
+from kafkawire.metadata.sqlite_device import connect_to_check
 from kafkawire.metadata.store import DamagedMetadata, failure_of
 
 STEPS_BETWEEN_CHECKS = 10_000
@@ -29,20 +31,17 @@ class PageCheck:
         self._stopped = False
 
     def run(self) -> bool:
-        """Read every page; return False if it was stopped. Blocking.
+        """Read every page and row; return False if it was stopped. Blocking.
 
         Raises DamagedMetadata, and MetadataError if the file cannot be read (disk error, busy).
         """
         try:
-            with contextlib.closing(
-                sqlite3.connect(
-                    uri_of(self._path, "ro"), uri=True, timeout=BUSY_TIMEOUT_S,
-                    check_same_thread=False,  # `interrupt` comes from another thread
-                )
-            ) as connection:  # fmt: skip
+            with contextlib.closing(connect_to_check(self._path)) as connection:
                 connection.set_progress_handler(lambda: self._stopped, STEPS_BETWEEN_CHECKS)
                 self._connection = connection
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if found == "ok" and not self._stopped:
+                    damage.check(self._path, connection)
         except sqlite3.Error as failure:
             if self._stopped:
                 return False

@@ -4,16 +4,18 @@ proves staleness.
 A broker's folder and its metadata carry the same `metadata_id`. SQL raises `generation` after
 changes, and the folder records a generation only once the transaction that raised it is durable, so
 the generation in SQL is never below the one in the folder. A lower one means an older copy of the
-metadata. `kafkawire.log.recovery.identity` compares the two. Functions here run inside a
-transaction of the caller (`Transactions.transact`).
+metadata. `kafkawire.log.recovery.identity` compares the two, and every second the database with
+what the running broker has seen in it (`SeenInSql`). Functions here run inside a transaction of the
+caller (`Transactions.transact`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kafkawire.metadata.session import Session, among, parts
+from kafkawire.metadata.store import OlderMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,60 @@ class StoredPairing:
     next_node: int = 2
 
 
+@dataclass(slots=True)
+class SeenInSql:
+    """Numbers in SQL that never fall, as a running broker has seen them there: `generation` of its
+    data folder, whose id is `metadata_id` (empty: not paired yet), and `version`, that of the
+    catalog. All that a broker changes in SQL raises one of them in the same transaction, so a
+    database that was replaced by an older copy has less, however little it is older."""
+
+    version: Callable[[], int] = int
+    metadata_id: bytes = b""
+    generation: int = 0
+
+    def check(self, session: Session, node_id: int) -> None:
+        """Raise OlderMetadata if SQL has less. The generation of another folder, which the broker
+        has used since, is not compared: the broker epoch fences this process."""
+        query = "SELECT metadata_id, generation FROM data_folders WHERE node_id = ?"
+        rows = session.rows(query, (node_id,))
+        if not rows or bytes(rows[0][0]) == self.metadata_id:
+            _compare("generation", rows[0][1] if rows else 0, self.generation)
+        rows = session.rows("SELECT version FROM cluster")
+        _compare("catalog version", rows[0][0] if rows else 0, self.version())
+
+    def raise_generation(self, session: Session, node_id: int) -> int:
+        """Raise the generation in the same transaction as a change, and return it; 0 if the broker
+        is not paired with this folder (any more). The caller notes it once the transaction is
+        durable. Raises OlderMetadata."""
+        if not self.metadata_id:
+            return 0
+        query = (
+            "UPDATE data_folders SET generation = generation + 1"
+            " WHERE node_id = ? AND metadata_id = ? RETURNING generation"
+        )
+        rows = session.rows(query, (node_id, self.metadata_id))
+        if not rows:
+            self.check(session, node_id)
+            return 0
+        _compare("generation", rows[0][0] - 1, self.generation)
+        return int(rows[0][0])
+
+    def note(self, generation: int) -> None:
+        """Note a generation that SQL has."""
+        self.generation = max(self.generation, generation)
+
+
+def _compare(name: str, stored: int, seen: int) -> None:
+    if stored < seen:
+        raise OlderMetadata(f"its {name} is {stored}, and was {seen} before")
+
+
 def load(session: Session, node_id: int) -> StoredPairing:
     """Load the stored pairing of a broker."""
-    ((cluster_id, version),) = session.rows("SELECT cluster_id, version FROM cluster")
-    row = session.rows(
-        "SELECT metadata_id, generation FROM data_folders WHERE node_id = ?", (node_id,)
-    )
-    log_position = session.rows("SELECT place FROM checkpoints WHERE node_id = ?", (node_id,))
+    ((cluster_id, version),) = session.checked("cluster", "cluster_id, version")
+    of_node = "WHERE node_id = ?"
+    row = session.checked("data_folders", "metadata_id, generation", of_node, (node_id,))
+    log_position = session.checked("checkpoints", "place", of_node, (node_id,))
     of = f"SELECT 1 FROM segments WHERE node_id = {node_id:d}"
     segments = session.rows(f"{of} AND local = 1 LIMIT 1")
     objects = session.rows(
@@ -67,13 +116,6 @@ def pair(session: Session, node_id: int, metadata_id: bytes, generation: int) ->
         " SET metadata_id = excluded.metadata_id, generation = excluded.generation",
         (node_id, metadata_id, generation),
     )
-
-
-def raise_generation(session: Session, node_id: int) -> int:
-    """Increment the generation of a broker's metadata; return it."""
-    session.run("UPDATE data_folders SET generation = generation + 1 WHERE node_id = ?", (node_id,))
-    found = session.rows("SELECT generation FROM data_folders WHERE node_id = ?", (node_id,))
-    return int(found[0][0])
 
 
 def known_partitions(session: Session, numbers: Iterable[int]) -> set[int]:

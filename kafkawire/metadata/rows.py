@@ -22,7 +22,8 @@ from kafkawire.metadata.catalog import (
 )
 from kafkawire.metadata.directory import Directory, LeadGroup
 
-BROKERS = "SELECT node_id, listeners, rack, epoch, folder FROM brokers"
+BROKERS = "brokers", "node_id, listeners, rack, epoch, folder"
+"""A table and its columns, for `Session.checked`."""
 
 LOCAL_CLASS = 0
 """lead_groups.class: the records are in the commit log of one broker."""

@@ -1,78 +1,95 @@
 """One transaction with SQL text, independent of database and driver.
 
-Offsets are written and read in large numbers, so their statements are SQL text for both SQLite and
-PostgreSQL, with `?` for values, and rows are plain tuples. `Transactions.transact` runs a function
-with a Session in a transaction of the metadata.
+Statements are text for both SQLite and PostgreSQL, with `?` for values, and rows are plain tuples.
+`Transactions.transact` runs a function with a Session in a transaction of the metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:  # the simulation uses `Transactions` without a database
-    from sqlalchemy import Connection
+from kafkawire.metadata.schema import MISMATCH
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-class Session:
-    """A running transaction on a connection of SQLAlchemy. Errors of the driver are passed on and
-    roll it back.
+class DamagedRow(ValueError):
+    """A row is not what was written. `Database.run` finds its name, and raises DamagedMetadata."""
 
-    Statements are passed to the driver as text, and tuples come from its cursor: SQLAlchemy's rows
-    and parameters would take longer than the statements.
-    """
+    def __init__(self, table: str) -> None:
+        super().__init__(f"a row of {table} {MISMATCH}")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.dialect = connection.dialect.name
-        """`sqlite` or `postgresql`."""
 
+class Session(ABC):
+    """A running transaction: `sqlite.SqliteSession` or `engines.EngineSession`. Errors of the
+    driver are passed on and roll it back."""
+
+    dialect: str
+    """`sqlite` or `postgresql`."""
+    conflict: type[Exception]
+    """The error of a statement that violates a constraint, such as a unique index."""
+
+    @abstractmethod
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
         """Return all rows of a query; of a table that may have more than some 10,000, `portions`
-        returns them without blocking the event loop."""
-        result = self._connection.exec_driver_sql(self._text(sql), values)
-        found: list[Row] = list(result.cursor.fetchall())
-        result.close()
-        return found if self.dialect == "sqlite" else [tuple(row) for row in found]
+        returns them without blocking the event loop. Not checked: see `checked`."""
 
-    def portions(self, sql: str, values: Row = ()) -> list[list[Row]]:
-        """Return all rows of a query, PORTION at a time as the database sends them: the event loop
-        runs in between. All are of one moment. To be used with
-        `kafkawire.log.io.slices.drained`."""
-        options = {"stream_results": True, "max_row_buffer": PORTION}
-        result = self._connection.exec_driver_sql(self._text(sql), values, options)
-        found: list[list[Row]] = []
-        while portion := result.fetchmany(PORTION):
-            found.append(list(map(tuple, portion)))
-        return found
-
+    @abstractmethod
     def run(self, sql: str, values: Row = ()) -> int:
         """Run one statement; return how many rows it has changed."""
-        return self._connection.exec_driver_sql(self._text(sql), values).rowcount
+
+    @abstractmethod
+    def _read(self, sql: str, values: Row) -> Generator[list[Row], None, None]:
+        """Yield all rows of a query, in lists of PORTION rows."""
+
+    @abstractmethod
+    def _run_each(self, sql: str, values: Sequence[Row]) -> None:
+        """Run one statement for each of the values, at least one."""
+
+    def checked(self, table: str, columns: str, rest: str = "", values: Row = ()) -> list[Row]:
+        """Return columns of rows of a table that has checksums. `rest`: what follows the table in
+        the statement. Raises DamagedRow."""
+        query = f"SELECT {columns}, {table}.intact FROM {table} {rest}"
+        return without_flags(table, self.rows(query, values))
+
+    def portions(self, sql: str, values: Row = (), checked: str = "") -> list[list[Row]]:
+        """Return all rows of a query, PORTION at a time as the database sends them: the event loop
+        runs in between. All are of one moment. To be used with
+        `kafkawire.log.io.slices.drained`. `checked`: see `checked_portions`."""
+        found: list[list[Row]] = []
+        with closing(self._read(sql, values)) as parts:
+            for part in parts:  # checked here: the event loop runs before the next one
+                found.append(without_flags(checked, part) if checked else part)
+        return found
+
+    def checked_portions(self, table: str, columns: str) -> list[list[Row]]:
+        """Return columns of all rows of a table that has checksums, as `portions` does. Raises
+        DamagedRow."""
+        query = f"SELECT {columns}, {table}.intact FROM {table}"
+        return self.portions(query, checked=table)
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
         """Run one statement for each of the values; there may be none. The event loop runs after
         each PORTION of them."""
         for start in range(0, len(values), PORTION):
-            part = list(values[start : start + PORTION])
-            self._connection.exec_driver_sql(self._text(sql), part)
-
-    def _text(self, sql: str) -> str:
-        return sql if self.dialect == "sqlite" else _numbered(sql)
+            self._run_each(sql, values[start : start + PORTION])
 
 
 PORTION = 1_000
 """Rows that are handled at a time: a millisecond, most of it for decoding PostgreSQL's."""
 
 
-def _numbered(sql: str) -> str:
-    """Replace each `?` by asyncpg's $1, $2, ..."""
-    first, *others = sql.split("?")
-    return first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
+def without_flags(table: str, found: Sequence[Row]) -> list[Row]:
+    """Return rows of a query without their last column, which is `intact` of this table. Raises
+    DamagedRow unless all of them are."""
+    if not all([row[-1] for row in found]):
+        raise DamagedRow(table)
+    return [row[:-1] for row in found]
 
 
 PART = 10_000
@@ -84,6 +101,11 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the values in parts of PART."""
     for start in range(0, len(values), PART):
         yield values[start : start + PART]
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Return a `?` for each of the values, for `IN (...)`."""
+    return ",".join("?" * len(values))
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
@@ -112,16 +134,16 @@ def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> 
     group, so `tail` must not depend on the order of rows."""
     if not rows:
         return
-    marks = "(" + ", ".join("?" * len(rows[0])) + ")"
+    one = f"({marks(rows[0])})"
     whole = len(rows) - len(rows) % GROUP
-    of_group = f"{head} VALUES {', '.join([marks] * GROUP)} {tail}"
+    of_group = f"{head} VALUES {', '.join([one] * GROUP)} {tail}"
     for start in range(0, whole, ROWS_INSERTED):
         stop = min(start + ROWS_INSERTED, whole)
         session.many(
             of_group,
             [tuple(chain.from_iterable(rows[at : at + GROUP])) for at in range(start, stop, GROUP)],
         )
-    session.many(f"{head} VALUES {marks} {tail}", rows[whole:])
+    session.many(f"{head} VALUES {one} {tail}", rows[whole:])
 
 
 def values_text(rows: Iterable[Sequence[int]]) -> str:

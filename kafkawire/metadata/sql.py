@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TypeVar
-
-from sqlalchemy import URL, Connection, func, select, update
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
@@ -37,9 +36,8 @@ from kafkawire.metadata.statements import (
     broker_epoch,
     bump_leader_epochs,
     check_broker_epoch,
-    chunks,
     create_topics,
-    forget,
+    delete_topics,
     groups_of,
     insert,
     living,
@@ -54,7 +52,6 @@ from kafkawire.metadata.statements import (
     write_configs,
 )
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
-from kafkawire.metadata.tables import brokers, cluster, features, partitions, topics
 
 T = TypeVar("T")
 
@@ -62,7 +59,7 @@ T = TypeVar("T")
 class SqlMetadata:
     """`Metadata` in SQLite or PostgreSQL."""
 
-    def __init__(self, url: str | URL) -> None:
+    def __init__(self, url: str | PurePath) -> None:
         self._database = Database(url)
         self._quick = Database(url, quick=True)
         self._catalog = Catalog("")
@@ -104,12 +101,12 @@ class SqlMetadata:
         expected = after if known is None else known.epoch
         info = BrokerInfo(node_id, dict(listeners), rack, folder=folder)
 
-        def work(connection: Connection, version: int) -> tuple[LeadGroup, int]:
+        def work(session: Session, version: int) -> tuple[LeadGroup, int]:
             if expected is not None:
-                check_broker_epoch(connection, node_id, expected)
-            upsert(connection, brokers, [rows.broker_row(info, now_ms(), version)])
-            epoch = broker_epoch(connection, node_id, version, new=node_id not in self._registered)
-            return groups_of(connection, [node_id], version)[node_id], epoch
+                check_broker_epoch(session, node_id, expected)
+            upsert(session, "brokers", [rows.broker_row(info, now_ms(), version)])
+            epoch = broker_epoch(session, node_id, version, new=node_id not in self._registered)
+            return groups_of(session, [node_id], version)[node_id], epoch
 
         if known != info:
             group, epoch = await self._change(work)
@@ -120,7 +117,7 @@ class SqlMetadata:
 
     async def remove_broker(self, node_id: int, seen: int, own_epoch: int | None = None) -> None:
         await self._change(
-            lambda connection, version: remove_broker(connection, node_id, version, own_epoch),
+            lambda session, version: remove_broker(session, node_id, version, own_epoch),
             seen,
         )
         self._registered.discard(node_id)
@@ -130,22 +127,13 @@ class SqlMetadata:
         if not new:
             return []
 
-        def work(connection: Connection, version: int) -> list[TopicInfo]:
-            return create_topics(connection, new, version)
-
-        return await self._change(work, seen)
+        return await self._change(
+            lambda session, version: create_topics(session, new, version), seen
+        )
 
     async def delete_topics(self, ids: list[bytes], seen: int | None = None) -> None:
-        def work(connection: Connection, version: int) -> None:
-            touch(connection, ids, version)
-            for part in chunks(ids):
-                connection.execute(
-                    update(topics).where(topics.c.id.in_(part)).values(deleted_ms=now_ms())
-                )
-            forget(connection, ids)
-
         if ids:
-            await self._change(work, seen)
+            await self._change(lambda session, version: delete_topics(session, ids, version), seen)
 
     async def create_partitions(
         self,
@@ -154,48 +142,48 @@ class SqlMetadata:
         leaders: list[int] | None = None,
         seen: int | None = None,
     ) -> list[PartitionInfo]:
-        def work(connection: Connection, version: int) -> list[PartitionInfo]:
-            touch(connection, [topic_id], version)
-            counted = select(func.count()).where(partitions.c.topic_id == topic_id)
-            total = connection.execute(counted).scalar_one()
+        def work(session: Session, version: int) -> list[PartitionInfo]:
+            touch(session, [topic_id], version)
+            counted = "SELECT count(*) FROM partitions WHERE topic_id = ?"
+            ((total,),) = session.rows(counted, (topic_id,))
             if new_total <= total:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS,
                     f"The topic currently has {total} partition(s); {new_total} would not be "
                     "an increase.",
                 )
-            number = take_numbers(connection, new_total - total)
+            number = take_numbers(session, new_total - total)
             led = [self._node()] * (new_total - total) if leaders is None else leaders
             assert len(led) == new_total - total, led
             added = rows.new_partitions(led, number, first_index=total)
-            groups = groups_of(connection, led, version)
-            insert(connection, partitions, rows.partition_rows(topic_id, added, groups))
+            groups = groups_of(session, led, version)
+            insert(session, "partitions", rows.partition_rows(topic_id, added, groups))
             return added
 
         return await self._change(work, seen)
 
     async def alter_configs(self, changes: list[ConfigChange], seen: int | None = None) -> None:
-        def work(connection: Connection, version: int) -> None:
-            ids = living(connection, changes)
-            touch(connection, ids.values(), version)
+        def work(session: Session, version: int) -> None:
+            ids = living(session, changes)
+            touch(session, ids.values(), version)
             # The last change of a key wins, as if made in order.
             last: dict[ConfigKey, str | None] = {}
             for change in changes:
                 topic = change.resource_type == TOPIC_RESOURCE
                 resource = uuid_text(ids[change.name]) if topic else change.name
                 last[change.resource_type, resource, change.key] = change.value
-            write_configs(connection, last)
+            write_configs(session, last)
             if any(change.resource_type != TOPIC_RESOURCE for change in changes):
-                connection.execute(update(cluster).values(broker_configs_version=version))
+                session.run("UPDATE cluster SET broker_configs_version = ?", (version,))
 
         if changes:
             await self._change(work, seen)
 
     async def finalize_features(self, levels: Mapping[str, int], seen: int | None = None) -> int:
-        def work(connection: Connection, epoch: int) -> int:
+        def work(session: Session, epoch: int) -> int:
             upsert(
-                connection,
-                features,
+                session,
+                "features",
                 [{"name": name, "level": level, "epoch": epoch} for name, level in levels.items()],
             )
             return epoch
@@ -205,11 +193,9 @@ class SqlMetadata:
     async def lease_producer_ids(self, count: int) -> int:
         assert count > 0, count
 
-        def work(connection: Connection) -> int:
-            connection.execute(
-                update(cluster).values(next_producer_id=cluster.c.next_producer_id + count)
-            )
-            end = connection.execute(select(cluster.c.next_producer_id)).scalar_one()
+        def work(session: Session) -> int:
+            session.run("UPDATE cluster SET next_producer_id = next_producer_id + ?", (count,))
+            ((end,),) = session.rows("SELECT next_producer_id FROM cluster")
             return int(end) - count
 
         return await self._database.run(work)
@@ -222,7 +208,7 @@ class SqlMetadata:
             return {}
         node_id = self._node()
         epochs = await self._change(
-            lambda connection, version: bump_leader_epochs(connection, numbers, node_id, version)
+            lambda session, version: bump_leader_epochs(session, numbers, node_id, version)
         )
         self._catalog.set_leader_epochs(epochs)
         return epochs
@@ -231,26 +217,24 @@ class SqlMetadata:
         node_id = self._node()
 
         groups = await self._change(
-            lambda connection, version: raise_group_epochs(connection, node_id, version)
+            lambda session, version: raise_group_epochs(session, node_id, version)
         )
         self._catalog.set_groups(groups)
 
     async def move_partitions(
         self, numbers: list[int], leader: int, seen: int, then: Mapping[int, int] | None = None
     ) -> None:
-        def work(connection: Connection) -> None:
-            version = advance(connection, seen)
-            move_partitions(connection, numbers, leader, version)
-            plan_moves(connection, then or {}, version)
+        def work(session: Session) -> None:
+            version = advance(session, seen)
+            move_partitions(session, numbers, leader, version)
+            plan_moves(session, then or {}, version)
 
         if numbers:
             await self._database.run(work)
 
     async def plan_moves(self, targets: Mapping[int, int | None], seen: int) -> None:
         if targets:
-            await self._change(
-                lambda connection, version: plan_moves(connection, targets, version), seen
-            )
+            await self._change(lambda session, version: plan_moves(session, targets, version), seen)
 
     def commits(self) -> int | None:
         return self._database.commits()
@@ -262,15 +246,15 @@ class SqlMetadata:
     async def changes_since(self, version: int, after: Cursor | None = None) -> CatalogChanges:
         return await self.transact(lambda session: read_changes(session, version, after))
 
-    async def _change(self, work: Callable[[Connection, int], T], seen: int | None = None) -> T:
+    async def _change(self, work: Callable[[Session, int], T], seen: int | None = None) -> T:
         """Run a transaction that changes the catalog; `work` gets the new version."""
         version = 0
 
-        def numbered(connection: Connection) -> T:
+        def numbered(session: Session) -> T:
             nonlocal version
             # Locks the row of the cluster before anything is read.
-            version = advance(connection, seen)
-            return work(connection, version)
+            version = advance(session, seen)
+            return work(session, version)
 
         result = await self._database.run(numbered)
         self._catalog.note_stored(version)
@@ -279,19 +263,19 @@ class SqlMetadata:
     async def transact(self, work: Callable[[Session], T]) -> T:
         """Run a transaction; see `Transactions.transact`. Runs on the loop; the database on its
         driver's thread."""
-        return await self._database.run(lambda connection: work(Session(connection)))
+        return await self._database.run(work)
 
     async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         self._quick.connect()
         epoch = self._epoch_of(node_id)
         return await self._quick.run(
-            lambda link: heartbeats.beat(Session(link), node_id, epoch, starting)
+            lambda session: heartbeats.beat(session, node_id, epoch, starting)
         )
 
     async def end_heartbeats(self, node_id: int) -> None:
         self._quick.connect()
         epoch = self._epoch_of(node_id)
-        await self._quick.run(lambda link: heartbeats.end(Session(link), node_id, epoch))
+        await self._quick.run(lambda session: heartbeats.end(session, node_id, epoch))
 
     def _epoch_of(self, node_id: int) -> int | None:
         """Return the broker epoch of this process; None if it has not registered the broker."""

@@ -1,27 +1,24 @@
-"""Opening SQLite files: connections, pragmas, what is refused before a connection changes a file.
-
-Imports no SQLAlchemy. What SQLAlchemy cannot do is done here on connections of the
-standard library: pragmas that must be outside of a transaction, and reading a file before the
-first connection that would write into it.
-"""
+"""SQLite files: pragmas, connections, what is refused before a connection changes a file."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import urllib.parse
-import weakref
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafkawire.metadata import schema
 from kafkawire.metadata.completion import aside
-from kafkawire.metadata.store import MetadataError, failure_of
+from kafkawire.metadata.store import MetadataError, OlderMetadata, failure_of
+from kafkawire.own_files import refuse_links
 
 # How long to wait for another process that writes. Transactions take milliseconds.
 BUSY_TIMEOUT_S = 10
+QUICK_TIMEOUT_S = 1.0
+"""All limits of both databases in a quick session (`database.Database`): an answer that comes later
+than the next heartbeat is of no use."""
 
 # Of every connection. FULL: a commit is on the disk when it returns (with NORMAL only the next
 # checkpoint of the write-ahead log syncs).
@@ -29,67 +26,18 @@ PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign
 # Of the connection for heartbeats, whose commits sync nothing. Every thousandth finds a long
 # write-ahead log and brings it into the file, with two syncs: otherwise that log would only grow.
 QUICK_PRAGMAS = (PRAGMAS[0], "PRAGMA synchronous=NORMAL", PRAGMAS[2])
+# Without foreign keys: a migration replaces tables that others refer to by copies of them.
+UPGRADE_PRAGMAS = PRAGMAS[:2]
 # IMMEDIATE: the write lock is taken at the start, so no transaction can fail half way because
 # another process has written since it began to read.
 BEGIN = "BEGIN IMMEDIATE"
 
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Of the files of a database."""
+
 
 # Of everything that a broker follows: the catalog, and the tables of security. A few rows.
 _VERSIONS = "SELECT version FROM cluster UNION ALL SELECT version FROM security_versions"
-
-
-async def connect_sqlite(*arguments: Any, **options: Any) -> Any:
-    """Return a connection of aiosqlite; see `aiosqlite.connect`.
-
-    Where the file cannot be opened, the connection's thread has ended before the error is raised:
-    aiosqlite only asks it to end, and it reports to the event loop. If the loop was closed by then
-    (a refused start), the thread died with a traceback."""
-    import aiosqlite  # only here: PostgreSQL and RocksDB need none
-
-    connection: Any = aiosqlite.connect(*arguments, **options)
-    thread: threading.Thread = getattr(connection, "_thread", connection)  # before 0.22: itself
-    thread.daemon = True  # as SQLAlchemy sets it: no exit waits for a connection
-    try:
-        return await connection
-    except BaseException:
-        await aside(thread.join)
-        raise
-
-
-class SqliteConnection(sqlite3.Connection):
-    """A connection to an SQLite file whose `close` ends its transaction, whatever it is doing.
-
-    The standard library closes with sqlite3_close_v2, which leaves the connection open, with its
-    locks, while a statement has rows left. So the cursor of a cancelled query, in a reference cycle
-    with its exception, kept the write lock until the next garbage collection."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._cursors: set[weakref.ref[sqlite3.Cursor]] = set()
-
-    def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
-        """Return a cursor; see sqlite3."""
-        cursor = super().cursor(factory)
-        self._cursors.add(weakref.ref(cursor, self._cursors.discard))
-        return cursor
-
-    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
-        """Execute statements; see sqlite3, whose own method does not call `cursor`."""
-        cursor: sqlite3.Cursor = self.cursor().execute(sql, values)
-        return cursor
-
-    def executemany(self, sql: str, values: Any, /) -> sqlite3.Cursor:
-        """Execute statements; see sqlite3, whose own method does not call `cursor`."""
-        cursor: sqlite3.Cursor = self.cursor().executemany(sql, values)
-        return cursor
-
-    def close(self) -> None:
-        """Close the cursors, roll back, release the locks."""
-        for reference in self._cursors.copy():  # other threads may drop cursors meanwhile
-            cursor = reference()
-            if cursor is not None:
-                cursor.close()
-        super().close()
 
 
 class CommitCounter:
@@ -147,6 +95,30 @@ class CommitCounter:
             self._connection = None
 
 
+class OpenedFile:
+    """An SQLite file that connections have open. They use it until the process ends, also if it was
+    removed or replaced by a copy: then no other process ever reads what they commit."""
+
+    def __init__(self, file: str) -> None:
+        """Raises MetadataError."""
+        self._file = file
+        self._number = self._read()
+
+    def check(self) -> None:
+        """Raise OlderMetadata if another file, or none, has its name."""
+        if self._read() != self._number:
+            raise OlderMetadata(f"another file has the name {self._file}, or none")
+
+    def _read(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._file)
+        except FileNotFoundError:
+            return None
+        except OSError as failure:
+            raise MetadataError(f"{self._file} cannot be read ({failure.strerror})") from failure
+        return found.st_dev, found.st_ino
+
+
 class Cursor(Protocol):
     """The part of a database cursor that every driver has."""
 
@@ -173,6 +145,16 @@ def uri_of(file: str, mode: str) -> str:
     return f"file:{urllib.parse.quote(os.path.abspath(file))}?mode={mode}"
 
 
+def connect_to_check(file: str) -> sqlite3.Connection:
+    """Return a connection that only reads, blocks no writer in WAL mode, can be interrupted from
+    another thread, and reads texts that are damaged."""
+    connection = sqlite3.connect(
+        uri_of(file, "ro"), uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+    )
+    connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+    return connection
+
+
 def integrity_check(file: str) -> str:
     """Return "ok", or the first problem of a file, also when it cannot be opened. Reads all of it,
     writes nothing."""
@@ -190,8 +172,13 @@ def end_wal(file: str) -> None:
 
 
 def refuse_foreign(file: str) -> None:
-    """MetadataError for an SQLite file with tables of another program. To be called before a
-    connection is opened that changes the journal mode, which is written into the file."""
+    """MetadataError for a symbolic link, and for an SQLite file with tables of another program. To
+    be called before a connection is opened that changes the journal mode, which is written into
+    the file."""
+    try:
+        refuse_links(file + suffix for suffix in SUFFIXES)
+    except OSError as link:
+        raise MetadataError(str(link)) from None
     try:
         if not os.path.getsize(file):
             return

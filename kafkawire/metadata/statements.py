@@ -1,6 +1,6 @@
 """Statements that more than one method of `sql.SqlMetadata` needs, each inside its transaction.
 
-Every function takes the connection of a running transaction and commits nothing. Raises KafkaError
+Every function takes the session of a running transaction and commits nothing. Raises KafkaError
 if a condition of the `Metadata` port is violated; the caller's transaction is then rolled back.
 """
 
@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
-
-from sqlalchemy import Connection, Table, bindparam, case, delete, select, update
-from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
@@ -27,33 +24,20 @@ from kafkawire.metadata.catalog import (
 from kafkawire.metadata.directory import LeadGroup, local_group
 from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
-from kafkawire.metadata.session import Session, numbers_text
+from kafkawire.metadata.schema.created import KEYS
+from kafkawire.metadata.session import GROUP, Session, marks, numbers_text
 from kafkawire.metadata.session import insert as insert_text
 from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged
-from kafkawire.metadata.tables import (
-    broker_heartbeats,
-    brokers,
-    cluster,
-    configs,
-    followers,
-    lead_groups,
-    offset_mappings,
-    partition_metadata,
-    partition_moves,
-    partition_offset_checkpoints,
-    partitions,
-    tiering_offsets,
-    topics,
-)
 from kafkawire.plural import count
 
 T = TypeVar("T")
-# Values in one IN (...) and rows of one INSERT: SQLAlchemy takes two milliseconds of the event loop
-# for them, and the loop runs while the statement does.
 IN_LIMIT = 500
-ROWS_PER_INSERT = 250
+"""Values in one IN (...): the event loop runs between statements."""
+ROWS_PER_INSERT = 60 * GROUP
+"""Rows that are built before they are inserted: a millisecond."""
 
-GROUPS = "SELECT id, leader, epoch FROM lead_groups"
+GROUPS = "lead_groups", "id, leader, epoch"
+"""A table and its columns, for `Session.checked`."""
 
 ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs, name
 
@@ -64,100 +48,103 @@ def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + IN_LIMIT]
 
 
-def insert(connection: Connection, table: Table, values: Iterable[dict[str, Any]]) -> None:
-    """Insert all rows in groups, which are built on demand; no effect without rows."""
+def insert(session: Session, table: str, values: Iterable[dict[str, Any]], tail: str = "") -> None:
+    """Insert all rows, which have equal columns, in groups, which are built on demand; no effect
+    without rows. `tail`: see `session.insert`."""
     left = iter(values)
     while part := list(islice(left, ROWS_PER_INSERT)):
-        connection.execute(table.insert(), part)
+        head = f"INSERT INTO {table} ({', '.join(part[0])})"
+        insert_text(session, head, [tuple(row.values()) for row in part], tail)
 
 
-def upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
+def upsert(session: Session, table: str, values: Sequence[dict[str, Any]]) -> None:
     """Insert rows, or replace those with the same primary key."""
-    if not values:
-        return
-    keys = [column.name for column in table.primary_key]
-    others = [f"{name} = excluded.{name}" for name in values[0] if name not in keys]
-    # As text: SQLAlchemy has this statement once for each dialect, and importing PostgreSQL's takes
-    # a start with SQLite 30 ms.
-    insert_text(
-        Session(connection),
-        f"INSERT INTO {table.name} ({', '.join(values[0])})",
-        [tuple(row.values()) for row in values],
-        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(others)}",
-    )
+    keys = KEYS[table]
+    names = [name for name in chain(*values[:1]) if name not in keys]
+    others = ", ".join(f"{name} = excluded.{name}" for name in names)
+    insert(session, table, values, f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}")
 
 
-def load_catalog(connection: Connection) -> Catalog:
+def load_catalog(session: Session) -> Catalog:
     """Load the whole catalog; insert the row of the cluster if absent."""
-    found = connection.execute(select(cluster)).first()
-    if found is None:
+    found = session.checked("cluster", "cluster_id, version")
+    if not found:
         cluster_id = uuid_text(random_id())
-        insert(connection, cluster, [rows.cluster_row(cluster_id, now_ms())])
+        insert(session, "cluster", [rows.cluster_row(cluster_id, now_ms())])
         return Catalog(cluster_id)
-    session = Session(connection)
+    ((cluster_id, version),) = found
     return rows.catalog(
-        found.cluster_id,
-        found.version,
-        brokers=session.rows(rows.BROKERS),
+        cluster_id,
+        version,
+        brokers=session.checked(*rows.BROKERS),
         # The plus prevents SQLite's planner from using the index of names, which is slower.
         topics=_pages(
             session,
-            "SELECT id, name, internal, created_ms FROM topics WHERE +deleted_ms IS NULL AND id > ?"
-            " ORDER BY id",
+            ("topics", "id, name, internal, created_ms"),
+            "WHERE +deleted_ms IS NULL AND id > ? ORDER BY id",
             b"",
             0,
         ),
         partitions=_pages(
             session,
-            "SELECT topic_id, number, lead_group, epoch_base FROM partitions WHERE number > ?"
-            " ORDER BY number",
+            ("partitions", "topic_id, number, lead_group, epoch_base"),
+            "WHERE number > ? ORDER BY number",
             -1,
             1,
         ),
-        configs=session.rows("SELECT resource_type, resource, name, value FROM configs"),
-        features=session.rows("SELECT name, level, epoch FROM features"),
-        groups=session.rows(GROUPS),
-        moves=session.rows("SELECT partition_number, target FROM partition_moves"),
+        configs=session.checked("configs", "resource_type, resource, name, value"),
+        features=session.checked("features", "name, level, epoch"),
+        groups=session.checked(*GROUPS),
+        moves=session.checked("partition_moves", "partition_number, target"),
     )
 
 
-def _pages(session: Session, query: str, after: bytes | int, key: int) -> rows.Parts:
+def _pages(
+    session: Session, columns: tuple[str, str], rest: str, after: bytes | int, key: int
+) -> rows.Parts:
     """Yield the rows of a large table in the order of column `key`, page by page: the drivers
     fetch all rows of a query at once."""
-    page = f"{query} LIMIT {rows.ROWS_AT_A_TIME}"
-    while part := session.rows(page, (after,)):
+    page = f"{rest} LIMIT {rows.ROWS_AT_A_TIME}"
+    while part := session.checked(*columns, page, (after,)):
         yield part
         after = part[-1][key]
 
 
-def advance(connection: Connection, seen: int | None = None) -> int:
+def advance(session: Session, seen: int | None = None) -> int:
     """Raise the catalog version and return it; on PostgreSQL this locks the only row of `cluster`.
     `seen`: the version that the change was planned with. Raises CatalogChanged if it is another
     one now."""
-    connection.execute(update(cluster).values(version=cluster.c.version + 1))
-    version = int(connection.execute(select(cluster.c.version)).scalar_one())
+    session.run("UPDATE cluster SET version = version + 1")
+    ((version,),) = session.rows("SELECT version FROM cluster")
     if seen is not None and version != seen + 1:
         raise CatalogChanged(version - 1)
-    return version
+    return int(version)
 
 
-def broker_epoch(connection: Connection, node_id: int, version: int, *, new: bool) -> int:
+def broker_epoch(session: Session, node_id: int, version: int, *, new: bool) -> int:
     """Return the epoch of a registered broker; raise it for a new start. The first one is the
     catalog version, which is above each epoch that a broker removed before had: epochs rise by one
     with a version."""
     if new:
-        raised = case((brokers.c.epoch == 0, version), else_=brokers.c.epoch + 1)
-        connection.execute(update(brokers).where(brokers.c.node_id == node_id).values(epoch=raised))
-    found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
-    return int(connection.execute(found).scalar_one())
+        session.run(
+            "UPDATE brokers SET epoch = CASE WHEN epoch = 0 THEN ? ELSE epoch + 1 END"
+            " WHERE node_id = ?",
+            (version, node_id),
+        )
+    return _stored_epoch(session, node_id)
 
 
-def check_broker_epoch(connection: Connection, node_id: int, expected: int) -> None:
+def check_broker_epoch(session: Session, node_id: int, expected: int) -> None:
     """Raise BrokerSuperseded unless a broker has this epoch."""
-    found = select(brokers.c.epoch).where(brokers.c.node_id == node_id)
-    epoch = connection.execute(found).scalar()
+    epoch = _stored_epoch(session, node_id)
     if epoch != expected:
-        raise BrokerSuperseded(node_id, int(epoch or 0))
+        raise BrokerSuperseded(node_id, epoch)
+
+
+def _stored_epoch(session: Session, node_id: int) -> int:
+    """Return the epoch of a broker, 0 for one that is not registered."""
+    found = session.rows("SELECT epoch FROM brokers WHERE node_id = ?", (node_id,))
+    return int(found[0][0]) if found else 0
 
 
 _DELETES_THEM = "only the broker itself deletes them: start it again"
@@ -207,7 +194,7 @@ def held_by_broker(
 
 
 def remove_broker(
-    connection: Connection, node_id: int, version: int, own_epoch: int | None = None
+    session: Session, node_id: int, version: int, own_epoch: int | None = None
 ) -> None:
     """Delete the registration of a broker, its heartbeat and its settings. Raises
     BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST if it has what no other broker serves or deletes.
@@ -218,55 +205,47 @@ def remove_broker(
 
     Its lead group stays: partitions of deleted topics are in it, and its epoch must not fall. So do
     the rows that pair it with its data folder, so that the broker can be registered again."""
-    session = Session(connection)
     lock_groups(session)  # a process of this broker that is not as dead as it seems writes nothing
     if own_epoch is not None:
-        check_broker_epoch(connection, node_id, own_epoch)
+        check_broker_epoch(session, node_id, own_epoch)
         session.run(
             "DELETE FROM object_logs WHERE node_id = ? AND broker_epoch = ? AND ended IS NULL",
             (node_id, own_epoch),
         )
-    gone = connection.execute(delete(brokers).where(brokers.c.node_id == node_id))
-    if not gone.rowcount:
+    if not session.run("DELETE FROM brokers WHERE node_id = ?", (node_id,)):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
     if held := held_by_broker(session, node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {node_id} has {': '.join(held)}.")
-    connection.execute(delete(broker_heartbeats).where(broker_heartbeats.c.node_id == node_id))
-    connection.execute(delete(followers).where(followers.c.node_id == node_id))
-    connection.execute(
-        delete(configs).where(
-            configs.c.resource_type == BROKER_RESOURCE, configs.c.resource == str(node_id)
-        )
+    session.run("DELETE FROM broker_heartbeats WHERE node_id = ?", (node_id,))
+    session.run("DELETE FROM followers WHERE node_id = ?", (node_id,))
+    session.run(
+        "DELETE FROM configs WHERE resource_type = ? AND resource = ?",
+        (BROKER_RESOURCE, str(node_id)),
     )
-    connection.execute(update(cluster).values(broker_configs_version=version))
+    session.run("UPDATE cluster SET broker_configs_version = ?", (version,))
 
 
-def take_numbers(connection: Connection, count: int) -> int:
+def take_numbers(session: Session, count: int) -> int:
     """Take partition numbers and return the first."""
-    connection.execute(update(cluster).values(next_partition=cluster.c.next_partition + count))
-    return int(connection.execute(select(cluster.c.next_partition)).scalar_one()) - count
+    session.run("UPDATE cluster SET next_partition = next_partition + ?", (count,))
+    ((end,),) = session.rows("SELECT next_partition FROM cluster")
+    return int(end) - count
 
 
-def groups_of(connection: Connection, leaders: Iterable[int], version: int) -> dict[int, LeadGroup]:
+def groups_of(session: Session, leaders: Iterable[int], version: int) -> dict[int, LeadGroup]:
     """Return the lead group of local logs of each broker; create those that do not exist."""
-    session = Session(connection)
     wanted = sorted(set(leaders))
-    rows_of = [rows.group_row(local_group(leader), version) for leader in wanted]
-    insert_text(
-        session,
-        f"INSERT INTO lead_groups ({', '.join(rows_of[0])})",
-        [tuple(row.values()) for row in rows_of],
-        "ON CONFLICT (id) DO NOTHING",
-    )
-    found = session.rows(f"{GROUPS} WHERE id IN ({numbers_text(wanted)})")
+    new = [rows.group_row(local_group(leader), version) for leader in wanted]
+    insert(session, "lead_groups", new, "ON CONFLICT (id) DO NOTHING")
+    found = session.checked(*GROUPS, f"WHERE id IN ({numbers_text(wanted)})")
     return {group.leader: group for group in map(LeadGroup._make, found)}
 
 
-def create_topics(connection: Connection, new: Sequence[NewTopic], version: int) -> list[TopicInfo]:
+def create_topics(session: Session, new: Sequence[NewTopic], version: int) -> list[TopicInfo]:
     """Insert new topics with their partitions and settings. Raises TOPIC_ALREADY_EXISTS."""
     created_ms = now_ms()
-    number = take_numbers(connection, sum(len(topic.leaders) for topic in new))
-    groups = groups_of(connection, chain.from_iterable(t.leaders for t in new), version)
+    number = take_numbers(session, sum(len(topic.leaders) for topic in new))
+    groups = groups_of(session, chain.from_iterable(t.leaders for t in new), version)
     made: list[TopicInfo] = []
     for part in chunks(new):
         some: list[TopicInfo] = []
@@ -274,12 +253,12 @@ def create_topics(connection: Connection, new: Sequence[NewTopic], version: int)
             some.append(rows.new_topic(topic, random_id(), number, created_ms))
             number += len(topic.leaders)
         try:
-            insert(connection, topics, (rows.topic_row(t, version) for t in some))
-        except IntegrityError as error:  # the unique index of the names of existing topics
+            insert(session, "topics", (rows.topic_row(t, version) for t in some))
+        except session.conflict as error:  # the unique index of the names of existing topics
             raise _taken(new) from error
         of_partitions = (rows.partition_rows(t.id, t.partitions, groups) for t in some)
-        insert(connection, partitions, chain.from_iterable(of_partitions))
-        insert(connection, configs, chain.from_iterable(rows.config_rows(t) for t in some))
+        insert(session, "partitions", chain.from_iterable(of_partitions))
+        insert(session, "configs", chain.from_iterable(rows.config_rows(t) for t in some))
         made += some
     return made
 
@@ -290,74 +269,66 @@ def _taken(new: Sequence[NewTopic]) -> KafkaError:
 
 
 def bump_leader_epochs(
-    connection: Connection, numbers: Iterable[int], node_id: int, version: int
+    session: Session, numbers: Iterable[int], node_id: int, version: int
 ) -> dict[int, int]:
     """Raise the leader epochs of partitions that `node_id` leads; return the new ones. Raises
     NOT_LEADER_OR_FOLLOWER if it does not lead one of them."""
     epochs: dict[int, int] = {}
-    mine = select(lead_groups.c.id).where(lead_groups.c.leader == node_id)
     for part in chunks(sorted(set(numbers))):
-        raised = connection.execute(
-            update(partitions)
-            .where(partitions.c.number.in_(part), partitions.c.lead_group.in_(mine))
-            .values(epoch_base=partitions.c.epoch_base + 1)
+        among = f"number IN ({numbers_text(part)})"
+        raised = session.run(
+            f"UPDATE partitions SET epoch_base = epoch_base + 1 WHERE {among}"
+            " AND lead_group IN (SELECT id FROM lead_groups WHERE leader = ?)",
+            (node_id,),
         )
-        if raised.rowcount != len(part):
+        if raised != len(part):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        found = connection.execute(
-            select(partitions.c.number, partitions.c.epoch_base + lead_groups.c.epoch)
-            .join(lead_groups, lead_groups.c.id == partitions.c.lead_group)
-            .where(partitions.c.number.in_(part))
+        found = session.rows(
+            "SELECT p.number, p.epoch_base + g.epoch FROM partitions p"
+            f" JOIN lead_groups g ON g.id = p.lead_group WHERE p.{among}"
         )
         epochs.update((number, epoch) for number, epoch in found)
-        _touch_topics(connection, part, version)
+        _touch_topics(session, part, version)
     return epochs
 
 
-def _touch_topics(connection: Connection, numbers: Sequence[int], version: int) -> None:
+def _touch_topics(session: Session, numbers: Sequence[int], version: int) -> None:
     """Mark the topics of partitions as changed."""
-    touched = select(partitions.c.topic_id).where(partitions.c.number.in_(numbers))
-    connection.execute(update(topics).where(topics.c.id.in_(touched)).values(version=version))
+    touched = f"SELECT topic_id FROM partitions WHERE number IN ({numbers_text(numbers)})"
+    session.run(f"UPDATE topics SET version = ? WHERE id IN ({touched})", (version,))
 
 
-def move_partitions(
-    connection: Connection, numbers: Iterable[int], leader: int, version: int
-) -> None:
+def move_partitions(session: Session, numbers: Iterable[int], leader: int, version: int) -> None:
     """Move partitions to the lead group of local logs of `leader`, each into its next leader epoch;
     those it leads already stay as they are. Their planned moves end."""
-    new = groups_of(connection, [leader], version)[leader]
-    lock_groups(Session(connection))
-    old_epoch = (
-        select(lead_groups.c.epoch)
-        .where(lead_groups.c.id == partitions.c.lead_group)
-        .scalar_subquery()
-    )
+    new = groups_of(session, [leader], version)[leader]
+    lock_groups(session)
     for part in chunks(sorted(set(numbers))):
-        chosen = partitions.c.number.in_(part), partitions.c.lead_group != new.id
-        _touch_topics(connection, part, version)
-        connection.execute(
-            delete(partition_moves).where(partition_moves.c.partition_number.in_(part))
-        )
-        connection.execute(
-            update(partitions)
-            .where(*chosen)
-            .values(
-                lead_group=new.id, epoch_base=partitions.c.epoch_base + old_epoch + 1 - new.epoch
-            )
+        _touch_topics(session, part, version)
+        _end_moves(session, part)
+        session.run(
+            "UPDATE partitions SET lead_group = ?, epoch_base = epoch_base + 1 - ?"
+            " + (SELECT g.epoch FROM lead_groups g WHERE g.id = partitions.lead_group)"
+            f" WHERE number IN ({numbers_text(part)}) AND lead_group <> ?",
+            (new.id, new.epoch, new.id),
         )
 
 
-def plan_moves(connection: Connection, targets: Mapping[int, int | None], version: int) -> None:
+def _end_moves(session: Session, numbers: Sequence[int]) -> None:
+    """Delete the planned moves of partitions."""
+    chosen = f"partition_number IN ({numbers_text(numbers)})"
+    session.run(f"DELETE FROM partition_moves WHERE {chosen}")
+
+
+def plan_moves(session: Session, targets: Mapping[int, int | None], version: int) -> None:
     """Store the brokers that existing partitions are to be moved to; None ends a move."""
     for part in chunks(sorted(targets)):
-        _touch_topics(connection, part, version)
-        connection.execute(
-            delete(partition_moves).where(partition_moves.c.partition_number.in_(part))
-        )
+        _touch_topics(session, part, version)
+        _end_moves(session, part)
         now = now_ms()
         insert(
-            connection,
-            partition_moves,
+            session,
+            "partition_moves",
             (
                 {"partition_number": number, "target": targets[number], "asked_ms": now}
                 for number in part
@@ -372,60 +343,61 @@ def lock_groups(session: Session) -> None:
         session.rows("SELECT id FROM lead_groups ORDER BY id FOR UPDATE")
 
 
-def raise_group_epochs(connection: Connection, node_id: int, version: int) -> list[LeadGroup]:
+def raise_group_epochs(session: Session, node_id: int, version: int) -> list[LeadGroup]:
     """Raise the epochs of all groups that `node_id` leads; return the groups."""
-    session = Session(connection)
     session.run(
         "UPDATE lead_groups SET epoch = epoch + 1, version = ? WHERE leader = ?",
         (version, node_id),
     )
-    found = session.rows(f"{GROUPS} WHERE leader = ?", (node_id,))
+    found = session.checked(*GROUPS, "WHERE leader = ?", (node_id,))
     return [LeadGroup._make(row) for row in found]
 
 
-def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
+def touch(session: Session, ids: Iterable[bytes], version: int) -> None:
     """Mark existing topics as changed. Raises UNKNOWN_TOPIC_ID."""
     for part in chunks(sorted(set(ids))):
-        changed = connection.execute(
-            update(topics)
-            .where(topics.c.id.in_(part), topics.c.deleted_ms.is_(None))
-            .values(version=version)
+        changed = session.run(
+            f"UPDATE topics SET version = ? WHERE id IN ({marks(part)}) AND deleted_ms IS NULL",
+            (version, *part),
         )
-        if changed.rowcount != len(part):
+        if changed != len(part):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def forget(connection: Connection, ids: Sequence[bytes]) -> None:
-    """Delete unneeded rows of deleted topics: settings and the state of partitions; mark their
-    mappings into segments."""
+def delete_topics(session: Session, ids: Sequence[bytes], version: int) -> None:
+    """Mark topics as deleted, and delete unneeded rows of theirs: settings and the state of
+    partitions; mark their mappings into segments. Raises UNKNOWN_TOPIC_ID."""
+    touch(session, ids, version)
     for part in chunks(ids):
-        names = [uuid_text(topic_id) for topic_id in part]
-        connection.execute(
-            delete(configs).where(
-                configs.c.resource_type == TOPIC_RESOURCE, configs.c.resource.in_(names)
-            )
+        session.run(
+            f"UPDATE topics SET deleted_ms = ? WHERE id IN ({marks(part)})", (now_ms(), *part)
         )
-        numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
+        session.run(
+            f"DELETE FROM configs WHERE resource_type = ? AND resource IN ({marks(part)})",
+            (TOPIC_RESOURCE, *map(uuid_text, part)),
+        )
+        of_topics = (
+            "WHERE partition_number IN"
+            f" (SELECT number FROM partitions WHERE topic_id IN ({marks(part)}))"
+        )
         for table in (
-            partition_offset_checkpoints, partition_metadata, tiering_offsets, partition_moves,
+            "partition_offset_checkpoints", "partition_metadata", "tiering_offsets",
+            "partition_moves",
         ):  # fmt: skip
-            connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
-        connection.execute(  # the log deletes them, and must find them after a crash
-            update(offset_mappings)
-            .where(offset_mappings.c.partition_number.in_(numbers))
-            .values(due_ms=ORPHANED)
+            session.run(f"DELETE FROM {table} {of_topics}", tuple(part))
+        session.run(  # the log deletes them, and must find them after a crash
+            f"UPDATE offset_mappings SET due_ms = ? {of_topics}", (ORPHANED, *part)
         )
 
 
-def living(connection: Connection, changes: list[ConfigChange]) -> dict[str, bytes]:
+def living(session: Session, changes: list[ConfigChange]) -> dict[str, bytes]:
     """Return the ids of the topics to change, by name. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     names = sorted({each.name for each in changes if each.resource_type == TOPIC_RESOURCE})
     ids: dict[str, bytes] = {}
     for part in chunks(names):
-        found = connection.execute(
-            select(topics.c.name, topics.c.id).where(
-                topics.c.name.in_(part), topics.c.deleted_ms.is_(None)
-            )
+        found = session.rows(
+            f"SELECT name, id FROM topics WHERE name IN ({marks(part)}) AND deleted_ms IS NULL",
+            tuple(part),
         )
         ids.update((name, topic_id) for name, topic_id in found)
     if len(ids) != len(names):
@@ -433,23 +405,15 @@ def living(connection: Connection, changes: list[ConfigChange]) -> dict[str, byt
     return ids
 
 
-def write_configs(connection: Connection, changes: Mapping[ConfigKey, str | None]) -> None:
+def write_configs(session: Session, changes: Mapping[ConfigKey, str | None]) -> None:
     """Store settings; None removes one."""
-    gone = [
-        {"of_type": kind, "of": of, "key": name}
-        for (kind, of, name), value in changes.items()
-        if value is None
-    ]
-    one = delete(configs).where(
-        configs.c.resource_type == bindparam("of_type"),
-        configs.c.resource == bindparam("of"),
-        configs.c.name == bindparam("key"),
+    session.many(
+        "DELETE FROM configs WHERE resource_type = ? AND resource = ? AND name = ?",
+        [key for key, value in changes.items() if value is None],
     )
-    for start in range(0, len(gone), ROWS_PER_INSERT):
-        connection.execute(one, gone[start : start + ROWS_PER_INSERT])
     kept = [
         {"resource_type": kind, "resource": of, "name": name, "value": value}
         for (kind, of, name), value in changes.items()
         if value is not None
     ]
-    upsert(connection, configs, kept)
+    upsert(session, "configs", kept)

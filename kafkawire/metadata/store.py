@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from kafkawire.log_lines import reason_of
 from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, PartitionInfo, TopicInfo
 from kafkawire.metadata.changes import CatalogChanges, Cursor
+from kafkawire.metadata.schema import MISMATCH
 from kafkawire.metadata.session import Session
 
 T = TypeVar("T")
@@ -46,23 +48,46 @@ class BrokerSuperseded(MetadataError):
         )
 
 
-class DamagedMetadata(MetadataError):
-    """The database is damaged or belongs to another program. `what`: the damage, without advice."""
+class OlderMetadata(MetadataError):
+    """The database was replaced, while this process uses it, by an older copy or another file."""
 
-    def __init__(self, name: str, detail: str) -> None:
-        self.what = f"{name} is damaged or no metadata of kafkawire ({detail})"
-        super().__init__(
-            f"{self.what}: restore it from a copy, or rebuild it with "
-            "`kafkawire restore --from-log`"
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the metadata was replaced while this broker was running: {detail}")
+
+
+ADVICE = "restore it from a copy, or rebuild it with `kafkawire restore --from-log`"
+
+
+class DamagedMetadata(MetadataError):
+    """The database is damaged or belongs to another program. `what`: the damage, without advice.
+    `ours`: there is no doubt that it is metadata of kafkawire."""
+
+    def __init__(self, name: str, detail: str, ours: bool = False) -> None:
+        self.what = f"{name} is damaged{'' if ours else ' or no metadata of kafkawire'} ({detail})"
+        super().__init__(f"{self.what}: {ADVICE}")
+
+
+class NewerMetadata(DamagedMetadata):
+    """The database has a revision that this program does not know: of a newer one, or damaged."""
+
+    def __init__(self, name: str, stored: str, known: str) -> None:
+        super().__init__(name, "")
+        self.what = (
+            f"{name} was written by a newer kafkawire (revision {stored}, this one knows {known}): "
+            "use that version. If there was none, the revision is damaged"
         )
+        self.args = (f"{self.what}: {ADVICE}",)
 
 
 def failure_of(name: str, error: BaseException) -> MetadataError:
     """Convert an error of a driver: damage is distinguished from temporary failures."""
-    detail = str(error).partition("\n")[0].rstrip(".")
+    detail = reason_of(error).partition("\n")[0].rstrip(".")
+    if MISMATCH in detail:
+        return DamagedMetadata(name, detail, ours=True)
     if any(sign in detail for sign in ("not a database", "malformed", "Could not decode to UTF-8")):
         return DamagedMetadata(name, detail)
-    return MetadataError(f"{name} failed ({detail})")
+    verb = "cannot be opened" if "unable to open" in detail else "failed"
+    return MetadataError(f"{name} {verb} ({detail})")
 
 
 NOT_REGISTERED = "partitions are written before this broker is registered"

@@ -5,8 +5,10 @@ and gets a deletion time; its name may be reused, its id and partition numbers n
 from a counter). `version` is the catalog version of a row's last change, so that another process
 can query changes (`changes`); the settings of all brokers have one in `cluster`.
 
+Every row has a checksum (`checksums`), in a column that the database computes.
+
 Only declarations; `sql.py` has the statements. A change of a table is a new revision: a file in
-migrations/versions and the number and text in `schema.py`; tests/metadata/test_migrations.py
+migrations/versions and the number in `schema`; tests/metadata/test_migrations.py
 compares.
 """
 
@@ -35,6 +37,7 @@ from sqlalchemy import (
 )
 
 from kafkawire.metadata.schema import VERSION_TABLE
+from kafkawire.metadata.schema.checksums import add_checksums
 
 metadata = MetaData()
 
@@ -364,3 +367,5 @@ revision = Table(  # one row, as created by Alembic
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
+
+add_checksums(metadata)

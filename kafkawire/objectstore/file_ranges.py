@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.port import MAX_GET_BYTES, FileRange, Stored, Writer
+from kafkawire.own_files import open_own
 
 ALIGNMENT = 8
 """Ranges are padded to a multiple of this, as frames of journals are."""
@@ -52,7 +53,9 @@ def read_ranges(head: bytes, ranges: Sequence[FileRange], call: Call) -> bytes:
             call.check()
             file = files.get(path)
             if file is None:
-                file = files[path] = opened.enter_context(open(path, "rb", buffering=0))
+                file = files[path] = opened.enter_context(
+                    open(path, "rb", buffering=0, opener=open_own)
+                )
             data = pread_all(file.fileno(), length, start)
             if len(data) < length:
                 text = f"the file ends at {start + len(data)}, before byte {start + length}"

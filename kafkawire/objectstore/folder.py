@@ -29,6 +29,7 @@ from kafkawire.objectstore.port import (
     too_large,
 )
 from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of
+from kafkawire.own_files import open_own
 from kafkawire.rate_limit import RateLimit, SharedRateLimit
 
 CHUNK_BYTES = 1 << 20
@@ -48,7 +49,7 @@ class FolderProvider:
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         limit = self._write_limit.at(bytes_per_second)
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=open_own) as source:
             size = os.fstat(source.fileno()).st_size
             return self._write(
                 key, lambda out: _copy(source, out, limit, call), size, StoreCondition()
@@ -156,7 +157,7 @@ class FolderProvider:
         path = self._path(key)
         with translated(key):
             try:
-                return open(path, "rb", buffering=0)
+                return open(path, "rb", buffering=0, opener=open_own)
             except (FileNotFoundError, NotADirectoryError):
                 self._staging.check()  # to distinguish which of the two is missing
                 raise NoSuchObject("NoSuchKey", f"there is no {key}") from None

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterator
 
 from kafkawire.objectstore.errors import Refused, StoreError
+from kafkawire.own_files import SymbolicLink
 
 _PASSING = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT,
             errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
@@ -22,4 +23,5 @@ def translated(what: str) -> Iterator[None]:
     except OSError as failure:
         kind = StoreError if failure.errno in _PASSING else Refused
         name = errno.errorcode.get(failure.errno or 0, type(failure).__name__)
-        raise kind(name, f"{what}: {failure.strerror or failure}") from None
+        where = failure.filename if isinstance(failure, SymbolicLink) else what
+        raise kind(name, f"{where}: {failure.strerror or failure}") from None

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
 from kafkawire.objectstore.folder import FolderProvider
 from kafkawire.objectstore.port import Provider
-from kafkawire.objectstore.staging import OwnStaging
+from kafkawire.objectstore.staging import OwnStaging, SharedStaging
 from kafkawire.objectstore.url import TierUrl
+
+if TYPE_CHECKING:
+    import boto3
+
+    from kafkawire.objectstore.s3 import S3Provider
+
+_opening = Lock()
+_sessions: dict[tuple[object, ...], boto3.session.Session] = {}
+_buckets: dict[tuple[object, ...], S3Provider] = {}
 
 
 def make_provider(
@@ -28,3 +41,30 @@ def make_provider(
             tier, part_bytes, calls, transfers, storage_class, storage_class_prefix, seen
         )
     return FolderProvider(tier.folder, OwnStaging(tier.folder, tier.create, seen))
+
+
+def shared_bucket(tier: TierUrl, calls: int, max_get_bytes: int) -> S3Provider:
+    """Return the provider of a bucket that all readers in this process share, because a worker of
+    Spark runs many tasks. Does not create the bucket. Raises StoreError."""
+    import boto3
+
+    from kafkawire.objectstore.s3 import S3Provider
+
+    # The process, because a child must not use its parent's connections, and the environment that
+    # boto3 reads.
+    variables = sorted((name, value) for name, value in os.environ.items() if name[:4] == "AWS_")
+    environment = os.getpid(), *variables
+    with _opening:
+        found = _buckets.get((tier, *environment))
+        if found is None:
+            session = _sessions.get(environment) or boto3.session.Session()
+            found = S3Provider(
+                tier, 0, calls, 0, seen=True, session=session, max_get_bytes=max_get_bytes
+            )
+            _sessions[environment], _buckets[tier, *environment] = session, found
+        return found
+
+
+def shared_folder(tier: TierUrl, max_get_bytes: int) -> FolderProvider:
+    """Return a provider of a folder to which others may write, too."""
+    return FolderProvider(tier.folder, SharedStaging(), max_get_bytes)

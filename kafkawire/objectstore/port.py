@@ -7,7 +7,7 @@ All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), 
 an invalid key (kafkawire.objectstore.keys).
 
 The broker's event loop uses the same providers through a child process
-(kafkawire.tiering.store.port), Spark's tasks directly (kafkawire.spark.source.files.locations).
+(kafkawire.tiering.store.port), Spark's tasks directly (kafkawire.reading.files.locations).
 """
 
 from __future__ import annotations

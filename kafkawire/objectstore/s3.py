@@ -38,6 +38,7 @@ from kafkawire.objectstore.port import (
 from kafkawire.objectstore.s3_body import Stream, ender, fill, range_of
 from kafkawire.objectstore.s3_errors import parts_of, translated
 from kafkawire.objectstore.url import TierUrl
+from kafkawire.own_files import open_own, refuse_links
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -51,6 +52,11 @@ PARTS_AT_ONCE_PER_TRANSFER = 2
 """Concurrent parts per transfer: one is signed while another is sent."""
 STREAMED_PARTS = 2
 """Parts of a stream held in memory."""
+MAX_NEXT_PAGES = 16
+"""Tokens of the pages that follow the last ones that were read: of some listings at once. Without
+its token a page is found by its first key."""
+UNORDERED = "UnorderedListing"
+NEEDED = "a tier needs a storage that lists all objects by key, in pages"
 COPY_PART_BYTES = 128 << 20
 """Size of parts that the storage copies internally, each within the read timeout."""
 
@@ -100,6 +106,7 @@ class S3Provider:
             self._client: S3Client = self._made(session, 1, calls)
             kept = self._parts_at_once * 2  # uploads and downloads
             self._moving = self._made(session, PART_ATTEMPTS, kept) if transfers else self._client
+        self._next_pages: dict[tuple[str, str], str] = {}
         self._managers: dict[str, tuple[int, TransferManager]] = {}
         self._storage_class = storage_class
         self._storage_class_prefix = storage_class_prefix
@@ -140,10 +147,11 @@ class S3Provider:
                 params[name] = value
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
+        refuse_links((path,))
         size = os.stat(path).st_size
         name = self._name(key)
         if size <= self._part_bytes and bytes_per_second <= 0:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_own) as file:
                 return self._put(key, file, size)
         manager = self._manager("up", bytes_per_second)
         with translated(key, local=True):
@@ -293,24 +301,47 @@ class S3Provider:
         return 1
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
-        """Return a page of the objects with this prefix, by key."""
+        """Return a page of the objects with this prefix, by key. Raises Refused for storage that
+        does not list by key, or whose pages do not advance.
+
+        The page after an earlier one is requested by the storage's own token: not every storage
+        obeys `StartAfter`. Where it is ignored, keys up to `after` are passed over."""
         self._ready()
         found: list[Listed] = []
-        more = True
-        while more and len(found) < limit:
+        with self._asking:
+            token = self._next_pages.pop((prefix, after), "")
+        last = after if token else ""
+        while len(found) < limit:
             call.check()
+            where: Any = {"ContinuationToken": token} if token else {}
+            if not token and after:
+                where = {"StartAfter": self._prefix + after}
             with translated(prefix):
                 answer = self._client.list_objects_v2(
                     Bucket=self._tier.bucket,
                     Prefix=self._prefix + prefix,
-                    StartAfter=self._prefix + after if after else "",
                     MaxKeys=limit - len(found),
+                    **where,
                 )
                 for row in answer.get("Contents", ()):
-                    after = row["Key"][len(self._prefix) :]
-                    modified = int(row["LastModified"].timestamp() * 1000)
-                    found.append(Listed(after, row["Size"], modified, _bare(row["ETag"])))
-                more = answer["IsTruncated"]
+                    key = row["Key"][len(self._prefix) :]
+                    if key <= last:
+                        raise Refused(
+                            UNORDERED, f"the storage lists {key!r} after {last!r}: {NEEDED}"
+                        )
+                    last = key
+                    if key > after:
+                        modified = int(row["LastModified"].timestamp() * 1000)
+                        found.append(Listed(key, row["Size"], modified, _bare(row["ETag"])))
+                before, token = token, answer.get("NextContinuationToken", "")
+                if not answer["IsTruncated"]:
+                    return found
+                if not token or token == before:
+                    raise Refused(UNORDERED, f"the storage has no page after {last!r}: {NEEDED}")
+        with self._asking:
+            self._next_pages[prefix, last] = token
+            if len(self._next_pages) > MAX_NEXT_PAGES:
+                del self._next_pages[next(iter(self._next_pages))]
         return found
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from kafkawire.objectstore.errors import ConditionFailed, Refused
 from kafkawire.objectstore.folder_errors import translated
+from kafkawire.own_files import open_own
 
 UNFINISHED = ".unfinished"
 """In a tier's own folder, the folder of unfinished files; in a shared one, the suffix of their
@@ -116,7 +117,7 @@ class OwnStaging:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Held during a rename; the kernel releases it when a process dies."""
-        with open(os.path.join(self._folder, LOCK), "ab") as file:
+        with open(os.path.join(self._folder, LOCK), "ab", opener=open_own) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

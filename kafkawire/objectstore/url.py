@@ -55,6 +55,11 @@ class TierUrl:
         return bool(self.bucket)
 
     @property
+    def path(self) -> str:
+        """The prefix in the bucket, or the folder."""
+        return self.prefix if self.is_s3 else self.folder
+
+    @property
     def location(self) -> str:
         """The URL without options and quoting, for other libraries."""
         return (
@@ -88,7 +93,7 @@ class TierUrl:
 
     def outside(self, path: str) -> TierUrl | None:
         """Return the tier that this one is `inside` of by a path; None if there is none."""
-        place = self.prefix if self.is_s3 else self.folder.lstrip("/")
+        place = self.path.lstrip("/")
         if not f"/{place}".endswith(f"/{path}"):
             return None
         outer = place[: -len(path)].rstrip("/")

@@ -5,6 +5,11 @@ partitions and reads by offset, by time or by key (docs/library.md). `segments` 
 a broker, `journals` the data folder of a stopped one, `broker` any Kafka; all implement `port`.
 `kafkawire find` is made of it.
 
+Spark and SQL read columns instead of records: `catalog` lists topics and the files of their
+offsets, `plan` splits ranges of offsets into tasks of about the same bytes, `read_task` reads a
+task as Arrow batches with `decode`, from `files` and, for records that are in no segment yet, from
+the broker (`tail`). `source` has the values that all of these share.
+
 Easy to get wrong: a bucket has the records that were uploaded; a broker has newer ones in segments
 and journals. While it runs only the broker itself can read its journals.
 """
@@ -12,18 +17,19 @@ and journals. While it runs only the broker itself can read its journals.
 from __future__ import annotations
 
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
+from kafkawire.extras import need
 from kafkawire.progress import Progress, silent
-from kafkawire.reading.model import PartitionBounds, TopicRecord, UnknownName
-from kafkawire.reading.port import Backend, OnDamage
-from kafkawire.reading.reader import Moment, TopicReader
-from kafkawire.spark.model.source import (
+from kafkawire.reading.files.traffic import ReadCost
+from kafkawire.reading.model.records import PartitionBounds, TopicRecord, UnknownName
+from kafkawire.reading.model.source import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     DamagedData,
     Source,
     SourceError,
 )
-from kafkawire.spark.source.files.traffic import ReadCost
+from kafkawire.reading.port import Backend, OnDamage
+from kafkawire.reading.reader import Moment, TopicReader
 
 __all__ = [
     "READ_COMMITTED",
@@ -52,10 +58,11 @@ def open_bucket(
 ) -> TopicReader:
     """Open a remote tier: s3://BUCKET/PREFIX with options as in `tier.url`. Credentials are those
     of boto3's environment. Raises SourceError if there is no manifest."""
-    from kafkawire.reading.segments import SegmentRecords  # imports numpy
-    from kafkawire.spark.source.files.data_folder import is_data_folder
-    from kafkawire.spark.source.files.locations import FolderPlace
-    from kafkawire.spark.source.files.open import open_place
+    need("reading", f"reading {url}")
+    from kafkawire.reading.files.data_folder import is_data_folder
+    from kafkawire.reading.files.locations import FolderPlace
+    from kafkawire.reading.files.open import open_place
+    from kafkawire.reading.segments import SegmentRecords
 
     source, place = Source(url, isolation=isolation), open_place(url)
     backend: Backend

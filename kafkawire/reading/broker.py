@@ -18,17 +18,17 @@ from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.progress import Progress
+from kafkawire.reading.files.traffic import ReadCost
 from kafkawire.reading.matching import matching
-from kafkawire.reading.model import (
+from kafkawire.reading.model.records import (
     PartitionBounds,
     RecordConditions,
     TopicRecord,
     UnknownName,
     topic_record,
 )
+from kafkawire.reading.model.source import READ_COMMITTED, DamagedData, PartitionRange, SourceError
 from kafkawire.reading.port import WIDER, OnDamage
-from kafkawire.spark.model.source import READ_COMMITTED, DamagedData, PartitionRange, SourceError
-from kafkawire.spark.source.files.traffic import ReadCost
 
 TAIL_OFFSETS = 1000
 """Offsets that a search from the end reads first: a fraction of a Fetch with usual records."""

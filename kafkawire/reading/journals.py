@@ -15,23 +15,24 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.walk import MAX_WALKED_RECORDS
 from kafkawire.log.fsck.stopped_journals import JournalFrame, StoppedJournals, open_stopped
 from kafkawire.progress import Progress
+from kafkawire.reading.files import data_folder, traffic
+from kafkawire.reading.files.data_folder import StoredPartition
+from kafkawire.reading.files.locations import FolderPlace
+from kafkawire.reading.files.manifests import NothingThere
 from kafkawire.reading.matching import verified_matching
-from kafkawire.reading.model import (
+from kafkawire.reading.model.records import (
     PartitionBounds,
     RecordConditions,
     TopicRecord,
     UnknownName,
     topic_record,
 )
+from kafkawire.reading.model.source import READ_COMMITTED, DamagedData, PartitionRange, Source
 from kafkawire.reading.port import WIDER, OnDamage
 from kafkawire.reading.segments import FOLDER_TAIL_BYTES, SegmentRecords
-from kafkawire.spark.model.source import READ_COMMITTED, DamagedData, PartitionRange, Source
-from kafkawire.spark.source.files import data_folder, traffic
-from kafkawire.spark.source.files.data_folder import StoredPartition
-from kafkawire.spark.source.files.locations import FolderPlace
-from kafkawire.spark.source.files.manifests import NothingThere
 
 SEARCHED = "KiB of journals searched"
 
@@ -172,7 +173,8 @@ class FolderRecords:
         """Return the first offset of a tail with this timestamp or a later one."""
         wanted = RecordConditions(None, ms)
         for frame in tail.frames:
-            if frame.newest >= ms:
+            # What a frame of large batches says of its times is what producers said.
+            if frame.newest >= ms or frame.end - frame.base > MAX_WALKED_RECORDS:
                 base, end = max(tail.base, frame.base), min(tail.end, frame.end)
                 scan = _TailScan(self._place, tail, wanted, None, lambda *_: None)
                 for record in scan.run(PartitionRange(topic, partition, base, end)):

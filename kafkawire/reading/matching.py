@@ -6,15 +6,16 @@ a record; its records are decoded only if they occur, which is many times as fas
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 
-import crc32c
-
-from kafkawire.codec.batches import CRC_FROM, BatchHead, Record, payload, records
+from kafkawire.codec.batches import CRC_FROM, BatchHead, Record, payload, records_in
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_varint
-from kafkawire.reading.model import RecordConditions
+from kafkawire.codec.walk import has_exact_time, newest_time
+from kafkawire.crc32c import crc32c
+from kafkawire.reading.model.records import RecordConditions
 
 MAX_NEEDLES = 16
 """Keys searched in the bytes of a batch, one pass each; with more, decoding the records once takes
@@ -26,15 +27,19 @@ def matching(
 ) -> list[Record]:
     """Return the records of the batch at `position` that match, whose CRC the caller has checked.
     KafkaError for invalid bytes."""
-    if wanted.since_ms is not None and head.max_timestamp < wanted.since_ms:
+    since_ms, needles = wanted.since_ms, None
+    if since_ms is not None and head.max_timestamp < since_ms and has_exact_time(head):
         return []
+    body = bytes(payload(data, position, head))
     if wanted.keys is not None:
         needles = _needles(wanted.keys)
-        if needles is not None:
-            body = bytes(payload(data, position, head))
-            if not any(needle in body for needle in needles):
+    if needles is not None and not any(needle in body for needle in needles):
+        return []
+    if since_ms is not None and head.max_timestamp < since_ms:
+        with suppress(IndexError):  # reported where it is read
+            if newest_time(body, head.count, head.base_timestamp) < since_ms:
                 return []
-    return [record for record in records(data, position) if _matches(record, wanted)]
+    return [record for record in records_in(body, head) if _matches(record, wanted)]
 
 
 def verified_matching(
@@ -42,7 +47,7 @@ def verified_matching(
 ) -> list[Record]:
     """Check the CRC of the batch, too."""
     body = memoryview(data)[position + CRC_FROM : position + head.size_bytes]
-    if crc32c.crc32c(body) != head.crc:
+    if crc32c(body) != head.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
     return matching(data, position, head, wanted)
 

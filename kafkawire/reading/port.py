@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from kafkawire.progress import Progress
-from kafkawire.reading.model import PartitionBounds, RecordConditions, TopicRecord
-from kafkawire.spark.model.source import DamagedData, PartitionRange
-from kafkawire.spark.source.files.traffic import ReadCost
+from kafkawire.reading.files.traffic import ReadCost
+from kafkawire.reading.model.records import PartitionBounds, RecordConditions, TopicRecord
+from kafkawire.reading.model.source import DamagedData, PartitionRange
 
 OnDamage = Callable[[DamagedData], None]
 """Called for offsets that cannot be read; reading continues after them."""

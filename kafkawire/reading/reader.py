@@ -10,10 +10,15 @@ from types import TracebackType
 
 from kafkawire.codec.murmur2 import murmur2
 from kafkawire.progress import Progress, silent
-from kafkawire.reading.model import PartitionBounds, RecordConditions, TopicRecord, UnknownName
+from kafkawire.reading.files.traffic import ReadCost
+from kafkawire.reading.model.records import (
+    PartitionBounds,
+    RecordConditions,
+    TopicRecord,
+    UnknownName,
+)
+from kafkawire.reading.model.source import DamagedData, PartitionRange
 from kafkawire.reading.port import WIDER, Backend, OnDamage
-from kafkawire.spark.model.source import DamagedData, PartitionRange
-from kafkawire.spark.source.files.traffic import ReadCost
 
 Moment = int | datetime
 """Milliseconds since 1970, or a datetime (UTC if it has no zone)."""

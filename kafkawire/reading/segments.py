@@ -15,16 +15,22 @@ from operator import attrgetter
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
 from kafkawire.progress import Progress
+from kafkawire.reading.catalog import SourceCatalog, open_catalog
+from kafkawire.reading.files import traffic
+from kafkawire.reading.files.checked_entries import BatchRun, CheckedEntry
+from kafkawire.reading.files.key_blocks import KeyBlocks
+from kafkawire.reading.files.key_index import KeyIndexBlocks
+from kafkawire.reading.files.locations import FolderPlace
+from kafkawire.reading.files.read_ahead import Load, loads
 from kafkawire.reading.matching import matching, verified_matching
-from kafkawire.reading.model import (
+from kafkawire.reading.model.records import (
     PartitionBounds,
     RecordConditions,
     TopicRecord,
     UnknownName,
     topic_record,
 )
-from kafkawire.reading.port import WIDER, OnDamage
-from kafkawire.spark.model.source import (
+from kafkawire.reading.model.source import (
     READ_COMMITTED,
     DamagedData,
     PartitionRange,
@@ -33,14 +39,8 @@ from kafkawire.spark.model.source import (
     SourceError,
     TaskPart,
 )
-from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
-from kafkawire.spark.source.files import traffic
-from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
-from kafkawire.spark.source.files.key_blocks import KeyBlocks
-from kafkawire.spark.source.files.key_index import KeyIndexBlocks
-from kafkawire.spark.source.files.locations import FolderPlace
-from kafkawire.spark.source.files.read_ahead import Load, loads
-from kafkawire.spark.source.transactions import aborted_transactions
+from kafkawire.reading.port import WIDER, OnDamage
+from kafkawire.reading.transactions import aborted_transactions
 
 MAX_REFRESHED = 5
 """How often a search may read the manifest again. Replaced files are kept for at least an hour."""

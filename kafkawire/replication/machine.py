@@ -12,6 +12,7 @@ import fcntl
 import os
 import time
 
+from kafkawire.own_files import open_own
 from kafkawire.replication.failures import DiskFailed
 from kafkawire.replication.messages import Buffer
 
@@ -24,8 +25,7 @@ class Files:
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Open a file for reading and writing. `create`: it must not exist."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return os.open(path, flags, 0o600)
+        return open_own(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
 
     def close(self, fd: int) -> None:
         """Close a file."""
@@ -113,7 +113,7 @@ class Files:
     def lock(self, path: str) -> int:
         """Return the descriptor of a file that is locked until it is closed or the process ends.
         Raises BlockingIOError if another process has locked it."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

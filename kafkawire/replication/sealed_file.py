@@ -11,8 +11,7 @@ import json
 import os.path
 from typing import Any
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.machine import Files
 

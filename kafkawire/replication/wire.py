@@ -39,8 +39,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.replication.messages import (
     MAX_BODY_BYTES,
     MAX_DATA_BYTES,

@@ -8,6 +8,7 @@ index finds the ones that they replace.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -27,12 +28,14 @@ from kafkawire.schedules.headers import (
     instruction_of,
 )
 from kafkawire.schedules.progress import LAST_OFFSET, Due, Progress
-from kafkawire.schedules.waiting import Arrival, StoredDue, WaitingIndex
+from kafkawire.schedules.waiting import Arrival, WaitingIndex
 from kafkawire.schedules.window import WINDOW_RECORDS, DueWindow
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
 
 UNSAVED_MAX = 5_000
 """Changes that are not in the index on disk yet: after a crash so many records are read again."""
@@ -101,14 +104,14 @@ class Backlog:
             await self.finish_saving(wait=True)
         number = self._partition.number
         self._generation = self._index.generation
-        followed = await self._env.offload.submit("files", self._index.followed, number)
-        if followed is not None and followed > self._partition.next_offset:
+        found = await self._env.offload.submit("files", self._index.followed, number)
+        if found is not None and found.until > self._partition.next_offset:
             # With flush=os a crash can lose records that the index has.
             await self._env.offload.submit("files", self._index.drop, number)
-            followed = None
-        self.followed = self._partition.log_start if followed is None else followed
-        self._saved = await self._env.offload.submit("files", self._index.count, number)
-        self._window = DueWindow(horizon=None if followed is None else BEFORE_ALL)
+            found = None
+        self.followed = self._partition.log_start if found is None else found.until
+        self._saved = 0 if found is None else found.records
+        self._window = DueWindow(horizon=None if found is None else BEFORE_ALL)
         self._unsaved.clear()
         self._saving = {}
         self._replaced.clear()
@@ -120,6 +123,14 @@ class Backlog:
         # Before anything is followed: a record that repeats may be in the index with a due time
         # that is delivered, and what cancels it looks for the next one.
         await self.fill(progress)
+
+    async def rebuild_index(self, reason: str) -> None:
+        """Replace a damaged index by an empty one, unless another partition has done it. The next
+        `open` begins with it, or finds the damage again if that failed."""
+        try:
+            await self._env.offload.submit("files", self._index.recreate, reason, self._generation)
+        except (OSError, sqlite3.Error) as error:
+            logger.error("the damaged index of waiting records cannot be replaced: %s", error)
 
     # -- arrivals -------------------------------------------------------------------------
 
@@ -269,7 +280,7 @@ class Backlog:
             self._window.refill([row.due for row in rows], complete=complete)
             await self._drop_delivered(rows, progress)
 
-    async def _drop_delivered(self, rows: Sequence[StoredDue], progress: Progress) -> None:
+    async def _drop_delivered(self, rows: Sequence[Arrival], progress: Progress) -> None:
         """Correct rows that were delivered after the index was last saved."""
         repeating: list[int] = []
         for row in rows:
@@ -343,13 +354,12 @@ class Backlog:
             corners = self._progress.corners
             self._outdated, followed = False, self.followed
             await self._commit_log.durable()
-            removed, grown = await self._env.offload.submit(
+            removed, self._saved = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,
                 list(self._saving.values()), replaced, gone, corners,
             )  # fmt: skip
             for offset in removed:
                 self._window.discard(offset)
-            self._saved += grown
             self._saving = {}
 
     async def least_offset(self) -> int:

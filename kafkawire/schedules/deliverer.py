@@ -42,7 +42,7 @@ from kafkawire.schedules.step import (
     fault_of,
     sequence_after,
 )
-from kafkawire.schedules.waiting import Arrival, WaitingIndex
+from kafkawire.schedules.waiting import Arrival, WaitingIndex, is_damage
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -138,7 +138,6 @@ class Deliverer:
         self._commit_log = commit_log
         self._states = states
         self._targets = targets
-        self._index = index
         self._key = partition.topic_id, partition.index
         self.topic = partition.topic
         self.name = f"{partition.topic}-{partition.index}"
@@ -187,10 +186,10 @@ class Deliverer:
     async def _interrupted(self, failure: Exception) -> None:
         """Log a failure and wait a while."""
         again = "it starts again in a second"
-        if isinstance(failure, KafkaError | OSError | sqlite3.OperationalError):
+        if isinstance(failure, sqlite3.Error) and is_damage(failure):
+            await self.backlog.rebuild_index(str(failure))
+        elif isinstance(failure, KafkaError | OSError | sqlite3.OperationalError):
             logger.warning("%s: delivery is interrupted, %s: %s", self.name, again, failure)
-        elif isinstance(failure, sqlite3.DatabaseError):
-            await self._env.offload.submit("files", self._index.recreate, str(failure))
         else:
             logger.error("%s: delivery failed, %s", self.name, again, exc_info=failure)
         await self._env.sleep(RETRY_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from kafkawire.schedules.deliverer import Deliverer
 from kafkawire.schedules.state import ScheduleKey, ScheduleState
 from kafkawire.schedules.states import StateCoordinator
 from kafkawire.schedules.targets import GetPartition, ScheduleTargets
-from kafkawire.schedules.waiting import IN_MEMORY, WaitingIndex
+from kafkawire.schedules.waiting import FILE_NAME, IN_MEMORY, WaitingIndex
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -87,7 +88,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         self._targets = targets
         self._get_partition = get_partition
         self._node_id = node_id
-        self._index = WaitingIndex(env.fs.native(f"{folder}/schedules.db") or IN_MEMORY)
+        self._index = WaitingIndex(env.fs.native(f"{folder}/{FILE_NAME}") or IN_MEMORY)
         self._index_open = False
         self._changing = asyncio.Lock()
         self.deliverers: dict[ScheduleKey, Deliverer] = {}
@@ -167,7 +168,24 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
                 coordinator = self._coordinator_of(key)
                 loaded = coordinator and coordinator.phase is CoordinatorPhase.ACTIVE
                 if coordinator is not None and loaded and key not in self.deliverers:
+                    if not await self._open_index():
+                        return
                     await self._start(key, name, coordinator)
+
+    async def _open_index(self) -> bool:
+        """Return whether the index is open. If its file cannot be opened, that is tried again."""
+        try:
+            if not self._index_open:
+                # Not with the files of the log: all of it is read.
+                await self.env.offload.submit("read", self._index.open)
+                self._index_open = True
+        except (OSError, sqlite3.OperationalError) as failure:
+            logger.error(
+                "schedule topics deliver nothing, opening their index is tried again every second: "
+                "%s", failure,
+            )  # fmt: skip
+            self.env.call_later(RETRY_S, self._again)
+        return self._index_open
 
     def _current(self, key: ScheduleKey) -> bool:
         """Return whether a deliverer works with the partition and the states of now."""
@@ -175,9 +193,6 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         return states.usable and states.coordinator is self._coordinator_of(key)
 
     async def _start(self, key: ScheduleKey, name: str, coordinator: StateCoordinator) -> None:
-        if not self._index_open:
-            await self.env.offload.submit("files", self._index.open)
-            self._index_open = True
         try:
             partition = await self._get_partition(name, key[1])
         except KafkaError as error:

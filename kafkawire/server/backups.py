@@ -163,7 +163,7 @@ async def make_backup(
     environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # may contain a password
     if client_config:
         environment["KAFKAWIRE_COMMAND_CONFIG"] = client_config
-    command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest)
+    command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest, "--scheduled")
     child = await asyncio.create_subprocess_exec(
         *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment,
         start_new_session=True,

@@ -45,8 +45,15 @@ WAITING_MAX: Final = 256
 default."""
 
 MAX_STARTED: Final = 256
-"""Requests of one connection started at once: two milliseconds. Further ones wait for the next
-event-loop iteration."""
+"""Requests of one connection started at once: two milliseconds if they are small. Further ones wait
+for the next event-loop iteration."""
+
+STARTED_S: Final = 0.0005
+"""How long requests of one connection are started at once: the last one, a Fetch or a Produce of
+many partitions, may take two milliseconds more."""
+
+UNTIMED_BYTES: Final = 4 << 10
+"""Received bytes whose requests are started without reading the clock: a hundred partitions."""
 
 FILE_BYTES_AT_ONCE: Final = 2 << 20
 """Bytes of files that one connection sends in an event-loop iteration: half a millisecond."""
@@ -58,6 +65,9 @@ objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 SAMPLED = frozenset({PRODUCE, FETCH, HEARTBEAT})
 """APIs with hot handlers: measuring each request would cost a hundredth of it."""
+
+HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PRI "))
+"""First bytes of requests of HTTP."""
 
 _LENGTH: Final = Struct(">i")
 _HEAD: Final = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
@@ -153,6 +163,7 @@ class Connection(Throttled[ConnectionHost]):
         view = block.view
         apis, limited = self.host.apis, self.host.quotas.of_clients
         room = MAX_STARTED
+        until = self.host.now() + STARTED_S if end - pos > UNTIMED_BYTES else 0.0
         try:
             while end - pos >= _HEAD_BYTES and not self.waits:
                 if room <= 0:
@@ -199,17 +210,16 @@ class Connection(Throttled[ConnectionHost]):
                 hot = metered(api.hot, key) if limited else api.hot
                 self.frame_at = pos
                 if hot is None:
-                    self._start_cold(api, version, correlation_id, block, view[body:stop])
+                    self.start_cold(api, version, correlation_id, block, view[body:stop])
                 elif not hot.start(self, version, correlation_id, block, view, body, stop):
                     self.waits |= HELD  # until `resume`
                     break
                 pos = stop
                 if self._is_full():
                     self.waits |= FULL
-            if end - pos >= 4:
-                (size,) = _LENGTH.unpack_from(view, pos)
-                if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
-                    self.abort(f"a frame of {size} bytes{_what_it_is(size)}")
+                if until and self.host.now() >= until:
+                    room = 0
+            self._check_size(view, pos, end)
         except DecodeError as wrong:
             self.abort(str(wrong))
         except Exception as wrong:  # any error closes only this connection
@@ -218,7 +228,15 @@ class Connection(Throttled[ConnectionHost]):
             self.abort(f"a request cannot be read: {wrong!r}")
         return pos
 
-    def _start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
+    def _check_size(self, view: memoryview, pos: int, end: int) -> None:
+        """Close the connection if the size of the frame that begins at `pos` is not allowed."""
+        if end - pos >= 4:
+            (size,) = _LENGTH.unpack_from(view, pos)
+            if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
+                self.abort(other_protocol(view[pos:end]) or f"a frame of {size} bytes")
+
+    def start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
+        """Start a request that is served in a task."""
         flexible = version >= api.flexible_from and api.flexible_answer
         exchange = Exchange(self, version, number, flexible)
         self.exchanges.append(exchange)
@@ -485,12 +503,21 @@ class MeasuredReads:
             connection.sample(begun, now)
 
 
-def _what_it_is(size: int) -> str:
-    """Return what a client speaks whose first bytes are this size, if that is known."""
-    first = size.to_bytes(4, "big", signed=True)
+def other_protocol(data: memoryview) -> str:
+    """Return what a client speaks instead of Kafka's protocol, and what to do; empty if these first
+    bytes do not show it. As a frame's length they are over 300 MB."""
+    first = bytes(data[:4])
     if first[:2] == b"\x16\x03":
-        return " (the client speaks TLS, which this listener does not)"
-    return " (an HTTP request)" if first in (b"GET ", b"POST", b"HEAD") else ""
+        return (
+            "it speaks TLS, which this listener does not: set security.protocol=PLAINTEXT or "
+            "SASL_PLAINTEXT for the client, or connect it to a listener with TLS"
+        )
+    if first in HTTP:
+        return (
+            "it sent an HTTP request to a listener for Kafka's clients: metrics and health are at "
+            "metrics.listener"
+        )
+    return ""
 
 
 def _in_memory(part: Part) -> bool:

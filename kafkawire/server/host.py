@@ -138,7 +138,10 @@ class Host:
         omitted = self._closed_lines.admit()
         level = logging.DEBUG if omitted is None else logging.INFO
         more = f" ({omitted} more since the last line are logged at DEBUG only)" if omitted else ""
-        logger.log(level, "closing the connection %s: %s%s", _sender(connection), reason, more)
+        logger.log(
+            level, "closing the connection %s on listener %s: %s%s", _sender(connection),
+            connection.listener, reason, more,
+        )  # fmt: skip
 
     def serve(
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
@@ -237,7 +240,7 @@ class Host:
         try:
             handler = await self._handler(api)
             check(ctx, api.key, asked[0])
-            answer = [await timed(handler(ctx, asked[0]), ctx, self.now)]
+            answer = [await timed(handler(ctx, asked[0]), ctx.quotas, self.now)]
             answer[0] = throttle(connection, ctx, api, answer[0])
             parts = await self._parts(answer, exchange.version)
         except ClientGone:
@@ -410,5 +413,5 @@ class _Slot:
 
 def _sender(connection: Connection) -> str:
     client = connection.client_id
-    name = client if client is None else shown(client)
-    return f"of client {name} at {connection.client_host}"
+    name = "a client" if client is None else f"client {shown(client)}"
+    return f"of {name} at {connection.client_host}"

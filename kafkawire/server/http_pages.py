@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import LineLimit
 from kafkawire.server.health import health
 
@@ -60,18 +61,18 @@ class PageTokens:
     def __init__(self, env: Env, file: TokenFile) -> None:
         self._env = env
         self._file = file
-        self._checked_at = env.clock.monotonic()
+        self._checking = SharedLoad(env, "check the file of tokens", self._reload, CHECK_FILE_S)
         self._lines = LineLimit(env.clock.monotonic, REFUSED_BURST, REFUSED_PER_S)
 
     async def accepts(self, token: bytes | None) -> bool:
         """Return whether a request has one of the tokens; None: it has none."""
         if token is None:
             return False
-        now = self._env.clock.monotonic()
-        if now - self._checked_at >= CHECK_FILE_S:
-            self._checked_at = now
-            await self._env.offload.submit("files", self._file.reload)
+        await self._checking.recent()
         return self._file.accepts(token)
+
+    async def _reload(self) -> None:
+        await self._env.offload.submit("files", self._file.reload)
 
     def refused(self, host: str, cause: str) -> None:
         """Log a refused monitor, at a bounded rate."""

@@ -24,7 +24,6 @@ from kafkawire.server.listeners.addresses import AddressError, cannot_bind
 
 if TYPE_CHECKING:
     from kafkawire.broker.options import Listener
-    from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.server.host import Host
     from kafkawire.server.listeners.limits import ListenerLimits
     from kafkawire.server.listeners.logins import ListenerLogins
@@ -268,9 +267,8 @@ async def monitor_protocol(
     return protocol
 
 
-def networks_of(config: BrokerConfig) -> list[Network]:
+def networks_of(texts: str) -> list[Network]:
     """Return the networks of plaintext.allowed.addresses. Raises AddressError."""
-    texts = config.plaintext_allowed_addresses
     try:
         return [
             ipaddress.ip_network(text.strip(), strict=False)

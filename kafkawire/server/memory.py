@@ -97,7 +97,7 @@ class Memory:
         self._waiting: tuple[Waiting, Waiting, Waiting] = ({}, {}, {})  # small, medium, large
         self.waiting = 0
         self._waking = False
-        self.arena = Block(self, _zeroed(ARENA_BYTES), ARENA_BYTES)
+        self.arena = Block(self, self._untouched(ARENA_BYTES), ARENA_BYTES)
 
     def next_arena(self) -> Block:
         """Return another arena if this one has no room for a read after `used`."""

@@ -12,18 +12,28 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.broker import Broker
+from kafkawire.broker.followers.install import NoCopy
 from kafkawire.broker.following.own_removal import OwnRemoval
+from kafkawire.broker.liveness.starting import BrokerReturns
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
+from kafkawire.log.io.ports import LogError
 from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.replicas.check_end import LogBehindCopies
+from kafkawire.log_lines import address_of, reason_of
 from kafkawire.metadata.open import open_metadata
-from kafkawire.metadata.store import BrokerSuperseded, DamagedMetadata, sqlite_file
+from kafkawire.metadata.store import (
+    BrokerSuperseded,
+    DamagedMetadata,
+    MetadataError,
+    sqlite_file,
+)
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import (
@@ -41,7 +51,7 @@ from kafkawire.server.reload import Reloader
 from kafkawire.server.service_manager import READY, STOPPING, SUPERSEDED_CODE, notify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from kafkawire.broker.options import Listener, ServeOptions, WorkerRole
     from kafkawire.log.io.ports import Env
@@ -67,6 +77,28 @@ CLOSE_WITHIN_S = 60.0
 and nothing that was acknowledged depends on it; a supervisor kills workers after 30 s."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServeHooks:
+    """Changes to `serve` in the processes that tests fork (kafkawire.forkserver). `env`: makes the
+    Env; `loop`: makes the event loop, None: that of uvloop; `started`: called with the server and
+    its options before the ready line, may raise what a start does; `stopping`: called before the
+    server is closed."""
+
+    env: Callable[[], Env] = real_env
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    started: Callable[[Server, ServeOptions], Coroutine[Any, Any, None]] | None = None
+    stopping: Callable[[], Coroutine[Any, Any, None]] | None = None
+
+
+_hooks = ServeHooks()
+
+
+def use_hooks(hooks: ServeHooks) -> None:
+    """Change `serve` in this process."""
+    global _hooks
+    _hooks = hooks
+
+
 class Server:
     """A broker and its sockets. `monitors`: the address of /metrics and /health."""
 
@@ -84,13 +116,13 @@ class Server:
         self.host = Host(broker, for_connections(descriptors))
         self._descriptors = DescriptorCheck(descriptors)
         self.sockets: list[asyncio.Server] = []
+        self._shared: list[tuple[Sequence[int], Callable[[], ClientProtocol]]] = []
         self._bound: dict[str, tuple[str, int]] = {}  # by listener, the address that it has
         self.monitors: tuple[str, int] | None = None
         self.backups: ScheduledBackups | None = None
         self._backing_up: asyncio.Task[None] | None = None
         self.metadata_check: MetadataCheck | None = None
         self.security = ListenerSecurity(broker, listener_settings or {})
-        self._refreshing_users: asyncio.Task[None] | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -101,6 +133,9 @@ class Server:
             broker = await _start_broker(options, env)
         except LogBehindCopies as why:
             logger.critical("%s. This start uses the copy of a follower instead", why)
+            broker = await _start_broker(options, env)
+        except NoCopy as why:  # the broker is another machine's now if that has a folder of it
+            logger.warning("%s: this start begins again", why)
             broker = await _start_broker(options, env)
         server = cls(broker, raise_limit(), options.listener_settings, options.worker)
         try:
@@ -144,7 +179,6 @@ class Server:
         broker, logins = self.broker, self.security.logins
         if logins is None:
             return
-        self._refreshing_users = broker.env.spawn(logins.refresh(), "refresh users")
         if broker.config.sasl_deleted_users_disconnect:
             (await broker.load_users()).when_deleted(self.host.disconnect_users)
 
@@ -163,13 +197,24 @@ class Server:
     async def _accept(
         self, worker: WorkerRole, at: int, name: str, protocol: Callable[[], ClientProtocol]
     ) -> None:
-        """Accept connections of the listener number `at` on the sockets of a worker."""
+        """Accept connections of the listener number `at` on the own sockets of a worker; on the
+        shared ones when `open_shared` is called."""
         from kafkawire.server.worker.inherited import accept_on
 
         inherited, backlog = worker.sockets[at], self.broker.config.socket_listen_backlog_size
         own = await accept_on(inherited.own, protocol, backlog)
-        self.sockets += own + await accept_on(inherited.shared, protocol, backlog)
+        self.sockets += own
+        self._shared.append((inherited.shared, protocol))
         self._bound[name] = own[0].sockets[0].getsockname()[:2]
+
+    async def open_shared(self) -> None:
+        """Accept connections at the addresses of all workers."""
+        from kafkawire.server.worker.inherited import accept_on
+
+        backlog = self.broker.config.socket_listen_backlog_size
+        shared, self._shared = self._shared, []
+        for inherited, protocol in shared if not self._ended else ():
+            self.sockets += await accept_on(inherited, protocol, backlog)
 
     async def _protocol(self, listener: Listener) -> Callable[[], ClientProtocol]:
         """Return what makes the protocol of a new connection. Raises AddressError."""
@@ -178,7 +223,9 @@ class Server:
         own = security.config_of(listener.name)
         limits = ListenerLimits.of(listener.name, own, host.counts, host.now)
         if not listener.tls:
-            allowed = [] if listener.sasl else networks_of(self.broker.config)
+            allowed = (
+                [] if listener.sasl else networks_of(self.broker.config.plaintext_allowed_addresses)
+            )
             return lambda: ClientProtocol(host, listener.name, logins, allowed, limits)
         from kafkawire.server.tls_wire import TlsProtocol  # most brokers do without
 
@@ -219,7 +266,7 @@ class Server:
         wanted = broker.config.inter_broker_listener_name
         host, port = self._bound[wanted if wanted in names else names[0]]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address_of(host, port)
         self.backups = ScheduledBackups(
             broker.env, broker.config, broker.cluster_id, f"{broker.folder}/backup",
             StoreProcess(parse_tier(url)),
@@ -273,9 +320,6 @@ class Server:
             return
         self._ended = True
         await self._stop_backups()
-        if self._refreshing_users is not None:
-            self._refreshing_users.cancel()
-            await asyncio.gather(self._refreshing_users, return_exceptions=True)
         if self.metadata_check is not None:
             await self.metadata_check.close()
         for sockets in self.sockets:
@@ -299,6 +343,9 @@ def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
+    if _hooks.loop is not None:
+        with asyncio.Runner(loop_factory=_hooks.loop) as runner:
+            return runner.run(main)
     try:
         import uvloop
     except ImportError:  # no wheel for this platform: use asyncio's own loop
@@ -317,6 +364,7 @@ async def _start_broker(options: ServeOptions, env: Env) -> Broker:
 async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
     stop, reloader = asyncio.Event(), Reloader(options, reread)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_unretrieved)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
@@ -326,6 +374,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         return server
     end = End(stop)
     server.broker.when_superseded(end.superseded)
+    server.broker.older_metadata.when_found(end.refuse)
 
     def removed(why: str) -> None:
         end.removed(why)
@@ -337,7 +386,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
     else:
-        link.ready(server.broker)
+        link.ready(server.broker, server.open_shared)
         await _begin_role(server.broker, options.worker, link, end)
     notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
@@ -347,6 +396,8 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     notify(STOPPING, os.environ)
     if end.hands_over:
         await server.broker.controlled_shutdown.hand_over()
+    if _hooks.stopping is not None:
+        await _hooks.stopping()
     await close_for(end, server)
     server.broker.env.offload.close()
     if link is not None:
@@ -354,11 +405,27 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     return end.code()
 
 
+def report_unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log the failure of a task, or of another callback, that has no caller to report it."""
+    failure, task = context.get("exception"), context.get("task") or context.get("future")
+    if not isinstance(failure, Exception):
+        loop.default_exception_handler(context)
+        return
+    what = task.get_name() if isinstance(task, asyncio.Task) else context["message"]
+    if isinstance(failure, BrokerSuperseded):  # the process ends, and says so
+        logger.info("%s: ended: %s", what, failure)
+    elif isinstance(failure, KafkaError | OSError | MetadataError | LogError):
+        logger.error("%s: failed, and is not repeated: %s", what, sentence_of(failure))
+    else:
+        logger.error("%s: failed because of a defect, and is not repeated", what, exc_info=failure)
+
+
 async def _start_unless(stop: asyncio.Event, options: ServeOptions) -> Server | int:
     """Start the server; return the exit code if it cannot start, or is stopped before it serves: it
     may wait for the remote tier, or for a process of this broker on another machine."""
-    env = real_env()
-    starting = env.spawn(_start(options, env), "start")
+    env = _hooks.env()
+    # Not watched: the event loop may be held while no client is served.
+    starting = env.spawn(_start(options, env), "start", watched=False)
     stopped = env.spawn(stop.wait(), "wait for a signal")
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -372,7 +439,13 @@ async def _start_unless(stop: asyncio.Event, options: ServeOptions) -> Server | 
 async def _start(options: ServeOptions, env: Env) -> Server | int:
     """Return the started server, or the exit code after printing why it cannot start."""
     try:
-        return await Server.start(options, env)
+        server = await Server.start(options, env)
+        if _hooks.started is not None:
+            await _hooks.started(server, options)
+        return server
+    except BrokerReturns as why:
+        logger.warning("%s", why)
+        return 0
     except (AddressError, IdentityError) as wrong:
         code, sentence = 2, str(wrong)
     except DamagedMetadata as wrong:
@@ -422,6 +495,12 @@ class End:
         """Stop, since the broker has removed itself from the cluster."""
         logger.warning("%s", why)
         self._why, self._code, self._removed = why, 0, True
+        self._stop.set()
+
+    def refuse(self, why: str) -> None:
+        """Stop, since the metadata does not fit the data folder any more: as a start would."""
+        if not self._code and not self._removed:
+            self._why, self._code = why, 2
         self._stop.set()
 
     def give_up(self, why: str) -> None:
@@ -491,7 +570,7 @@ def sentence_of(failure: Exception) -> str:
     """Return a failure without its errno."""
     if isinstance(failure, OSError) and failure.strerror and failure.filename:
         return f"{failure.filename} cannot be used ({failure.strerror})"
-    return str(failure)
+    return reason_of(failure)
 
 
 def _spare_collector() -> None:

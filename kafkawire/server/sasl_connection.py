@@ -37,7 +37,7 @@ from kafkawire.security.sasl.replies import (
     Overloaded,
     TokenReply,
 )
-from kafkawire.server.connection import Connection
+from kafkawire.server.connection import Connection, other_protocol
 
 if TYPE_CHECKING:
     from kafkawire.server.connection import ConnectionHost
@@ -91,7 +91,7 @@ class SaslConnection(Connection):
         view = block.view
         while (login := self._login) is not None and not self.waits and end - pos >= 4:
             (size,) = _LENGTH.unpack_from(view, pos)
-            if not self._is_size(size):
+            if not self._is_size(size, view[pos:end]):
                 break
             stop = pos + 4 + size
             if stop > end:
@@ -100,11 +100,12 @@ class SaslConnection(Connection):
             pos = stop
         return pos
 
-    def _is_size(self, size: int) -> bool:
-        """Return whether a frame of a log-in may have this size; otherwise close the connection."""
+    def _is_size(self, size: int, data: memoryview) -> bool:
+        """Return whether a frame of a log-in, which begins `data`, may have this size; otherwise
+        close the connection."""
         if 0 <= size <= self._service.max_receive_bytes:
             return True
-        self.abort(f"a frame of {size} bytes before the log-in")
+        self.abort(other_protocol(data) or f"a frame of {size} bytes before the log-in")
         return False
 
     def _parse_session(self, block: Block, pos: int, end: int, expires_at: float) -> int:
@@ -117,7 +118,7 @@ class SaslConnection(Connection):
                     self.finish()
                     return pos
                 started = super()._parse(block, pos, at)
-            elif not self._is_size(stop - at - 4) or stop > end:
+            elif not self._is_size(stop - at - 4, block.view[at:end]) or stop > end:
                 return pos  # incomplete, or closed
             elif self._may_log_in_again():
                 return pos

@@ -7,12 +7,13 @@ start when a connection is resumed are measured here, all others by `server.conn
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafkawire.codec.types import Buffer
 from kafkawire.security.principals import ANONYMOUS
 from kafkawire.server.ports import ReceivingHost, Wire
+from kafkawire.server.quotas.metering import timed
 from kafkawire.server.receiving import THROTTLED, Receiver
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ class Throttled(Receiver[HostT]):
         found = self.host.quotas.of_client(self.quotas, self.principal.name, self.client_id or "")
         self.quotas = found
         return found
+
+    def timed(self, work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+        """Return `work`, which serves a request; its time counts for a quota."""
+        if not self.host.quotas.of_requests:
+            return work
+        return timed(work, self.client_quotas(), self.host.now)
 
     def start_throttled(self, delay_ms: int) -> None:
         """Set the delay for the exchange of the request that is being started; 0: none is."""

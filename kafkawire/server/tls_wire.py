@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.tls.mapping import RuleError
 from kafkawire.security.tls.names import SubjectError
+from kafkawire.server.connection import other_protocol
 from kafkawire.server.listener import ClientProtocol, discard
 from kafkawire.server.tls.handshakes import HANDSHAKE_TIMEOUT_S
 from kafkawire.server.tls.records import HANDSHAKE, Records, TlsRecordError
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 HANDSHAKE_BYTES_MAX = 64 << 10
 """Maximum bytes of a client before its handshake is finished; chains of certificates have 10 KiB,
 and the first requests may follow at once."""
+NO_TLS = (
+    "its client does not speak TLS, which this listener requires: set security.protocol=SSL or "
+    "SASL_SSL for the client, or connect it to a listener without TLS"
+)
 READ_AT_HANDSHAKE_BYTES = 16 << 10
 
 
@@ -133,7 +138,7 @@ class TlsProtocol(ClientProtocol):
         self._handshake_bytes += len(data)
         try:
             if self._handshake_bytes == len(data) and data[0] != HANDSHAKE:
-                raise TlsRecordError("its client does not speak TLS")
+                raise TlsRecordError(other_protocol(data) or NO_TLS)
             if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
                 raise TlsRecordError(f"the TLS handshake has over {HANDSHAKE_BYTES_MAX} bytes")
             complete = self._records.skip(data)

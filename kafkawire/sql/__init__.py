@@ -3,6 +3,6 @@
 `engine` runs a statement. Each topic that it names is a `topic_dataset`, which DuckDB asks for
 columns and rows; `pruning` finds the partitions, offsets, times and keys that can satisfy the
 filter. `texts` makes the columns `key_text` and `value_text`.
-Planning and decoding are those of the Spark source (kafkawire.spark.source, .decode), of which
-nothing that imports PySpark is used. `failures` makes one sentence of DuckDB's errors.
+Planning and decoding are those of kafkawire.reading. `failures` makes one sentence of DuckDB's
+errors.
 """

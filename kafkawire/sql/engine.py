@@ -8,16 +8,16 @@ extension from the network.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tempfile
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.source.unread import unread_offsets
-from kafkawire.sql.failures import INSTALL, MissingPackage, SqlError, sentence
+from kafkawire.extras import need
+from kafkawire.reading.model.source import Source, SourceError
+from kafkawire.reading.unread import unread_offsets
+from kafkawire.sql.failures import SqlError, sentence
 from kafkawire.sql.running_scans import RunningScans
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from kafkawire.sql.topic_dataset import Scan
 
-PACKAGES = {"duckdb": "DuckDB", "pyarrow": "PyArrow", "numba": "Numba"}
-"""Packages of the extra `sql`, by the names of their modules."""
 RESULT_ROWS = 8192
 """Rows of a batch of the result; the first batch is complete before it is returned."""
 _SHOW = re.compile(r"\s*show\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
@@ -39,21 +37,14 @@ _SETTINGS = {
 }
 
 
-def check_packages() -> None:
-    """Raise MissingPackage if a package of the extra is not installed."""
-    for module, name in PACKAGES.items():
-        if importlib.util.find_spec(module) is None:
-            raise MissingPackage(f"{name} is not installed: {INSTALL}")
-
-
 class SqlEngine:
-    """SQL over the topics of a source. Raises MissingPackage, SourceError."""
+    """SQL over the topics of a source. Raises MissingExtra, SourceError."""
 
     def __init__(self, source: Source) -> None:
-        check_packages()
+        need("sql", "SQL over topics")
         import duckdb
 
-        from kafkawire.spark.source.catalog import open_catalog
+        from kafkawire.reading.catalog import open_catalog
 
         self._catalog = open_catalog(source)
         self._planning = threading.Lock()

@@ -6,9 +6,8 @@ import difflib
 import re
 from collections.abc import Collection
 
-from kafkawire.spark.model.source import SourceError
+from kafkawire.reading.model.source import SourceError
 
-INSTALL = "pip install 'kafkawire[sql]'"
 _CLASS = re.compile(r"^(?:[A-Z]\w*(?: [A-Z]\w*)* Error: )+")
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _AT_OFFSET = re.compile(r'at or near "(?:offset|from|desc|asc|,|\))', re.IGNORECASE)
@@ -17,10 +16,6 @@ _BARE_OFFSET = re.compile(r"""(?<!["'])\boffset\b(?!["'])""", re.IGNORECASE)
 
 class SqlError(SourceError):
     """A statement that DuckDB rejects; one sentence."""
-
-
-class MissingPackage(SourceError):
-    """A package of the extra `sql` is not installed; one sentence says how to install it."""
 
 
 def sentence(text: str, statement: str, topics: Collection[str]) -> str:

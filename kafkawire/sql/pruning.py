@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from kafkawire.spark.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC
-from kafkawire.spark.model.source import PartitionRange
+from kafkawire.reading.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.reading.model.source import PartitionRange
 from kafkawire.sql.texts import KEY_TEXT
 
 SLICES = 64

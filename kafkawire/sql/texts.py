@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from kafkawire.spark.model.columns import KEY, VALUE
+from kafkawire.reading.model.columns import KEY, VALUE
 
 KEY_TEXT, VALUE_TEXT = "key_text", "value_text"
 ORIGINS = {KEY_TEXT: KEY, VALUE_TEXT: VALUE}

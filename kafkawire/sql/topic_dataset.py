@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kafkawire.spark.model.columns import DEFAULT_HEADERS, OFFSET, Selection
-from kafkawire.spark.model.source import PartitionRange, Task, TaskPart
-from kafkawire.spark.source.catalog import SourceCatalog
-from kafkawire.spark.source.files.key_index import KeyIndexBlocks
-from kafkawire.spark.source.key_filter import ranges_with_keys
-from kafkawire.spark.source.pushdown import Pruning
-from kafkawire.spark.source.read_task import read_task
+from kafkawire.reading.catalog import SourceCatalog
+from kafkawire.reading.files.key_index import KeyIndexBlocks
+from kafkawire.reading.key_filter import ranges_with_keys
+from kafkawire.reading.model.columns import DEFAULT_HEADERS, OFFSET, Selection
+from kafkawire.reading.model.source import PartitionRange, Task, TaskPart
+from kafkawire.reading.pushdown import Pruning
+from kafkawire.reading.read_task import read_task
 from kafkawire.sql.pruning import TopicFilter
 from kafkawire.sql.running_scans import RunningScans
 from kafkawire.sql.texts import ORIGINS, with_texts

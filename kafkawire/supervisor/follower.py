@@ -17,6 +17,7 @@ from kafkawire.childprocess.frames import FrameError, pack
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.client.address import split_address
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log_lines import reason_of
 from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY, SSL, FollowerOptions
 from kafkawire.supervisor.plan import PlanError
 from kafkawire.supervisor.restarts import Restarts
@@ -109,7 +110,10 @@ class SupervisedFollower:
         try:
             child = self._child = await ChildProcess.start(MODULE, 0, descriptors)
         except (OSError, RuntimeError) as failure:  # RuntimeError: there can be no more threads
-            return f"cannot be started, its process could not be created ({failure})", 0.0
+            return (
+                f"cannot be started, its process could not be created ({reason_of(failure)})",
+                0.0,
+            )
         failure_words = await self._prepare(child, descriptors)
         began_s = time.monotonic()
         if not failure_words:

@@ -102,7 +102,7 @@ class Guests:
             self._hosting.release(worker)
         if worker.removed:
             logger.warning("broker %d was removed from the cluster and has ended here", node)
-        elif worker.started.is_set():
+        elif worker.started.is_set() or not code:  # it may have been given back while it started
             self._failures.pop(node, None)
             logger.warning("broker %d has ended here with %s", node, exit_words(code))
         elif not self._stopping:

@@ -73,8 +73,10 @@ def _family(name: str, kind: str, words: str, values: Mapping[int, int]) -> str:
 def join_health(found: Mapping[int, bytes | None]) -> tuple[bool, bytes]:
     """Return (whether all workers are healthy, the page) from their pages; None: no answer."""
     workers = {str(node): _facts(body) for node, body in found.items()}
-    ill = [node for node, facts in workers.items() if facts.get("status") != "ok"]
-    page: dict[str, object] = {"status": "ill" if ill else "ok", "workers": workers}
+    states = [facts.get("status") for facts in workers.values()]
+    ill = any(state not in ("ok", "degraded") for state in states)
+    status = "ill" if ill else "degraded" if "degraded" in states else "ok"
+    page: dict[str, object] = {"status": status, "workers": workers}
     return not ill, json.dumps(page).encode() + b"\n"
 
 

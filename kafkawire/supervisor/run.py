@@ -70,6 +70,7 @@ class Supervisor:
         self.pages = Pages(self.workers, self.guests.workers, self._sockets)
         self._stop = asyncio.Event()
         self._all_known = asyncio.Event()
+        self._is_open = False
         self._runs: list[asyncio.Task[int]] = []
 
     def _role(self, of: WorkerPlan, control: int) -> WorkerRole:
@@ -90,6 +91,8 @@ class Supervisor:
             for each in self.workers:
                 if each.ready:
                     each.inform(serving)
+            if self._is_open:  # it was started again
+                worker.open()
         elif all(each.drained or each.knows >= set(serving) for each in self.workers):
             self._all_known.set()
 
@@ -116,6 +119,7 @@ class Supervisor:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ACQUAINT_S):
                         await self._all_known.wait()
+                self._open()
                 print(ready_line(self._options, self._addresses()), flush=True)
                 notify(READY, os.environ)
                 code = await self._serve()
@@ -127,6 +131,12 @@ class Supervisor:
         if not code:  # otherwise the last line is the sentence of the worker that was refused
             logger.info("all workers have ended")
         return code
+
+    def _open(self) -> None:
+        """Let all workers accept clients at the shared addresses."""
+        self._is_open = True
+        for each in (*self.workers, *self.guests.workers.values()):
+            each.open()
 
     async def _serve(self) -> int:
         """Wait for a signal, or the end of all workers; return the exit code."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from kafkawire.own_files import open_own
+
 GUEST = ".guest"
 """Suffix of the file next to the folder of a broker of another machine: in the folder it would be
 moved with what another life of the broker has superseded."""
@@ -25,7 +27,7 @@ def mark_guest(data: str, node_id: int) -> None:
     """Note that a broker is of another machine: it is started here only while it is absent there.
     Raises OSError."""
     os.makedirs(os.path.join(data, "brokers"), exist_ok=True)
-    with open(_mark(data, node_id), "w", encoding="ascii"):
+    with open(_mark(data, node_id), "w", encoding="ascii", opener=open_own):
         pass
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from kafkawire.broker.options import WorkerRole
 from kafkawire.childprocess.parent_end import exit_words
 from kafkawire.server.service_manager import SUPERSEDED_CODE
-from kafkawire.server.worker.link import ABSENT, KNOWS, READY, REMOVED
+from kafkawire.server.worker.link import ABSENT, KNOWS, OPEN, READY, REMOVED
 from kafkawire.supervisor.plan import WorkerPlan
 from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
 from kafkawire.supervisor.sockets import descriptors
@@ -189,10 +189,16 @@ class SupervisedWorker:
 
     def inform(self, nodes: Iterable[int]) -> None:
         """Send it the node ids of the workers that serve."""
-        line = b" ".join(b"%d" % node for node in nodes) + b"\n"
-        with contextlib.suppress(OSError):  # it is stopped or ends: it gets them with the next one
+        self._send(b" ".join(b"%d" % node for node in nodes))
+
+    def open(self) -> None:
+        """Let it accept clients at the addresses of all workers."""
+        self._send(OPEN)
+
+    def _send(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is stopped or ends: its next process gets another
             if self._link is not None:
-                self._link.send(line)
+                self._link.send(line + b"\n")
 
     async def _tick(self) -> None:
         """Kill the process if it serves and sends no beats."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafkawire.testing.case import BrokerTestCase
     from kafkawire.testing.container import KafkaWireContainer
+    from kafkawire.testing.control import TEST_SETTINGS, BrokerFailed, UsedFault
     from kafkawire.testing.in_process import InProcessBroker, async_broker, broker
-    from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, BrokerProcess
-    from kafkawire.testing.topics import ReadRecord, TopicConsumer, TopicProducer
+    from kafkawire.testing.process import BrokerProcess
+    from kafkawire.testing.topics import ReadRecord, TopicConsumer, TopicProducer, create_topic
 
 __all__ = [
     "TEST_SETTINGS",
@@ -27,8 +28,10 @@ __all__ = [
     "ReadRecord",
     "TopicConsumer",
     "TopicProducer",
+    "UsedFault",
     "async_broker",
     "broker",
+    "create_topic",
 ]
 
 _MODULES = {
@@ -36,12 +39,14 @@ _MODULES = {
     "KafkaWireContainer": "container",
     "ReadRecord": "topics",
     "TopicConsumer": "topics",
+    "create_topic": "topics",
     "TopicProducer": "topics",
+    "UsedFault": "control",
     "InProcessBroker": "in_process",
     "async_broker": "in_process",
     "broker": "in_process",
-    "TEST_SETTINGS": "process",
-    "BrokerFailed": "process",
+    "TEST_SETTINGS": "control",
+    "BrokerFailed": "control",
     "BrokerProcess": "process",
 }
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 import unittest
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 from kafkawire.testing.topics import create_topic, unique_name
 
 
@@ -25,6 +26,8 @@ class BrokerTestCase(unittest.TestCase):
     """Settings in addition to TEST_SETTINGS; a subclass may override them."""
     broker_workers: ClassVar[int] = 1
     """Processes that serve; a subclass may override it."""
+    broker_options: ClassVar[Mapping[str, Any]] = {}
+    """More options of BrokerProcess, such as clock="manual"; a subclass may override it."""
     _failed: ClassVar[bool]
 
     @classmethod
@@ -33,7 +36,9 @@ class BrokerTestCase(unittest.TestCase):
         super().setUpClass()
         cls._failed = False
         cls.broker = BrokerProcess(
-            settings={**TEST_SETTINGS, **cls.broker_settings}, workers=cls.broker_workers
+            settings={**TEST_SETTINGS, **cls.broker_settings},
+            workers=cls.broker_workers,
+            **cls.broker_options,
         )
         cls.broker.__enter__()
         cls.addClassCleanup(cls._stop_broker)

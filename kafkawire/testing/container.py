@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 
 PREFIX = "KAFKA_"
 HOST = "127.0.0.1"

@@ -1,9 +1,9 @@
 """The parent's end of the fork server (kafkawire.forkserver), which starts brokers for tests.
 
 Messages on its connection: one byte for the kind of request, its content as a frame
-(kafkawire.childprocess.frames), and a frame with the reply. START comes with a descriptor for the
-output of the process and is answered with its pid, POLL has a pid and is answered with its exit
-code, or None while it runs.
+(kafkawire.childprocess.frames), and a frame with the reply. START comes with two descriptors, for
+the output of the process and for commands to it (kafkawire.testing.control), and is answered with
+its pid; POLL has a pid and is answered with its exit code, or None while it runs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,16 @@ END_S = 10.0
 
 
 class Start(NamedTuple):
-    """The process to fork: `kafkawire` with these arguments, in this folder."""
+    """The process to fork: `kafkawire` with these arguments, in this folder. `manual_clock`: with a
+    clock that the test moves (kafkawire.testing.commands). `brokers`: how many brokers it has, with
+    the ports that those after the first one had before (kafkawire.testing.brokers)."""
 
     arguments: Sequence[str]
     environ: Mapping[str, str]
     folder: str
+    manual_clock: bool = False
+    brokers: int = 1
+    ports: Mapping[int, Mapping[str, int]] | None = None
 
 
 class ForkServerFailed(RuntimeError):
@@ -73,14 +78,17 @@ class ForkServer:
     def start(self, start: Start) -> Forked:
         """Fork a process. Raises ForkServerFailed."""
         reading, writing = os.pipe()
+        control, other = socket.socketpair()
         try:
-            pid = self._ask(START, start, [writing])
+            pid = self._ask(START, start, [writing, other.fileno()])
         except BaseException:
             os.close(reading)
+            control.close()
             raise
         finally:
             os.close(writing)
-        return Forked(self, pid, open(reading, encoding="utf-8", errors="replace"))
+            other.close()
+        return Forked(self, pid, open(reading, encoding="utf-8", errors="replace"), control)
 
     def poll(self, pid: int) -> int | None:
         """Return the exit code of a forked process, None while it runs."""
@@ -132,11 +140,15 @@ class ForkServer:
 class Forked:
     """A forked process, with the methods of subprocess.Popen."""
 
-    def __init__(self, server: ForkServer, pid: int, output: IO[str]) -> None:
+    def __init__(
+        self, server: ForkServer, pid: int, output: IO[str], control: socket.socket
+    ) -> None:
         self._server = server
         self.pid = pid
         self.output = output
         """The pipe from its standard output and standard error."""
+        self.control = control
+        """The connection for commands."""
         self.returncode: int | None = None
 
     def poll(self) -> int | None:

@@ -5,8 +5,7 @@
 
 They start in a few milliseconds once the broker is imported. They share this process's interpreter
 with the test, so a busy test slows the broker; to kill one, take a BrokerProcess. At their end they
-leave no threads, sockets or files. This is the only module of kafkawire.testing that imports the
-broker.
+leave no threads, sockets or files.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ import resource
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from inspect import isawaitable
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from kafkawire.broker.options import Listener, ServeOptions, parse_listener
 from kafkawire.codec.configs.listeners import (
@@ -37,48 +38,105 @@ from kafkawire.codec.configs.settings import (
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log_lines import address_of
 from kafkawire.metadata.store import DamagedMetadata
 from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.run import Server, sentence_of
-from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, setting_text
+from kafkawire.testing.brokers import Brokers, close_env
+from kafkawire.testing.commands import BrokerCommands, MovableClock
+from kafkawire.testing.control import (
+    MANUAL_CLOCK,
+    SYSTEM_CLOCK,
+    TEST_SETTINGS,
+    BrokerControl,
+    BrokerFailed,
+    settings_for,
+)
+from kafkawire.testing.forks import ForkServer, inherited_environ
+from kafkawire.testing.process import MAIN_LISTENER, copy_snapshot, joined_addresses
+from kafkawire.testing.secured import AccessRule, Secured
 
 HOST = "127.0.0.1"
-MAIN_LISTENER = "PLAINTEXT"
+CERTIFICATES = "certs"
 
 
-@dataclass(frozen=True, slots=True)
-class InProcessBroker:
-    """A running broker: `bootstrap` is the address for clients, `data` its folder."""
+@dataclass(frozen=True)
+class InProcessBroker(BrokerControl):
+    """A running broker: `bootstrap` is the address for clients, `data` its folder, `addresses` has
+    HOST:PORT of each listener by its name (of all `brokers`, separated by commas). Its commands may
+    be used from any thread."""
 
     port: int
     data: Path
+    addresses: Mapping[str, str]
+    _secured: Secured = field(repr=False)
+    _commands: BrokerCommands = field(repr=False)
+    _loop: asyncio.AbstractEventLoop = field(repr=False)
+    _thread: int = field(default_factory=threading.get_ident, repr=False)
 
     @property
     def bootstrap(self) -> str:
         """Value for the bootstrap servers of clients."""
-        return f"{HOST}:{self.port}"
+        return self.addresses[MAIN_LISTENER]
+
+    def client_settings(self, user: str | None = None) -> dict[str, str]:
+        """Return settings of a client; see BrokerProcess.client_settings."""
+        return self._secured.client_settings(self.addresses, self.data / CERTIFICATES, user)
+
+    def snapshot(self, folder: str | os.PathLike[str]) -> Path:
+        """Raise ValueError: the data is complete when the broker has stopped."""
+        raise ValueError(
+            f"snapshot({folder}): a broker in the test's process cannot be stopped for a copy, "
+            "start it with data=FOLDER, and after its end others with snapshot=FOLDER"
+        )
+
+    def _command(self, name: str, *arguments: object) -> Any:
+        method = getattr(self._commands, name)
+        if threading.get_ident() == self._thread:
+            return method(*arguments)
+
+        async def call() -> Any:
+            result = method(*arguments)
+            return await result if isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+class InProcessOptions(TypedDict, total=False):
+    """Options of brokers in this process: those of BrokerProcess with the same names. `settings`
+    are added to TEST_SETTINGS."""
+
+    settings: Mapping[str, object]
+    port: int
+    listeners: Sequence[str]
+    brokers: int
+    snapshot: str | os.PathLike[str]
+    users: Mapping[str, str]
+    tls: bool
+    acls: Sequence[AccessRule]
 
 
 @contextmanager
 def broker(
     data: str | os.PathLike[str] | None = None,
     *,
-    settings: Mapping[str, object] | None = None,
-    port: int = 0,
-    listeners: Sequence[str] = (),
+    clock: str = SYSTEM_CLOCK,
+    **options: Unpack[InProcessOptions],
 ) -> Iterator[InProcessBroker]:
     """Run a broker in a thread of this process during a `with` statement.
 
-    `data`: its folder, which is kept; None: a temporary one, which is deleted. `settings`: broker
-    settings by Kafka's names, in addition to TEST_SETTINGS. `port`: port of 127.0.0.1, 0 for any
-    free one. `listeners`: more addresses as [NAME=]PROTOCOL://HOST:PORT. Raises BrokerFailed with
-    one sentence if it cannot start.
+    `data`: its folder, which is kept; None: a temporary one, which is deleted. `clock`: "system",
+    or "manual" for one that `advance` moves. Raises BrokerFailed with one sentence if it cannot
+    start.
     """
+    settings_for(clock, {})  # checked before a thread is made
+    movable = MovableClock() if clock == MANUAL_CLOCK else None
     started: Future[InProcessBroker] = Future()
     stop: Future[None] = Future()
 
     async def run() -> None:
-        async with async_broker(data, settings=settings, port=port, listeners=listeners) as made:
+        env = real_env() if movable is None else movable.env()
+        async with _running(env, data, clock, **options) as made:
             started.set_result(made)
             await asyncio.wrap_future(stop)
 
@@ -86,7 +144,8 @@ def broker(
 
     def thread() -> None:
         try:
-            asyncio.run(run())
+            with asyncio.Runner(loop_factory=None if movable is None else movable.loop) as runner:
+                runner.run(run())
         except BaseException as failure:
             if started.done():
                 failures.append(failure)
@@ -109,46 +168,94 @@ def broker(
 async def async_broker(
     data: str | os.PathLike[str] | None = None,
     *,
-    settings: Mapping[str, object] | None = None,
-    port: int = 0,
-    listeners: Sequence[str] = (),
+    clock: str = SYSTEM_CLOCK,
+    **options: Unpack[InProcessOptions],
 ) -> AsyncIterator[InProcessBroker]:
     """Run a broker on the current event loop during an `async with` statement; see `broker`.
 
-    Clients that block must run in other threads, for example by asyncio.to_thread.
+    Clients that block must run in other threads, for example by asyncio.to_thread. The clock is
+    that of the event loop.
     """
-    options = _options(settings or {}, port, listeners)
+    if clock != SYSTEM_CLOCK:
+        raise ValueError(f"clock={clock}: the clock is that of your event loop, use broker()")
+    async with _running(real_env(), data, clock, **options) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _running(
+    env: Env,
+    data: str | os.PathLike[str] | None,
+    clock: str,
+    *,
+    settings: Mapping[str, object] | None = None,
+    port: int = 0,
+    listeners: Sequence[str] = (),
+    brokers: int = 1,
+    snapshot: str | os.PathLike[str] | None = None,
+    users: Mapping[str, str] | None = None,
+    tls: bool = False,
+    acls: Sequence[AccessRule] | None = None,
+) -> AsyncIterator[InProcessBroker]:
+    secured, several = Secured(users or {}, tls, acls), Brokers(brokers)
+    own = settings_for(clock, {**TEST_SETTINGS, **(settings or {})})
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     folder = _folder(data)
-    env = real_env()
     try:
-        server = await _start(options(folder), env)
+        certificates = folder / CERTIFICATES
+        texts = {**secured.settings(certificates), **own}
+        options = _options(texts, port, [*listeners, *secured.listeners], str(folder))
+        if snapshot is not None:
+            copy_snapshot(snapshot, folder, brokers)
+        if secured.tls:
+            await asyncio.to_thread(_make_certificates, secured, certificates)
         try:
-            yield InProcessBroker(server.broker.listeners[MAIN_LISTENER][1], Path(folder))
+            await _start(options, env, several)
+            addresses = _addresses(options, several)
+            if secured.users:
+                await asyncio.to_thread(secured.apply, addresses[MAIN_LISTENER])
+            yield InProcessBroker(
+                min(several.ports.items())[1][MAIN_LISTENER],
+                folder,
+                addresses,
+                secured,
+                BrokerCommands(several),
+                asyncio.get_running_loop(),
+            )
         finally:
-            await server.close()
+            await several.close()
     finally:
-        left = list(env.tasks)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        env.offload.close()
+        await close_env(env)
         resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)  # a broker raises it
         if data is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _folder(data: str | os.PathLike[str] | None) -> Path:
+    return Path(os.path.abspath(data or tempfile.mkdtemp(prefix="kafkawire-")))
+
+
+def _make_certificates(secured: Secured, folder: Path) -> None:
+    with closing(ForkServer(inherited_environ())) as server:
+        secured.make_certificates(folder, server, inherited_environ())
+
+
+def _addresses(options: ServeOptions, brokers: Brokers) -> dict[str, str]:
+    """Return the addresses of all brokers by listener."""
+    hosts = {name: address_of(host, 0) for name, (host, _) in options.advertised.items()}
+    return joined_addresses(hosts, brokers.ports)
+
+
 def _options(
-    settings: Mapping[str, object], port: int, listeners: Sequence[str]
-) -> Callable[[str], ServeOptions]:
-    """Return a function from the data folder to the options. Raises BrokerFailed."""
-    texts = {name: setting_text(value) for name, value in {**TEST_SETTINGS, **settings}.items()}
+    settings: Mapping[str, str], port: int, listeners: Sequence[str], folder: str
+) -> ServeOptions:
+    """Return the options of the first broker. Raises BrokerFailed."""
     addresses = [_listener(text) for text in (f"{MAIN_LISTENER}://{HOST}:{port}", *listeners)]
     names = [each.name for each in addresses]
     for name, text in zip(names[1:], listeners, strict=True):
         if names.count(name) > 1:
             raise BrokerFailed(f"listeners={text}: each listener must have another name")
-    texts, own = split_listeners(texts)
+    texts, own = split_listeners(settings)
     try:
         check_broker(texts)
         check_listeners(own, names)
@@ -157,11 +264,7 @@ def _options(
     except ConfigError as error:
         raise BrokerFailed(str(error)) from None
     advertised = {each.name: (each.host, each.port) for each in addresses}
-    return lambda folder: ServeOptions(addresses, advertised, folder, "", texts, own)
-
-
-def _folder(data: str | os.PathLike[str] | None) -> str:
-    return tempfile.mkdtemp(prefix="kafkawire-") if data is None else os.path.abspath(data)
+    return ServeOptions(addresses, advertised, folder, "", texts, own)
 
 
 def _listener(text: str) -> Listener:
@@ -171,10 +274,10 @@ def _listener(text: str) -> Listener:
     return found
 
 
-async def _start(options: ServeOptions, env: Env) -> Server:
-    """Start the server. Raises BrokerFailed with one sentence."""
+async def _start(options: ServeOptions, env: Env, brokers: Brokers) -> None:
+    """Start the brokers. Raises BrokerFailed with one sentence."""
     try:
-        return await Server.start(options, env)
+        await brokers.begin(await Server.start(options, env), options)
     except (AddressError, IdentityError, OSError, ValueError, RuntimeError) as failure:
         raise BrokerFailed(sentence_of(failure)) from failure
     except DamagedMetadata as failure:

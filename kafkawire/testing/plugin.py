@@ -12,7 +12,7 @@ object: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
 - `kafkawire_session_broker`: one broker for the whole session; tests share its topics, so use
   different names, and leave it running.
 - `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`, or
-  with several processes: `factory(workers=2)`.
+  with several brokers: `factory(brokers=3)`.
 - `kafkawire_topic`: the name of a topic of this test's own; `kafkawire_topics(partitions=3)` makes
   more. `kafkawire_producer` and `kafkawire_consumer` send and read records.
 - `kafkawire_settings`: override it to give all of these other settings.
@@ -24,9 +24,9 @@ the test has failed, whose report then has the path and the last lines of the br
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., "BrokerProcess"]
 TopicFactory = Callable[..., str]
+Node = pytest.Item | pytest.Collector
 Scope = Literal["session", "package", "module", "class", "function"]
 
 SCOPES: tuple[Scope, ...] = ("function", "class", "module", "package", "session")
@@ -45,15 +46,46 @@ REPORTED_LINES = 40
 
 @dataclass(slots=True)
 class Started:
-    """A broker with a folder that this plugin deletes. `node`: the test, module or session that it
-    was started for."""
+    """A broker with a folder that this plugin deletes. `node`: the test, module or session after
+    which it does. `owner`: the test that started it, or the fixture and its scope."""
 
     broker: BrokerProcess
-    node: pytest.Item | pytest.Collector
+    node: Node
+    owner: BrokerOwner
     failed: bool = False
+
+    def belongs_to(self, item: pytest.Item) -> bool:
+        """Return whether a test has used it."""
+        return self.owner.node in item.listchain() and (
+            self.owner.fixture is None or self.owner.fixture in _fixtures(item)
+        )
+
+
+class Spare(NamedTuple):
+    """A broker that is being started for the next test. `settings`: those it was made with."""
+
+    broker: BrokerProcess
+    settings: Mapping[str, object]
+
+    def discard(self) -> None:
+        """End it and delete its folder."""
+        self.broker.kill()
+        shutil.rmtree(self.broker.data, ignore_errors=True)
+
+
+class BrokerOwner(NamedTuple):
+    """The starter of a broker. `fixture` None: the code of a test."""
+
+    node: Node
+    fixture: str | None
 
 
 STARTED = pytest.StashKey[list[Started]]()
+SPARE = pytest.StashKey["Spare | None"]()
+NEXT = pytest.StashKey["pytest.Item | None"]()
+"""The test after the current one."""
+OWNERS = pytest.StashKey[list[BrokerOwner]]()
+"""The current test, and the fixtures that are being set up for it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,6 +104,8 @@ def pytest_configure(config: pytest.Config) -> None:
         allowed = ", ".join(SCOPES)
         raise pytest.UsageError(f"kafkawire_scope={scope}: it must be one of {allowed}")
     config.stash[STARTED] = []
+    config.stash[OWNERS] = []
+    config.stash[SPARE] = config.stash[NEXT] = None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -90,16 +124,38 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     started = item.config.stash[STARTED]
     if report.failed and _uses_broker(item):
         for each in started:
-            if each.node in item.listchain():
+            if each.belongs_to(item):
                 each.failed = True
                 report.sections.append(("kafkawire broker", _described(each.broker)))
     if report.when == "teardown":
         _delete(started, item)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Brokers that are started belong to this test."""
+    item.config.stash[NEXT] = nextitem
+    item.config.stash[OWNERS].append(BrokerOwner(item, None))
+    yield
+    item.config.stash[OWNERS].pop()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Brokers that are started belong to this fixture, and so to all tests that use it."""
+    request.config.stash[OWNERS].append(BrokerOwner(request.node, fixturedef.argname))
+    yield
+    request.config.stash[OWNERS].pop()
+
+
 @pytest.hookimpl(hookwrapper=True, trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Delete the folders of shared brokers after their end, and end the fork server."""
+    spare = session.config.stash[SPARE]
+    if spare is not None:
+        spare.discard()
     yield
     started = session.config.stash[STARTED]
     for node in {each.node for each in started}:
@@ -111,7 +167,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 def _uses_broker(item: pytest.Item) -> bool:
-    return any(name.startswith("kafkawire_") for name in getattr(item, "fixturenames", ()))
+    return any(name.startswith("kafkawire_") for name in _fixtures(item))
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
 
 
 def _described(broker: BrokerProcess) -> str:
@@ -119,7 +179,7 @@ def _described(broker: BrokerProcess) -> str:
     return "\n".join([f"data folder, kept: {broker.data}", "last lines of its output:", *lines])
 
 
-def _delete(started: list[Started], node: pytest.Item | pytest.Collector) -> None:
+def _delete(started: list[Started], node: Node) -> None:
     """Delete the folders of brokers of `node` unless a test has failed with them."""
     for each in [each for each in started if each.node is node]:
         if not each.failed and not each.broker.running:
@@ -135,30 +195,35 @@ def kafkawire_settings() -> Mapping[str, object]:
 
 
 def _factory(
-    node: pytest.Item | pytest.Collector,
+    node: Node,
     folders: pytest.TempPathFactory,
     common: Mapping[str, object],
 ) -> Iterator[Factory]:
-    from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+    from kafkawire.testing.control import TEST_SETTINGS
+    from kafkawire.testing.process import BrokerProcess
 
-    brokers: list[BrokerProcess] = []
+    ended: list[Callable[[], None]] = []
 
-    def start(**options: Any) -> BrokerProcess:
+    def start(spare: Spare | None = None, **options: Any) -> BrokerProcess:
         temporary = options.get("data") is None
+        settings = {**TEST_SETTINGS, **common, **(options.get("settings") or {})}
+        if spare is not None and spare.settings == settings:
+            broker = spare.broker
+        else:
+            if temporary:
+                options["data"] = folders.mktemp("kafkawire")
+            broker = BrokerProcess(**{**options, "settings": settings})
+        # A folder that is deleted needs no clean end, which takes as long as a start.
+        ended.append(broker.kill if temporary and broker.workers == 1 else broker.stop)
         if temporary:
-            options["data"] = folders.mktemp("kafkawire")
-        settings = options.get("settings") or {}
-        options["settings"] = {**TEST_SETTINGS, **common, **settings}
-        broker = BrokerProcess(**options)
-        brokers.append(broker)
-        if temporary:
-            node.config.stash[STARTED].append(Started(broker, node))
+            owner = node.config.stash[OWNERS][-1]
+            node.config.stash[STARTED].append(Started(broker, node, owner))
         broker.start()
         return broker
 
     yield start
-    for broker in brokers:
-        broker.stop()
+    for end in ended:
+        end()
 
 
 @pytest.fixture(scope="session")
@@ -168,8 +233,7 @@ def kafkawire_broker_factory(
     kafkawire_settings: Mapping[str, object],
 ) -> Iterator[Factory]:
     """Factory that starts a broker with the keyword arguments of BrokerProcess (`settings`,
-    `listeners`, `port`, `data`, `arguments`, `environ`, `workers`). Running brokers are stopped at
-    the end of the session."""
+    `listeners`, `brokers`, `clock`, `users`, `snapshot`...). Brokers end with the session."""
     yield from _factory(request.node, tmp_path_factory, kafkawire_settings)
 
 
@@ -191,8 +255,30 @@ def kafkawire_broker(
     kafkawire_settings: Mapping[str, object],
 ) -> Iterator[BrokerProcess]:
     """A broker on a free port for one test, or for more by `kafkawire_scope`; stopped after it."""
+    config = request.config
     for start in _factory(request.node, tmp_path_factory, kafkawire_settings):
-        yield start()
+        spare, config.stash[SPARE] = config.stash[SPARE], None
+        broker = start(spare)
+        if spare is not None and spare.broker is not broker:
+            spare.discard()
+        following = config.stash[NEXT]
+        if request.scope == "function" and following and "kafkawire_broker" in _fixtures(following):
+            config.stash[SPARE] = _begin_spare(tmp_path_factory, kafkawire_settings)
+        yield broker
+
+
+def _begin_spare(folders: pytest.TempPathFactory, common: Mapping[str, object]) -> Spare | None:
+    """Begin to start a broker for the next test, which then need not wait for it."""
+    from kafkawire.testing.control import TEST_SETTINGS, BrokerFailed
+    from kafkawire.testing.process import BrokerProcess
+
+    settings = {**TEST_SETTINGS, **common}
+    broker = BrokerProcess(folders.mktemp("kafkawire"), settings=settings)
+    try:
+        broker.begin_start()
+    except BrokerFailed:  # the next test starts its own, and reports why it cannot
+        return None
+    return Spare(broker, settings)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, check
@@ -26,9 +26,12 @@ from kafkawire.client.offsets import (
 )
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import Record, pack
+from kafkawire.codec.configs.parse import text_of
+from kafkawire.codec.configs.row import Value
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.murmur2 import key_partition
-from kafkawire.testing.process import setting_text
+
+__tracebackhide__ = True  # pytest shows the line of the test, not those here
 
 METADATA, CREATE_TOPICS = 3, 19
 TIMEOUT_MS = 30_000
@@ -69,7 +72,8 @@ def create_topic(
 
     topic = CreatableTopic(name, partitions, -1)
     topic.configs = [
-        CreatableTopicConfig(key, setting_text(value)) for key, value in (settings or {}).items()
+        CreatableTopicConfig(key, text_of(cast(Value, value)))
+        for key, value in (settings or {}).items()
     ]
     with Cluster(bootstrap, "bootstrap") as cluster:
         answer = cluster.request(CREATE_TOPICS, CreateTopicsRequest([topic], TIMEOUT_MS))
@@ -134,28 +138,72 @@ class TopicConsumer:
     def read(self, topic: str, count: int, timeout_s: float = 10.0) -> list[ReadRecord]:
         """Wait until the topic has at least `count` records, and return all that it has, by
         partition and offset: none of open or aborted transactions. AssertionError if there are
-        fewer after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
-        found: dict[Partition, list[ReadRecord]] = {}
+        fewer after `timeout_s`, BrokerError if there is no such topic."""
         with Cluster(self._bootstrap, "bootstrap") as cluster:
-            led_by = leaders(cluster, [topic])
-            positions = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+            return self._wait(cluster, topic, leaders(cluster, [topic]), count, timeout_s)
+
+    def wait_for(
+        self,
+        topic: str,
+        wanted: int | Callable[[ReadRecord], object],
+        timeout_s: float = 10.0,
+    ) -> list[ReadRecord]:
+        """Wait until the topic exists and has at least `wanted` records, or one for which the
+        function `wanted` returns a true value; return as `read`. AssertionError after
+        `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        with Cluster(self._bootstrap, "bootstrap") as cluster:
             while True:
-                ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, READ_COMMITTED)
-                for partition, node in led_by.items():
-                    rows = found.setdefault(partition, [])
-                    while positions[partition] < ends[partition]:
+                try:
+                    led_by = leaders(cluster, [topic])
+                    break
+                except BrokerError as error:
+                    if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"there is no topic {topic} after {timeout_s:g} s")
+                time.sleep(PAUSE_S)
+            return self._wait(cluster, topic, led_by, wanted, timeout_s)
+
+    def _wait(
+        self,
+        cluster: Cluster,
+        topic: str,
+        led_by: dict[Partition, int],
+        wanted: int | Callable[[ReadRecord], object],
+        timeout_s: float,
+    ) -> list[ReadRecord]:
+        deadline = time.monotonic() + timeout_s
+        found: dict[Partition, list[ReadRecord]] = {partition: [] for partition in sorted(led_by)}
+        positions = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+        matches = False
+        while True:
+            ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, READ_COMMITTED)
+            for partition, node in led_by.items():
+                while positions[partition] < ends[partition]:
+                    try:
                         read, positions[partition] = _fetched(
                             cluster, node, partition, positions[partition]
                         )
-                        rows += read
-                total = sum(map(len, found.values()))
-                if total >= count:
-                    return [row for partition in sorted(found) for row in found[partition]]
-                if time.monotonic() > deadline:
-                    limit = f"{timeout_s:g} s"
-                    raise AssertionError(f"{topic} has {total} of {count} records after {limit}")
-                time.sleep(PAUSE_S)
+                    except BrokerError as error:
+                        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                            raise
+                        found[partition].clear()  # the records were deleted meanwhile
+                        positions |= list_offsets(cluster, {partition: EARLIEST}, led_by)
+                        continue
+                    found[partition] += read
+                    matches = matches or (callable(wanted) and any(map(wanted, read)))
+            total = sum(map(len, found.values()))
+            if matches or (not callable(wanted) and total >= wanted):
+                return [row for rows in found.values() for row in rows]
+            if time.monotonic() > deadline:
+                limit = f"{timeout_s:g} s"
+                if callable(wanted):
+                    raise AssertionError(
+                        f"{topic} has {total} records after {limit}, and none is wanted"
+                    )
+                raise AssertionError(f"{topic} has {total} of {wanted} records after {limit}")
+            time.sleep(PAUSE_S)
 
 
 def _fetched(

@@ -43,7 +43,7 @@ class Fence:
     def put(self, failure: Exception | None) -> None:
         """Another broker owns the tier, as `failure` says."""
         text = failure.text if isinstance(failure, StoreError) else str(failure)
-        self.why = f"another broker owns the remote tier: {text}"
+        self.why = f"this broker must not write to the remote tier: {text}"
         self.apply_setting()
 
     def lower(self) -> None:

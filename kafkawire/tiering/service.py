@@ -17,6 +17,7 @@ from typing import Any
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.manager import Log
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import Refused, StoreError
@@ -26,11 +27,12 @@ from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.fence import Fence
 from kafkawire.tiering.log_listener import listen
+from kafkawire.tiering.manifest.lost_objects import ObjectsLost
 from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.migrate.migrate import Mover
 from kafkawire.tiering.packs.packer import Packer
-from kafkawire.tiering.read.cold_reader import ColdReader
+from kafkawire.tiering.read.cold_reader import ColdReader, Copy
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier
 from kafkawire.tiering.retention.object_deletion import Remover
@@ -41,6 +43,7 @@ from kafkawire.tiering.scrub.scrub import Scrub
 from kafkawire.tiering.store.metering import Meter
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.storage_check import check_conditional_put, check_listing
 from kafkawire.tiering.store.tiers import Opener, Tiers
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import UploadCandidates
@@ -108,6 +111,8 @@ class Tiering:
         self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
         self._tasks: list[asyncio.Task[Any]] = []
         self._warnings = Warnings(env, logger)
+        self._opening = asyncio.Lock()
+        self._lost: dict[int, Segment] = {}  # with a file, and an object that is gone
         self._started = False
         self._stores_open = False
 
@@ -129,7 +134,7 @@ class Tiering:
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
-            self.log.loader.settings_of, self.tiers.reload,
+            self.log.loader.settings_of, self.tiers.reload, self._object_lost,
         )  # fmt: skip
         self.local.start()
         listen(self)
@@ -224,12 +229,16 @@ class Tiering:
             await self.tiers.close()
             await self.spending.close()
 
-    def scrub(
+    async def scrub(
         self, repair: bool, deep: bool, skip_lost: bool = False
     ) -> AsyncIterator[ScrubProgress | ScrubReport]:
         """Run a scrub (kafkawire.tiering.scrub.scrub): yield its progress, then the report. At most
-        one runs at a time."""
-        return Scrub(self.site()).run(repair, deep, skip_lost)
+        one runs at a time. With `repair` a bucket that has lost its manifest and objects gets a new
+        manifest first."""
+        if repair and isinstance(self.error, ObjectsLost):
+            await self._attach(accept_loss=True)
+        async for each in Scrub(self.site()).run(repair, deep, skip_lost):
+            yield each
 
     def site(self) -> Site:
         """Return the components of this tier that checks and repairs use."""
@@ -302,7 +311,7 @@ class Tiering:
             return
         while self.state != "attached":
             try:
-                await self.rounds.open()
+                await self._attach()
             except Exception as failure:  # even after a defect the tier keeps trying
                 failures += 1
                 if not isinstance(failure, StoreError | OSError | WorkerError):
@@ -311,17 +320,36 @@ class Tiering:
                 whole_s, jitter = self._retry_max_s(), self.env.random.random()
                 refused = isinstance(failure, Refused)
                 await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
-            else:
-                self.state, self.error = "attached", None
-                self.fence.lower()
-                self.dispatcher.attach()
-        logger.info("attached the remote tier %s", self.tiers.current.url)
-        self.uploader.wake()
         self.remover.start()
         self.packer.start()
         if self.tiers.moving:
             self.mover.start()
         await self._other_uploads.run()
+
+    async def _attach(self, *, accept_loss: bool = False) -> None:
+        """Claim the bucket and begin to upload. Raises what `Rounds.open` raises, and Refused."""
+        async with self._opening:
+            if self.state != "attached":
+                await self.rounds.open(accept_loss=accept_loss)
+                await check_conditional_put(self.store)
+                await check_listing(self.store)
+                self._attached()
+
+    def _attached(self) -> None:
+        self.state, self.error = "attached", None
+        self.fence.lower()
+        self.dispatcher.attach()
+        logger.info("attached the remote tier %s", self.tiers.current.url)
+        self.uploader.wake()
+
+    @property
+    def refused(self) -> str:
+        """Why an operator must act before this broker can use its tier; empty if not."""
+        found = [self.rounds.error, self.uploader.refusal]
+        for failure in [self.error] if self.state == "refused" else found:
+            if isinstance(failure, Refused):
+                return f"the remote tier {self.tiers.current.url} cannot be used: {failure}"
+        return ""
 
     def _refused(self, failure: Exception) -> None:
         """Log why the bucket cannot be attached, once as an ERROR if an operator must act."""
@@ -339,7 +367,10 @@ class Tiering:
             self.fence.put(failure)
         if not reported:
             logger.error(
-                "the remote tier cannot be used, records stay on the disk of this broker: %s",
+                "the remote tier %s cannot be used, records stay on the disk of this broker, and "
+                "it is tried again every %g s: %s",
+                self.tiers.current.url,
+                self._retry_max_s(),
                 failure,
             )
 
@@ -348,6 +379,12 @@ class Tiering:
         if self.state == "attached":
             return ""
         return self.state if self.error is None else f"{self.state}: {self.error}"
+
+    def _object_lost(self, segment: Segment) -> None:
+        """Have a lost object of a segment with a file uploaded again, unless its whole bucket turns
+        out to be lost."""
+        self.rounds.read_again()
+        self._lost[segment.row.id] = segment
 
     def _may_not_write(self) -> bool:
         """Return whether the bucket must stay as it is: another broker's, or paused."""
@@ -373,12 +410,26 @@ class Tiering:
                 self.fence.put(self.error)
                 self.dispatcher.owned_by_other(True)
                 self.remover.owned_by_other()
+            self._follow_manifest()
             try:
                 if self._take_settings():
                     self.uploader.wake()
                 await self.upload_lag.scan()
             except Exception:  # retried
                 logger.warning("checking the remote tier failed, retrying", exc_info=True)
+
+    def _follow_manifest(self) -> None:
+        """Stop uploads while a bucket that was attached lacks its objects, and have single lost
+        objects uploaded again."""
+        lost = self.rounds.error
+        if self.state == "attached" and isinstance(lost, ObjectsLost):
+            self._refused(lost)
+        elif isinstance(self.error, ObjectsLost) and self.rounds.attached:
+            self._attached()
+        if self.state == "attached" and self.rounds.attached:
+            for segment in self._lost.values():
+                self.repairer.report(segment, Copy.OBJECT)
+            self._lost.clear()
 
     def _take_settings(self) -> bool:
         """Read the settings of the broker that may change; return whether they have."""

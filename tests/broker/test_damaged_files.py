@@ -39,7 +39,7 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
     unpack_ranges,
 )
-from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
+from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from tests.kit.log.segments import Part, batch, everything, journal
 from tests.kit.log.segments import segment as write_segment
 from tests.kit.memfs import MemFileSystem
@@ -188,7 +188,7 @@ READERS: dict[str, Case] = {
     ),
     "manifest": (pack(sample()), unpack, (ValueError,)),
     "manifest/current": (pack_current(CURRENT), unpack_current, (ValueError,)),
-    "owner": (OWNER.pack(), OwnerRecord.unpack, (OwnedByOther,)),
+    "owner": (OWNER.pack(), OwnerRecord.unpack, (OwnedByOther, DamagedOwner)),
     "index file": (rows_of_index(), index_file, (JournalFormatError,)),
     "naming frame": (
         journal_format.write_naming(NAMING), journal_format.read_naming, (JournalFormatError,),

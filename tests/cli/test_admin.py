@@ -78,7 +78,7 @@ def test_broker_error_is_printed_as_one_sentence(broker: BrokerProcess) -> None:
     for words, sentence in [
         (("create", "twice"), "twice: TOPIC_ALREADY_EXISTS: "),
         (("create", "a b"), "a b: INVALID_TOPIC_EXCEPTION: "),
-        (("create", "c", "--config", "retention.ms=x"), "c: INVALID_CONFIG: "),
+        (("create", "c", "--config", "retention.ms=-2"), "c: INVALID_CONFIG: "),
         (("delete", "none"), "none: UNKNOWN_TOPIC_OR_PARTITION: "),
         (("describe", "none"), "topic none: the broker answered UNKNOWN_TOPIC_OR_PARTITION: "),
     ]:

@@ -79,7 +79,12 @@ def test_broker_settings_are_set_and_shown(server: str) -> None:
         (["describe", "--broker", "77"], 1, "there is no broker 77"),
         (["set", "log.retention.ms=1", "--broker", "77"], 1, "there is no broker 77"),
         (["set", "retention.ms", "--topic", "one"], 2, "NAME=VALUE"),
-        (["set", "retention.ms=soon", "--topic", "one"], 1, "retention.ms"),
+        (
+            ["set", "retention.ms=soon", "--topic", "one"],
+            2,
+            "retention.ms=soon: it must be a ",
+        ),
+        (["set", "retention.ms=-2", "--topic", "one"], 1, "retention.ms"),
         (["set", "no.such=1", "--topic", "one"], 1, "no.such"),
     ],
 )

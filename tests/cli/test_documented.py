@@ -16,7 +16,7 @@ from kafkawire.cli.app import app
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
+PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
 SETTINGS = {"--set": {**BROKER_CONFIGS, **TOPIC_CONFIGS}, "--config": TOPIC_CONFIGS}
 
 
@@ -25,7 +25,7 @@ def documented() -> Iterator[str]:
     those that a container runs."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        container = r"docker run .*? kafkawire(?:-spark)? |kubectl exec \S+ -- kafkawire "
+        container = r"docker run .*? kafkawire(?:-spark)? |kubectl exec (?:-it )?\S+ -- kafkawire "
         start = rf"^\$ (?:(?:\S*/)?kafkawire |{container})"
         for line in re.findall(rf"{start}(.*)$", text, re.MULTILINE):
             yield re.split(r"\s[|#>](?:\s|$)", line)[0]

@@ -61,9 +61,11 @@ CASES: dict[str, str] = {
     "tier why": "--all",
     "tier cost": "",
     "tier estimate": "--rate 1000",
+    "estimate": "--rate 1000",
     "tier scrub": "",
     "tier move": "--to {folder}/other",
     "backup": "{folder}/saved --data {data}",
+    "doctor": "--data {data}",
     "version": "",
 }
 """Arguments of each command, in an order in which each succeeds, while a broker runs."""

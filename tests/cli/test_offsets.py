@@ -204,7 +204,7 @@ def test_impossible_consume_is_reported(server: str) -> None:
     for words, code, sentence in [
         (("--from", "resume"), 2, "--group"),
         (("--from", "never"), 2, "earliest, latest"),
-        (("--max", "-1"), 2, "--max=-1"),
+        (("--limit", "-1"), 2, "--limit=-1"),
         (("--from", "offset:4"), 1, "o-1: offset 4 is not within 0..3"),
         (("--partition", "9"), 1, "has no partition 9"),
     ]:

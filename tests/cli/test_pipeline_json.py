@@ -4,7 +4,7 @@
 print what a statement, a replay and an analysis could return. The JSON of `run`, `audit`, `report`
 and `replay` is also checked where tests/spark runs them for real.
 
-Covers: kafkawire.cli.pipeline.run, kafkawire.spark.pipeline.summary.
+Covers: kafkawire_spark.cli.run, kafkawire_spark.pipeline.summary.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline import query, replay, report
-from kafkawire.spark.audit import through
-from kafkawire.spark.pipeline import submitted
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import Job
-from kafkawire.spark.query import Result
-from kafkawire.spark.replay.job import LaneReport, Summary
-from kafkawire.spark.replay.record import Replay
-from kafkawire.spark.reports.report import Report
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.audit import through
+from kafkawire_spark.cli import query, replay, report
+from kafkawire_spark.pipeline import submitted
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import Job
+from kafkawire_spark.query import Result
+from kafkawire_spark.replay.job import LaneReport, Summary
+from kafkawire_spark.replay.record import Replay
+from kafkawire_spark.reports.report import Report
 from tests.kit.json_schema import check_document, check_lines
 from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.pipeline_topics import Tier, job_text

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.progress import Progress
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.reports.jobs import REPORTS
-from kafkawire.spark.reports.report import Report
+from kafkawire.reading.model.source import Source, TaskFailed
+from kafkawire_spark.cli.report import ROWS_PRINTED, show, time_ms, where, whole_path
+from kafkawire_spark.reports.jobs import REPORTS
+from kafkawire_spark.reports.report import Report
 
 
 def test_report_sources_are_those_of_data_source() -> None:
@@ -40,11 +40,14 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["lags", "--source", "/d", "--out", "o"], "NAME=lags: it must be one of continuity, lag"),
-        (["lag", "--source", "/d", "--out", "o", "--since", "x"], "--from=x: it must be a time"),
-        (["lag", "--source", "ftp://x", "--out", "o"], "ftp://x"),
-        (["lag", "--source", "/d", "--out", "gs://x"], "'gs://x' is no report location that is"),
-        (["lag", "--source", "h:1", "--bootstrap", "h:2", "--out", "o"], "two brokers'"),
+        (
+            ["lags", "--source", "/d", "--output", "o"],
+            "NAME=lags: it must be one of continuity, lag",
+        ),
+        (["lag", "--source", "/d", "--output", "o", "--since", "x"], "--from=x: it must be a time"),
+        (["lag", "--source", "ftp://x", "--output", "o"], "ftp://x"),
+        (["lag", "--source", "/d", "--output", "gs://x"], "'gs://x' is no report location that is"),
+        (["lag", "--source", "h:1", "--bootstrap", "h:2", "--output", "o"], "two brokers'"),
     ],
 )
 def test_wrong_arguments_are_refused_before_spark_starts(
@@ -53,7 +56,7 @@ def test_wrong_arguments_are_refused_before_spark_starts(
     def started(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("kafkawire.spark.session.open_session", started)
+    monkeypatch.setattr("kafkawire_spark.session.open_session", started)
     done = CliRunner().invoke(app, ["pipeline", "report", *words])
     assert done.exit_code == 2, done.output
     assert said in done.stderr
@@ -75,8 +78,8 @@ def test_progress_is_printed_as_lines_without_terminal(
             progress("ranges read", count, 40)
         return Report(name, ["Done."])
 
-    monkeypatch.setattr("kafkawire.cli.pipeline.report._make_report", make_report)
-    done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
+    monkeypatch.setattr("kafkawire_spark.cli.report._make_report", make_report)
+    done = CliRunner().invoke(app, [*WORDS, "--output", str(tmp_path)])
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
     lines = done.stderr.splitlines()
     assert (len(lines), lines[-1]) == (10, "ranges read: 40 of 40")
@@ -86,10 +89,19 @@ def test_interruption_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def make_report(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafkawire.cli.pipeline.report._make_report", make_report)
-    done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
+    monkeypatch.setattr("kafkawire_spark.cli.report._make_report", make_report)
+    done = CliRunner().invoke(app, [*WORDS, "--output", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; no report was written\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_failed_job_is_no_wrong_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_report(*_: object) -> None:
+        raise TaskFailed("segments/1.segment: damaged")
+
+    monkeypatch.setattr("kafkawire_spark.cli.report._make_report", make_report)
+    done = CliRunner().invoke(app, [*WORDS, "--output", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (1, "kafkawire: segments/1.segment: damaged\n")
 
 
 def test_long_tables_are_truncated_and_times_formatted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +153,7 @@ def test_empty_internal_partitions_are_left_out(capsys: pytest.CaptureFixture[st
 
 
 def test_omitted_columns_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.spark.reports.report.ROWS_MAX", 3)
+    monkeypatch.setattr("kafkawire_spark.reports.report.ROWS_MAX", 3)
     made = Report("lag")
     assert made.add("lag", "Groups", pa.table({"x": [1, 2, 3, 4]})).num_rows == 3
     assert "only the first 3 rows are kept" in made.sentences[0]

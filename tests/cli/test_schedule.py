@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
 from tests.kit.json_schema import check_document
 from tests.kit.waiting import wait_until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,8 +70,21 @@ def test_other_commands_are_not_parsed_as_serve() -> None:
     assert plain_serve(["serve"]) == Given({}, [], None, False)
 
 
+def test_settings_end_quietly_when_the_pipe_is_closed() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "kafkawire", "serve", "--show-config"]
+    try:
+        done = subprocess.run(
+            words, stdout=writing, stderr=subprocess.PIPE, check=False, text=True, timeout=60
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+
+
 def test_serve_imports_neither_tables_nor_messages() -> None:
-    """Each costs start-up time, measured in docs/performance.md."""
+    """Each costs start-up time, measured in bench/notes/performance.md."""
     code = (
         "import sys; import kafkawire.cli.main\n"
         "late = ('rich', 'typer', 'pydantic', 'asyncio', 'sqlalchemy', 'alembic', 'tomllib')\n"
@@ -80,6 +94,16 @@ def test_serve_imports_neither_tables_nor_messages() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+NEVER_WHEN_IDLE = (
+    "aiosqlite", "alembic", "asyncpg", "boto3", "botocore", "crc32c", "cryptography", "email",
+    "importlib.metadata", "kafkawire.tiering",
+    "kafkawire.transactions.service", "numba", "numpy", "prometheus_client", "pyarrow", "pydantic",
+    "rich", "rocksdict", "sqlalchemy", "tomllib", "typer",
+)  # fmt: skip
+"""Modules that a broker with default settings imports when a client or a setting needs them: some
+of them are a third of a start, and of the memory of an idle broker."""
 
 
 @pytest.mark.slow
@@ -100,13 +124,15 @@ def test_modules_loaded_before_first_change_of_manifest(tmp_path: Path) -> None:
     )
     words = [sys.executable, "-c", code, str(tmp_path / "data")]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
-    assert "kafkawire.log.manifest.maintenance" in done.stdout.split()
+    loaded = done.stdout.split()
+    assert "kafkawire.log.manifest.maintenance" in loaded
+    assert [name for name in NEVER_WHEN_IDLE if name in loaded] == []
 
 
 @pytest.mark.slow
 def test_modules_loaded_when_serve_listens(tmp_path: Path) -> None:
     """Neither handlers nor their messages nor groups: these are imported with the first request or
-    once the broker listens, whichever is sooner. Of SQLAlchemy no more than its Core."""
+    once the broker listens, whichever is sooner."""
     code = (
         "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
         "listen = run.listen\n"
@@ -123,19 +149,7 @@ def test_modules_loaded_when_serve_listens(tmp_path: Path) -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
         loaded = done.stdout.split()
         assert "kafkawire.server.listener" in loaded
-        late = (
-            "rich",
-            "typer",
-            "pydantic",
-            "alembic",
-            "sqlalchemy.orm",
-            "sqlalchemy.dialects.postgresql",
-            "tomllib",
-            "boto3",
-            "rocksdict",
-            "kafkawire.groups",
-            "kafkawire.tiering",
-        )
+        late = (*NEVER_WHEN_IDLE, "kafkawire.groups")
         assert [name for name in late if name in loaded] == []
         messages = {name for name in loaded if name.startswith("kafkawire.messages.")}
         assert messages == {"kafkawire.messages.registry"}

@@ -47,7 +47,17 @@ def test_file_as_data_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:secret@h/db", "nonsense", "postgres://u:secret@h/db", "sqlite+pysqlite:///x"]
+    "url",
+    [
+        "mysql://u:secret@h/db",
+        "nonsense",
+        "postgres://u:secret@h/db",
+        "sqlite+pysqlite:///x",
+        "sqlite://x",
+        "postgresql://u:secret@h:x/db",
+        "postgresql://u:se cret@h/db",
+        "postgresql://u:secret@[::1/db",
+    ],
 )
 def test_metadata_url_must_be_sqlite_or_postgresql(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -55,6 +65,18 @@ def test_metadata_url_must_be_sqlite_or_postgresql(
     said = refusal(capsys, data=str(tmp_path), metadata=url)
     assert "postgresql://" in said
     assert "secret" not in said
+    assert "cret@" not in said
+
+
+def test_wrong_network_is_refused_before_there_is_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["plaintext.allowed.addresses=10.0.0.0/x"]
+    with pytest.raises(SystemExit) as ended:
+        run(Given({"data": [str(tmp_path / "d")]}, settings, None, False), {})
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("kafkawire: plaintext.allowed.addresses=10.0.0.0/x: ")
+    assert not (tmp_path / "d").exists()
 
 
 def test_folder_as_sqlite_file_is_refused(

@@ -66,6 +66,16 @@ def test_last_of_repeated_settings_wins() -> None:
     assert found.settings["num.partitions"].text == "5"
 
 
+def test_durations_and_sizes_have_units(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text('[settings]\n"log.retention.bytes" = "10GiB"\n')
+    environ = {"KAFKAWIRE_SET_LOG_ROLL_MS": "1h"}
+    found = collect({}, [("log.retention.ms", "7d")], environ, str(file)).settings
+    assert found["log.retention.ms"].text == str(7 * 86_400_000)
+    assert found["log.roll.ms"].text == str(3_600_000)
+    assert found["log.retention.bytes"].text == str(10 << 30)
+
+
 def test_tier_can_be_option_or_setting(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     file.write_text(f'tier = "{tmp_path}/toml"\n[settings]\ntier.url = "s3://other"\n')
@@ -136,6 +146,7 @@ def test_invalid_file_is_one_sentence(tmp_path: Path, content: str, names: list[
         ),
         (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
         (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
+        (["--set", "log.retention.ms=7x"], ["log.retention.ms=7x", "a number of ms", "--set"]),
         (["--set", "nummer=0"], ["nummer", "unknown setting"]),
         (["--set", "flush=never"], ["flush", "never", "commit or os"]),
         (["--set", "flush"], ["flush", "NAME=VALUE"]),

@@ -6,7 +6,6 @@ Covers: kafkawire.cli.sql.command.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 from collections.abc import Iterator
@@ -18,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline.query import run as run_statements
 from kafkawire.cli.sql.output import write_rows
-from kafkawire.spark.model.source import Source
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.reading.model.source import Source
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.cli.query import run as run_statements
 from tests.kit.cli import produce, run
 from tests.kit.spark.files import Files, Share, batches, value
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
@@ -144,16 +144,6 @@ def test_failures_are_one_sentence(tier: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("f*"))
 
 
-def test_missing_package(tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "duckdb" else find(name)
-    )
-    done = run(app, ["sql", "--source", tier, "SELECT 1"])
-    assert done.exit_code == 2
-    assert done.stderr == "kafkawire: DuckDB is not installed: pip install 'kafkawire[sql]'\n"
-
-
 def test_rows_are_written_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[str] = []
 
@@ -175,6 +165,14 @@ def test_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {
         "a": 10**20, "b": "1.5", "c": "0xff", "d": ["x"],
     }  # fmt: skip
+
+
+def test_headers_of_a_table_are_the_names_of_its_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    batch = pa.record_batch({"key_text": ["a"], "count_star()": [1]})
+    write_rows(batch.schema, iter([batch]), "table", 0)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["key_text", "count_star()"]
 
 
 def test_columns_of_one_name(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, produce, run  # noqa: F401  (a fixture)
 from tests.kit.ports import free_port
 from tests.kit.tls import certificates

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.cli.shared.query_rows import plain
 from kafkawire.cli.sql.values import json_text, plain_values
-from kafkawire.spark.query import plain
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 KINDS: tuple[tuple[pa.DataType, st.SearchStrategy[Any]], ...] = (

@@ -1,6 +1,6 @@
 """`kafkawire tier status` and `pipeline audit` print a line for each topic.
 
-Covers: kafkawire.cli.tier.commands, kafkawire.cli.pipeline.audit.
+Covers: kafkawire.cli.tier.commands, kafkawire_spark.cli.audit.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.pipeline.audit import show
 from kafkawire.cli.tier.commands import by_topic
-from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
+from kafkawire_spark.audit.verdict import AuditProblem, PartitionReport, TableReport
+from kafkawire_spark.cli.audit import show
 
 
 def status(topic: str, lag: int, wait_s: float, **changed: Any) -> dict[str, Any]:

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from kafkawire.cli.app import app
 from kafkawire.cli.command import value_name
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+from tests.kit.commands import all_commands, words_of
 
-NOWHERE = "127.0.0.1:1"
 WRONG = (
     "", "x", "-1", "0", "9" * 40, "nan", "1e400", "é" * 3_000, "a=b", ":", "t:x", "h:99999",
     "a b", "{", "../..", "/dev/null", "no/such/place", "s3://", "mysql://u:secret@h/d", "\t",
@@ -29,7 +28,6 @@ NEVER_VALID = {
     "N": ("", "x", "9" * 40, "nan", "1e400", "1,2", "0x10", "-99999999999999999999"),
     "TIME": ("", "x", "9" * 40, "@", "@-1", "2026-99-99", "-1y", "1h"),
     "DURATION": ("", "x", "-1h", "9" * 40, "1y"),
-    "MINUTES": ("", "x", "-1", "9" * 40),
     "HOST:PORT": ("", "x", ":", "h:99999", "h:-1", "a b", "h:1,,"),
     "HOST:PORT|DIR|URL": ("", "x", "h:99999", "no/such/place", "/dev/null"),
     "HOST:PORT|DIR": ("x", "h:99999", "no/such/place", "s3://b/p", "/dev/null"),
@@ -38,13 +36,13 @@ NEVER_VALID = {
     "QUOTA=VALUE...": ("", "x", "=", "=x", "a=b"),
     "QUOTA...": ("", "x"),
     "NAME=VALUE": ("", "x", "=", "=x"),
+    "SIZE": ("", "x", "-1", "1e3", "10M", "9" * 15),
     "BYTES/s": ("", "x", "-1", "9" * 40, "1e3"),
     "LEVEL": ("", "x"),
     "STATE": ("", "x", "nosuch"),
     "STORAGE": ("", "x"),
     "TYPE": ("", "x"),
     "SHELL": ("", "x"),
-    "FORM": ("", "x"),
     "JOB.toml": ("", "no/such/place", "/", "/dev/null"),
     "TABLE": ("", "no/such/place", "/dev/null"),
     "NAME": ("",),
@@ -94,34 +92,7 @@ SLOW = ("serve", "tier-restore")
 """They open folders and object stores before they find that a value is wrong."""
 
 
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(words, command) of every command that is not a group."""
-    if hasattr(command, "commands"):
-        for name in sorted(command.commands):
-            yield from leaves(command.get_command(None, name), (*path, name))  # imports it
-    else:
-        yield path, command
-
-
-COMMANDS = dict(leaves(typer.main.get_command(app)))
-
-
-def words_of(
-    command: Any, changed: Any = None, value: str = "", server: str = NOWHERE
-) -> list[str]:
-    """A command line with the required arguments, and `changed` set to `value`."""
-    words: list[str] = []
-    for parameter in command.params:
-        given = value if parameter is changed else None
-        if parameter.param_type_name == "argument":
-            words.append(given if given is not None else "some")
-        elif given is not None:
-            words += [parameter.opts[0], given]
-        elif parameter.name == "server":
-            words += [parameter.opts[0], server]
-        elif parameter.required:
-            words += [parameter.opts[0], "some"]
-    return words
+COMMANDS = all_commands()
 
 
 def cases() -> Iterator[Any]:
@@ -151,13 +122,13 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*settings: object) -> None:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr("kafkawire.spark.session._start", start)
+    monkeypatch.setattr("kafkawire_spark.session._start", start)
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """`sql` retries for two seconds where no broker is: a minute for all values."""
-    monkeypatch.setattr("kafkawire.spark.brokers.queries.pause", lambda attempt: None)
+    monkeypatch.setattr("kafkawire.reading.files.broker_queries.pause", lambda attempt: None)
 
 
 def check(path: tuple[str, ...], words: list[str]) -> Any:

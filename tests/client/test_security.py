@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from kafkawire.client.connection import ClientConnection
+from kafkawire.client.errors import ClientError
 from kafkawire.client.security import ClientSecurity, security_of
+from tests.kit.server import port_of, running
 
 
 def test_settings_of_both_kinds_of_clients() -> None:
@@ -33,3 +39,11 @@ def test_incomplete_settings_are_refused() -> None:
     for wrong in ({"security.protocol": "SASL"}, {"security.protocol": "SASL_TLS"}):
         with pytest.raises(ValueError, match="must be"):
             security_of(wrong)
+
+
+async def test_sentence_for_a_listener_without_tls(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        with pytest.raises(ClientError, match=r"speak TLS: set security\.protocol=PLAINTEXT in"):
+            await asyncio.to_thread(
+                ClientConnection, "127.0.0.1", port_of(server), security=ClientSecurity(tls=True)
+            )

@@ -6,8 +6,10 @@ import gzip
 import random
 import struct
 import zlib
+from types import TracebackType
 
 import cramjam
+import lz4.block
 import lz4.frame
 import pytest
 import snappy
@@ -15,7 +17,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.codec.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from kafkawire.codec.compression import (
+    CODEC_NAMES,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    BufferTooSmall,
+    compress,
+    decompress,
+    decompress_into,
+    is_linked_lz4,
+)
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 TEXT = b"".join(b"record %d of a batch that repeats itself; " % (i % 50) for i in range(20_000))
@@ -110,6 +123,20 @@ def test_decompression_bombs_stop_at_limit() -> None:
     assert code_of_decompress(GZIP, bomb) is ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("codec", REAL)
+@pytest.mark.parametrize("kind", ["bomb", "damaged"])
+def test_failure_keeps_no_buffer(codec: int, kind: str) -> None:
+    """The event loop, which gets it from a thread, would free it."""
+    packed = bytes(compress(codec, bytes(4 * MIB) if kind == "bomb" else TEXT))
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, packed if kind == "bomb" else packed[: len(packed) // 2], 2 * MIB)
+    step: TracebackType | None = caught.value.__traceback__
+    assert caught.value.__context__ is None
+    while step is not None:
+        assert not any(isinstance(kept, bytearray) for kept in step.tb_frame.f_locals.values())
+        step = step.tb_next
+
+
 def test_false_sizes_allocate_nothing() -> None:
     huge = b"\xff\xff\xff\xff\x0f" + b"\0" * 10  # raw snappy that claims 4 GiB - 1
     assert code_of_decompress(SNAPPY, huge) is ErrorCode.MESSAGE_TOO_LARGE
@@ -139,3 +166,75 @@ def test_damage_raises_only_corrupt_error(codec: int) -> None:
             codes.add(error.code)
     assert ErrorCode.CORRUPT_MESSAGE in codes
     assert codes <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE}
+
+
+def xerial(data: bytes) -> bytes:
+    return bytes(compress(SNAPPY, data))
+
+
+def damaged_at(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1 :]
+
+
+GZ, FRAME, ZS = (bytes(compress(codec, TEXT)) for codec in (GZIP, LZ4, ZSTD))
+ODD = {
+    "bytes after gzip": (GZIP, GZ + bytes(8)),
+    "garbage after gzip": (GZIP, GZ + b"\x1f\x8bgarbage" * 9),
+    "a cut head after gzip": (GZIP, GZ + GZ[:5]),
+    "garbage after two members": (GZIP, gzip.compress(TEXT[:9]) + gzip.compress(TEXT[9:]) + b"xyz"),
+    "frames after lz4": (LZ4, FRAME + FRAME),
+    "bytes after lz4": (LZ4, FRAME + b"xyz"),
+    "two frames of zstd": (ZSTD, bytes(compress(ZSTD, TEXT[:9])) + bytes(compress(ZSTD, TEXT[9:]))),
+    "two streams of snappy": (SNAPPY, xerial(TEXT[:99]) + xerial(TEXT[99:])),
+    "raw snappy": (SNAPPY, snappy.compress(TEXT)),
+}
+"""Data that Kafka's Java clients read, although no usual library writes it."""
+UNREADABLE = {
+    "zlib": (GZIP, zlib.compress(TEXT)),
+    "cut gzip": (GZIP, GZ[:-3]),
+    "gzip with another checksum": (GZIP, damaged_at(GZ, len(GZ) - 6)),
+    "a damaged member after gzip": (GZIP, GZ + damaged_at(GZ, 40)),
+    "a cut member after gzip": (GZIP, GZ + GZ[:-3]),
+    "framed snappy": (SNAPPY, cramjam.snappy.compress(TEXT)),
+    "bytes after zstd": (ZSTD, ZS + b"xyz"),
+    "cut zstd": (ZSTD, ZS[:-3]),
+    "lz4 with another head checksum": (LZ4, damaged_at(FRAME, 6)),
+    "a block of lz4 without a frame": (LZ4, lz4.block.compress(TEXT)),
+    "cut lz4": (LZ4, FRAME[:-3]),
+    **{f"empty {CODEC_NAMES[codec]}": (codec, b"") for codec in REAL},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_kafkas_clients_read_is_read(name: str) -> None:
+    codec, data = ODD[name]
+    assert bytes(decompress(codec, data, MIB)) == TEXT
+    out = bytearray(len(TEXT))
+    assert decompress_into(codec, data, out) == len(TEXT)
+    assert out == TEXT
+    with pytest.raises(BufferTooSmall):
+        decompress_into(codec, data, bytearray(len(TEXT) - 1))
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_kafkas_clients_cannot_read_is_damaged(name: str) -> None:
+    assert code_of_decompress(*UNREADABLE[name], 2 * MIB) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_gzip_bomb_after_which_bytes_follow_stops_at_limit() -> None:
+    bomb = gzip.compress(bytes(4 * MIB)) + bytes(8)
+    assert code_of_decompress(GZIP, bomb) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_linked_blocks_of_lz4_are_known() -> None:
+    assert not is_linked_lz4(FRAME)
+    assert is_linked_lz4(lz4.frame.compress(TEXT, block_linked=True))
+    assert not is_linked_lz4(b"")
+
+
+def test_short_blocks_of_lz4_are_bounded() -> None:
+    frame = lz4.frame.compress(b"x" * 70_000, block_linked=False, store_size=False)
+    head, block = frame[:7], struct.pack("<I", 1 << 31 | 1) + b"x"
+    assert bytes(decompress(LZ4, head + block * 400 + bytes(4), MIB)) == b"x" * 400
+    many = head + block * 100_000 + bytes(4)
+    assert code_of_decompress(LZ4, many) is ErrorCode.MESSAGE_TOO_LARGE

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.codec.compression import CODEC_NAMES
 from kafkawire.codec.configs.features import FinalizedFeatures
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
@@ -402,3 +403,11 @@ def test_throttled_replicas_are_pairs_or_star() -> None:
     for text in ("*,1:2", "**", "1", "\u0663:1", "1:2:3"):
         with pytest.raises(ConfigError):
             parse(name, text)
+
+
+def test_each_codec_of_batches_can_be_set() -> None:
+    """The settings import no compression, so their names of codecs are a second list."""
+    names = ["producer", "uncompressed", *CODEC_NAMES[1:]]
+    assert set(TOPIC_CONFIGS["compression.type"].choices) == set(names)
+    ids = [TopicConfig({"compression.type": name}).compression for name in names]
+    assert ids == list(range(-1, len(CODEC_NAMES)))

@@ -25,7 +25,8 @@ from kafkawire.codec.segment.filter_pack import (
     write_stripes,
 )
 from kafkawire.codec.segment.key_hash import key_hash
-from kafkawire.codec.segment.keys import build_filters, read_keys, write_keys
+from kafkawire.codec.segment.keys import read_keys, write_keys
+from tests.kit.key_filters import build_filters
 
 LARGE = 1 << 40
 """The bytes of batches that set no limit to filters."""

@@ -17,13 +17,13 @@ from kafkawire.codec.segment.keys import (
     FilterShape,
     KeyFilters,
     PartitionKeys,
-    build_filters,
     check_keys,
     head_length,
     read_keys,
     shape_of,
     write_keys,
 )
+from tests.kit.key_filters import build_filters
 
 Blocks = list[tuple[int, list[int]]]
 

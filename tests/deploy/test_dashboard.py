@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.documents.pages import ROOT
+from tests.kit.programs import promtool
 
 DASHBOARD = json.loads((ROOT / "docs" / "grafana.json").read_text(encoding="utf-8"))
 COLUMNS = 24
@@ -73,3 +77,82 @@ def test_file_can_be_provisioned() -> None:
     """`__inputs` are resolved only by the import dialog; an `id` belongs to one installation."""
     assert "__inputs" not in DASHBOARD
     assert DASHBOARD.get("id") is None
+
+
+def first_row() -> dict[str, str]:
+    """The expressions of the panels of the first row by title."""
+    _, *following = DASHBOARD["panels"]
+    shown = itertools.takewhile(lambda panel: panel["type"] != "row", following)
+    return {panel["title"]: panel["targets"][0]["expr"] for panel in shown}
+
+
+def test_first_row_shows_whether_all_is_fine() -> None:
+    row, *following = DASHBOARD["panels"]
+    assert (row["type"], row["title"], row["gridPos"]["y"]) == ("row", "Is it fine?", 0)
+    assert len(first_row()) == 6
+    for panel in following[: len(first_row())]:
+        assert panel["type"] == "stat", panel["title"]
+        assert panel["options"]["colorMode"] == "background"
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        limits = [step["value"] for step in steps]
+        assert limits[0] is None, panel["title"]
+        assert limits[1:] == sorted(limits[1:]), panel["title"]
+        assert {"green", "red", "orange"} >= {step["color"] for step in steps} > {"green"}
+
+
+FINE = {
+    'kafkawire_brokers{instance="a", state="alive"}': "3x400",
+    'kafkawire_brokers{instance="a", state="silent"}': "0x400",
+    'kafkawire_log_refusing{instance="a"}': "0x400",
+    'kafkawire_log_failed{instance="a"}': "0x400",
+    'kafkawire_disk_free_bytes{instance="a"}': "1000000000x400",
+    'kafkawire_groups_lag_records{instance="a"}': "0x400",
+}
+BAD = {
+    'kafkawire_brokers{instance="a", state="alive"}': "2x400",
+    'kafkawire_brokers{instance="a", state="silent"}': "1x400",
+    'kafkawire_log_refusing{instance="a"}': "1x400",
+    'kafkawire_log_refusing{instance="b"}': "0x400",
+    'kafkawire_log_object_refusing{instance="a"}': "1x400",
+    'kafkawire_log_object_refusing{instance="b"}': "1x400",
+    'kafkawire_disk_free_bytes{instance="a"}': "1720000000-1000000x400",  # a day after the 280th
+    'kafkawire_disk_free_bytes{instance="b"}': "1000000000x400",
+    'kafkawire_group_lag_records{instance="a", group="g"}': "5x400",
+    'kafkawire_group_lag_records{instance="b", group="g"}': "6x400",
+    'kafkawire_group_lag_records{instance="b", group="h"}': "9x400",
+    'kafkawire_groups_lag_records{instance="b"}': "20x400",
+    'kafkawire_tier_lag_seconds{instance="a"}': "7x400",
+    'kafkawire_tier_lag_seconds{instance="b"}': "400x400",
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("series", "wanted"),
+    [
+        (FINE, [3, 0, 0, 365, 0, None]),
+        (BAD, [2, 1, 2, 1, 11, 400]),
+        ({}, [None, None, None, None, None, None]),
+    ],
+    ids=["fine", "bad", "nothing scraped"],
+)
+def test_first_row_shows_what_the_metrics_say(
+    series: dict[str, str], wanted: list[float | None], tmp_path: Path
+) -> None:
+    """Prometheus evaluates each expression over series of six hours and more, one a minute."""
+    cases = [
+        {
+            "expr": expression.replace("$broker", ".*"),
+            "eval_time": "280m",
+            "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
+        }
+        for expression, value in zip(first_row().values(), wanted, strict=True)
+    ]
+    rows = [{"series": name, "values": values} for name, values in series.items()]
+    path = tmp_path / "row.yml"
+    test = {"interval": "1m", "input_series": rows, "promql_expr_test": cases}
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [test]}))
+    done = subprocess.run(
+        [str(promtool()), "test", "rules", str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

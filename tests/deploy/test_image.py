@@ -107,16 +107,16 @@ def _requirements(*extras: str) -> subprocess.CompletedProcess[str]:
 def test_requirements_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     optional = project["optional-dependencies"]
-    printed = _requirements("postgres,rocksdb", "spark").stdout.splitlines()
+    printed = _requirements("postgres,rocksdb", "cluster").stdout.splitlines()
     wanted = project["dependencies"] + optional["postgres"] + optional["rocksdb"]
-    assert printed == wanted + optional["spark"]
+    assert printed == wanted + optional["certs"] + optional["s3"]
     assert _requirements("").stdout.splitlines() == project["dependencies"]
 
 
 def test_unknown_extra_is_refused() -> None:
     done = _requirements("postgres", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("pyproject.toml has no extra 'nosuch'; it has postgres, ")
+    assert done.stderr.startswith("pyproject.toml has no extra 'nosuch'; it has all, ")
 
 
 def _health(listener: str, *options: str, tls: bool = False) -> subprocess.CompletedProcess[str]:
@@ -199,3 +199,11 @@ def test_health_check_has_the_address_of_the_image() -> None:
     environment = STAGES["base"].last("ENV") or ""
     assert "KAFKAWIRE_SET_METRICS_LISTENER=0.0.0.0:9404" in environment
     assert "9404" in (STAGES["base"].last("EXPOSE") or "")
+
+
+def test_documented_containers_are_reached_from_this_machine_only() -> None:
+    """Docker publishes a port without an address on all interfaces, past most firewalls."""
+    text = TEXT + (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    published = re.findall(r"docker run .*?-p (\S+)", text)
+    assert len(published) == 2
+    assert all(each.startswith("127.0.0.1:") for each in published)

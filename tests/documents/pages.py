@@ -22,7 +22,12 @@ class Line:
 
 def pages() -> list[str]:
     """Every page for readers, relative to the repository."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bench" / "README.md"]
+    found = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("bench/*.md"),
+        *ROOT.glob("bench/notes/*.md"),
+    ]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

@@ -13,35 +13,44 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from kafkawire.cli.app import app
 from kafkawire.testing import TEST_SETTINGS, BrokerProcess
-from tests.documents.pages import ROOT, Line, lines, pages, sections
+from tests.documents.pages import ROOT, Line, lines, pages, sections, text_of
 from tests.kit.cli import run
 from tests.kit.waiting import wait_until
 
 ELSEWHERE = {
-    "docs/getting-started.md": "tests/documents/test_sessions.py",
+    "docs/getting-started.md#Cold records in S3": "tests/documents/test_sessions.py",
     "docs/pipeline.md": "tests/spark/pipeline/test_docs.py",
+    "docs/spark-options.md": "tests/spark/pipeline/test_docs.py",
     "docs/schema-registry.md": "tests/spark/pipeline/test_schema_registry.py",
-    "README.md#Try it in 60 seconds": "tests/documents/test_sessions.py",
+    "README.md#Install": "tests/documents/test_readme.py",
+    "README.md#Run, produce, consume": "tests/documents/test_readme.py",
 }
 """Pages and sections whose lines another test runs."""
 
 NOT_RUN = {
     "KAFKAWIRE_COMPILE=3 make dist": "tests/packaging/test_compiled.py compiles them",
+    "make check": "it runs the fast tests of which this is one",
+    "make test": "it runs all tests of which this is one",
     "make run": "it installs from package registries; the session after it is run",
     "docker ": "it needs a Docker daemon; tests/deploy checks the files and the kafkawire commands",
     "python3 -m venv /opt": "it installs from package registries",
     "install -": "it needs root; tests/deploy/test_systemd.py checks the files",
     "systemd-sysusers": "it needs systemd as process 1",
     "systemctl": "it needs systemd as process 1",
+    "sudo -u kafkawire": "it needs the user of the service; tests/deploy/test_systemd.py has its "
+    "steps",
     "helm install": "it needs a cluster; tests/deploy/test_chart.py renders the same lines",
     "helm test": "it needs a cluster",
     "kubectl": "it needs a cluster",
@@ -113,6 +122,63 @@ def test_reasons_are_needed_and_their_tests_exist() -> None:
     named = re.findall(r"tests/[\w/.]+\.py", " ".join([*NOT_RUN.values(), *ELSEWHERE.values()]))
     assert len(named) > 5
     assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+OF_OTHERS = {"--build-arg", "--cascade", "--help", "--keep"}
+"""Options of other programs that a page names alone."""
+
+
+def options_of(command: Any) -> set[str]:
+    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+
+
+def every_option(command: Any) -> set[str]:
+    """The options of a command and of all below it."""
+    below = [command.get_command(None, each) for each in getattr(command, "commands", ())]
+    return options_of(command).union(*map(every_option, below))
+
+
+def code_of(text: str) -> list[str]:
+    """The lines of shell blocks and the code within sentences."""
+    blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    code = [re.sub(r"\\\n\s*", "", block).splitlines() for block in blocks]
+    return [*chain(*code), *(" ".join(each.split()) for each in re.findall(r"`([^`]+)`", rest))]
+
+
+def unknown_options(text: str) -> list[str]:
+    """The options in the code of a page that the command before them, or any, does not have."""
+    root: Any = typer.main.get_command(app)
+    known, found = every_option(root) | OF_OTHERS, []
+    for code in code_of(text):
+        for typed in re.findall(r"(?:^|[\s(])kafkawire ((?:(?!\s[|>&;#]).)*)", code):
+            command, used = root, set(options_of(root)) | {"--help"}
+            for word in typed.split():
+                name = word.partition("=")[0]
+                if word in getattr(command, "commands", ()):
+                    command = command.get_command(None, word)
+                    used |= options_of(command)
+                elif re.fullmatch(r"--[a-z][a-z-]*", name) and name not in used:
+                    found += [code] if command is not root else []
+        alone = re.match(r"--[a-z][a-z-]*", code)
+        found += [code] if alone and alone[0] not in known else []
+    return found
+
+
+def test_options_in_the_documents_exist() -> None:
+    wrong = {
+        page: found
+        for page in pages()
+        if not page.startswith(("bench/", "CHANGELOG"))
+        and (found := unknown_options(text_of(page)))
+    }
+    assert not wrong
+
+
+def test_unknown_options_are_found() -> None:
+    assert unknown_options("Tables are written to `--outt`.") == ["--outt"]
+    assert unknown_options("```sh\nkafkawire topics list --colour red\n```\n")
+    assert not unknown_options("`kafkawire topics list --json`, as with `--server`.")
 
 
 class World:

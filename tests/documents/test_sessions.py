@@ -1,6 +1,5 @@
-"""The sessions of README.md and docs/getting-started.md are run as they are written, against
-brokers of their own.
-"""
+"""The sessions of docs/getting-started.md and docs/security.md are run as they are written, by
+brokers of their own."""
 
 from __future__ import annotations
 
@@ -11,13 +10,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kafkawire.testing.process import BrokerProcess
-from tests.documents.pages import block, lines
+from tests.documents.pages import block, lines, sections
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.real
 GETTING_STARTED = "docs/getting-started.md"
@@ -27,27 +28,6 @@ def _need_kcat() -> None:
     if shutil.which("kcat") is None:
         assert "CI" not in os.environ, "kcat is not installed, and CI must have it"
         pytest.skip("kcat is not installed")
-
-
-def test_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
-    _need_kcat()
-    session = lines("README.md", "Try it in 60 seconds")
-    assert session[0].command == "make run"
-    assert len(session) == 5
-    for line in session[1:]:
-        here = line.command.replace("127.0.0.1:9092", kafkawire_broker.bootstrap)
-        server = f"--server {kafkawire_broker.bootstrap}"
-        here = re.sub(
-            r"^\.venv/bin/kafkawire (.*)", rf"{sys.executable} -m kafkawire \1 {server}", here
-        )
-        done = subprocess.run(
-            ["sh", "-c", here], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, f"{line.command}\n{done.stderr}"
-        if line.output:
-            assert tuple(done.stdout.splitlines()) == line.output, line.command
-        elif "describe" in line.command:
-            assert re.search(r"greetings +0 +0 +3 +3 ", done.stdout), done.stdout
 
 
 def test_session_with_kafka_python(kafkawire_broker: BrokerProcess) -> None:
@@ -70,7 +50,6 @@ def _wait(until: Callable[[], bool], what: str) -> None:
 def test_session_with_s3(tmp_path: Path, tier_url: str) -> None:
     """Produce, wait for objects, local files are deleted, consume from S3, restore into an empty
     folder."""
-    _need_kcat()
     brokers: list[BrokerProcess] = []
     try:
         for line in lines(GETTING_STARTED, "Cold records in S3"):
@@ -84,9 +63,7 @@ def test_session_with_s3(tmp_path: Path, tier_url: str) -> None:
             if "restore" in words and brokers[0].running:
                 brokers[0].kill()
                 shutil.rmtree(brokers[0].data)
-            server = "" if "restore" in words else f" --server {bootstrap}"
-            here = re.sub(r"^kafkawire (.*)", rf"{sys.executable} -m kafkawire \1{server}", words)
-            done = _run(here, tmp_path)
+            done = _run(words, tmp_path, server=bootstrap)
             if expected:
                 assert done.splitlines() == expected, command
             if command == "kafkawire tier status":
@@ -109,10 +86,17 @@ def _serve(words: str, folder: Path) -> BrokerProcess:
     return broker
 
 
-def _run(command: str, folder: Path) -> str:
+def _environ(**more: str) -> dict[str, str]:
+    """An environment in which `kafkawire` is the one under test."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return os.environ | {"PATH": path} | more
+
+
+def _run(command: str, folder: Path, server: str = "") -> str:
     done = subprocess.run(
         ["sh", "-c", command],
         capture_output=True, text=True, timeout=120, check=False, cwd=folder,
+        env=_environ(KAFKAWIRE_SERVER=server),
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -120,11 +104,44 @@ def _run(command: str, folder: Path) -> str:
 
 def _until_only_in_s3(broker: BrokerProcess) -> None:
     folder = broker.data / "brokers" / "1" / "segments"
-    ask = f"{sys.executable} -m kafkawire tier status --json --server {broker.bootstrap}"
 
     def uploaded() -> bool:
-        rows = json.loads(_run(ask, broker.data))["partitions"]
+        shown = _run("kafkawire tier status --json", broker.data, broker.bootstrap)
+        rows = json.loads(shown)["partitions"]
         return all(row["commit"] == 100_000 for row in rows if row["topic"] == "clicks")
 
     _wait(uploaded, "the records did not come into S3")
     _wait(lambda: not list(folder.glob("*.segment")), "the local files stayed")
+
+
+@contextmanager
+def _serving(command: str, folder: Path) -> Iterator[None]:
+    """Run a line `kafkawire serve ...` from its first line of output on."""
+    words = ["sh", "-c", f"exec {command}"]
+    with subprocess.Popen(
+        words, cwd=folder, env=_environ(), stdout=subprocess.PIPE, text=True
+    ) as broker:
+        try:
+            assert broker.stdout is not None
+            assert "listens on" in broker.stdout.readline(), command
+            yield
+        finally:
+            broker.terminate()
+
+
+def test_ten_minutes_of_security(tmp_path: Path) -> None:
+    """Certificates, a broker with TLS, and one that authenticates clients by them."""
+    _need_kcat()
+    text = "\n".join(
+        re.findall(r"```sh\n(.*?)```", sections("docs/security.md")["Ten minutes"], re.DOTALL)
+    )
+    text = text.replace("\\\n", "").replace("broker.example.org", "localhost")
+    for port in ("9092", "9094"):
+        text = text.replace(f":{port}", f":{free_port()}")
+    before, *parts = re.split(r"^(kafkawire serve .*)\n", text, flags=re.MULTILINE)
+    assert len(parts) == 4
+    _run(before, tmp_path)
+    for command, commands in zip(parts[::2], parts[1::2], strict=True):
+        with _serving(command, tmp_path):
+            printed = _run(commands, tmp_path)
+            assert "created:" in printed if "mutual" in commands else "1 brokers:" in printed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ from kafkawire.groups.model.records import GroupRecord, OffsetRecord, decode_rec
 from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
+from kafkawire.log.io.slices import Slices
+from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.groups.test_coordinator import beat, join, stable_pair, sync
-from tests.kit.groups.desk import commit_of
-from tests.kit.groups.log import Bench, FakeClock, FakeFs
+from tests.kit.groups.desk import commit_of, offset_delete
+from tests.kit.groups.log import Bench, FakeClock, FakeFs, fake_env
 from tests.kit.groups.model import known
 from tests.kit.waiting import ticks, until
 
@@ -78,6 +82,64 @@ async def test_state_is_loaded_from_snapshot_and_log_after_it() -> None:
     await bench.reload()
     assert known(bench.coordinator.shard) == before
     assert bench.coordinator.appender.next_offset == covered + 5
+
+
+class Interrupted(Slices):
+    """Calls `change` at each point where a computation may be interrupted; counts them."""
+
+    change: Callable[[], None] = staticmethod(lambda: None)
+    count = 0
+
+    async def give_way(self) -> None:
+        self.count += 1
+        self.change()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_changes_while_a_snapshot_is_encoded_are_loaded_again(seed: int) -> None:
+    env = fake_env()
+    interrupted = Interrupted(env.clock.monotonic)
+    object.__setattr__(env, "slices", interrupted)
+    bench = Bench(env).begin()
+    leader, _ = await stable_pair(bench)
+    dice = random.Random(seed)
+
+    def change() -> None:
+        group, partition = f"s{dice.randrange(9)}", ("tu"[dice.randrange(2)], dice.randrange(50))
+        match dice.randrange(60):
+            case 0:
+                bench.ask(DeleteGroupsRequest([group]), 2)
+            case 1:
+                bench.coordinator.topic_deleted(partition[0])
+            case 2 | 3 | 4 | 5:
+                bench.ask(offset_delete(partition), 0)
+            case kind if kind < 20:
+                bench.ask(commit_of({partition: dice.randrange(99)}, generation=1, member=leader))
+            case _:
+                bench.ask(commit_of({partition: dice.randrange(99)}, group=group))
+
+    for _ in range(200):
+        change()
+    await ticks()
+    bench.log.commit()
+    interrupted.change = change
+    storing = asyncio.ensure_future(bench.coordinator._store(0))
+    while not storing.done():
+        await ticks()
+        bench.log.commit()
+    interrupted.change = lambda: None
+    stored = snapshot.read(env.fs, PLACE)
+    assert stored is not None
+    assert interrupted.count >= len(stored.pairs)  # not all of them at once
+    assert stored.next_offset < bench.partition.high_watermark
+    before = known(bench.coordinator.shard)
+    batches = bench.partition.batches  # if the log were read from the start, these would be missed
+    while int.from_bytes(batches[0][:8], "big") < stored.next_offset:
+        del batches[0]
+    await bench.reload()
+    assert known(bench.coordinator.shard) == before
+    bench.coordinator.timers.clear()
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "bit", "empty", "magic", "newer", "topic"])

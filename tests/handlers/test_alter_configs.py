@@ -92,6 +92,13 @@ async def test_alter_errors(kind: int, name: str, wish: Wish, code: ErrorCode) -
     assert broker.steps == []
 
 
+async def test_unknown_setting_of_topic_has_the_sentence_of_kafka() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    found = await alter(broker, TOPIC, "t", ("no.such", 0, "1"))
+    assert found == (ErrorCode.INVALID_CONFIG, "Unknown topic config name: no.such")
+
+
 async def test_validate_only_changes_nothing() -> None:
     broker = FakeBroker()
     await make(broker, "t")
@@ -111,7 +118,8 @@ async def test_setting_or_resource_named_twice_is_refused() -> None:
     assert (await alter(broker, TOPIC, "t", wish, wish))[0] == ErrorCode.INVALID_REQUEST
     resource = AlterConfigsResource(TOPIC, "t", [AlterableConfig(*wish)])
     answer = await call(broker, IncrementalAlterConfigsRequest([resource, resource]), 1)
-    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    errors = {(row.error_code, row.error_message) for row in answer.responses}
+    assert errors == {(ErrorCode.INVALID_REQUEST, "Duplicate resource.")}
 
 
 async def test_valid_resources_are_altered_in_one_transaction() -> None:

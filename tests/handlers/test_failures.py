@@ -21,12 +21,11 @@ from kafkawire.messages.registry import request_class, response_class
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 WITHOUT = {("describe_log_dirs", 1), ("describe_log_dirs", 2), ("elect_leaders", 0)}
 """APIs without a field for an error of the whole request: the connection is closed."""
-COLD = [row for row in ROWS if row.hot_class is None]
 
 
-def failed_response(*given: Any) -> Any:
+def failed_response(*given: Any, **options: Any) -> Any:
     """The response, without pauses."""
-    steps = failures.failed_response(*given)
+    steps = failures.failed_response(*given, **options)
     try:
         while True:
             next(steps)
@@ -62,7 +61,7 @@ def one_of_each(cls: type, number: int = 0) -> Any:
     return made
 
 
-@pytest.mark.parametrize("row", COLD, ids=lambda row: str(row.module))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.module))
 def test_error_response_of_every_api_has_error_code(row: Any) -> None:
     request = one_of_each(request_class(row.key))
     for version in range(row.min_version, row.max_version + 1):
@@ -86,6 +85,35 @@ def test_error_response_names_items_of_request() -> None:
         ("g", CODE),
         ("h", CODE),
     ]
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 13), (1, 6), (1, 18), (2, 11), (9, 7), (9, 9)])
+def test_error_is_in_partitions_that_the_request_names(key: int, version: int) -> None:
+    """Produce, Fetch, ListOffsets and OffsetFetch; some have a code for the whole, too."""
+    request = one_of_each(request_class(key))
+    answer = failed_response(request, response_class(key), version, CODE, None, in_items=True)
+    answer = decode(response_class(key), version, encode(answer, version))
+    assert not getattr(answer, "error_code", 0)
+    (name,) = {"responses", "groups", "topics"} & {
+        each for each in type(answer).__annotations__ if getattr(answer, each)
+    }
+    topics = getattr(answer, name)
+    topics = [topic for group in topics for topic in group.topics] if name == "groups" else topics
+    for topic in topics:
+        rows = topic.partition_responses if key == 0 else topic.partitions
+        assert [row.error_code for row in rows] == [CODE, CODE]
+    assert codes(topics).count(CODE) == 2 * len(topics)
+
+
+def test_error_response_of_fetch_names_partitions() -> None:
+    request = one_of_each(request_class(1))
+    for topic in request.topics:
+        for number, row in enumerate(topic.partitions):
+            row.partition = 7 + number
+    answer = failed_response(request, response_class(1), 6, CODE, None)
+    for topic in answer.responses:
+        assert [row.partition_index for row in topic.partitions] == [7, 8]
+        assert {row.high_watermark for row in topic.partitions} == {0}
 
 
 def test_error_response_names_topics_of_each_directory() -> None:

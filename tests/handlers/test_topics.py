@@ -23,6 +23,7 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkawire.security.acls.model import Operation, ResourceKind
 from tests.kit.admin import FakeBroker, by_name, call
 from tests.kit.configs import make
 
@@ -62,9 +63,15 @@ async def test_create_topics_validate_only_creates_nothing() -> None:
 
 
 async def test_topic_named_twice_is_refused() -> None:
-    request = CreateTopicsRequest([CreatableTopic("t", 1, 1), CreatableTopic("t", 2, 1)])
-    answer = await call(FakeBroker(), request, 7)
-    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
+    broker = FakeBroker()
+    await make(broker, "t")
+    topics = [CreatableTopic(name, count, 1) for name, count in (("t", 1), ("u", 1), ("t", 2))]
+    rows = by_name((await call(broker, CreateTopicsRequest(topics), 7)).topics)
+    assert {name: row.error_code for name, row in rows.items()} == {
+        "t": ErrorCode.INVALID_REQUEST,
+        "u": 0,
+    }
+    assert rows["t"].error_message == "Duplicate topic name."
 
 
 # -- DeleteTopics
@@ -75,13 +82,20 @@ async def test_delete_topics_by_name(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "t")
     await make(broker, "kept")
+    names = ["nope", "two", "t", "nope2", "two", "nope3"]
     if version >= 6:
-        request = DeleteTopicsRequest([DeleteTopicState("t"), DeleteTopicState("nope")])
+        request = DeleteTopicsRequest(list(map(DeleteTopicState, names)))
     else:
-        request = DeleteTopicsRequest(topic_names=["t", "nope"])
-    rows = by_name((await call(broker, request, version)).responses)
-    assert rows["t"].error_code == 0
-    assert rows["nope"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        request = DeleteTopicsRequest(topic_names=names)
+    answer = await call(broker, request, version)
+    rows = by_name(answer.responses)
+    unknown = dict.fromkeys(("nope", "nope2", "nope3"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert {name: row.error_code for name, row in rows.items()} == {
+        **unknown,
+        "t": 0,
+        "two": ErrorCode.INVALID_REQUEST,
+    }
+    assert len(answer.responses) == len(rows)
     assert list(broker.catalog.by_name) == ["kept"]
     if version >= 5:
         assert (rows["t"].error_message, bool(rows["nope"].error_message)) == (None, True)
@@ -102,7 +116,8 @@ async def test_delete_topics_by_id() -> None:
 
 async def test_delete_topics_with_name_and_id_is_refused() -> None:
     broker = FakeBroker()
-    both, id_too, twice = [await make(broker, name) for name in ("both", "idtoo", "twice")]
+    names = ("both", "idtoo", "twice", "ids")
+    both, id_too, _, ids = [await make(broker, name) for name in names]
     request = DeleteTopicsRequest(
         [
             DeleteTopicState(),
@@ -111,18 +126,62 @@ async def test_delete_topics_with_name_and_id_is_refused() -> None:
             DeleteTopicState("twice"),
             DeleteTopicState(topic_id=id_too),
             DeleteTopicState("idtoo"),
+            DeleteTopicState("ids"),
+            DeleteTopicState(topic_id=ids),
+            DeleteTopicState(topic_id=ids),
         ]
     )
     rows = (await call(broker, request, 6)).responses
-    codes = {(row.name, row.topic_id): row.error_code for row in rows}
-    assert codes[None, bytes(16)] == ErrorCode.INVALID_REQUEST
-    assert codes["both", both] == ErrorCode.INVALID_REQUEST
-    assert codes["twice", bytes(16)] == ErrorCode.INVALID_REQUEST
-    messages = {row.error_message for row in rows if row.error_code}
-    assert len(messages) == 4
-    assert sum(row.error_code == 0 for row in rows) == 1  # the one by id
-    assert sorted(broker.catalog.by_name) == ["both", "twice"]
-    assert twice
+    mapped = "The provided topic name maps to an ID that was already supplied."
+    assert {(row.name, row.topic_id): row.error_message for row in rows} == {
+        (None, bytes(16)): "Neither topic name nor id were specified.",
+        ("both", both): "You may not specify both topic name and topic id.",
+        ("twice", bytes(16)): "Duplicate topic name.",
+        ("idtoo", id_too): mapped,
+        ("ids", ids): mapped,
+        (None, ids): "Duplicate topic id.",
+    }
+    assert {row.error_code for row in rows} == {ErrorCode.INVALID_REQUEST}
+    assert sorted(broker.catalog.by_name) == sorted(names)
+
+
+class _Rights:
+    """`allowed`: (operation, topic) pairs."""
+
+    def __init__(self, *allowed: tuple[Operation, str]) -> None:
+        self._allowed = allowed
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        return kind is ResourceKind.TOPIC and (operation, name) in self._allowed
+
+
+async def test_delete_topics_without_rights_does_not_say_which_topics_exist() -> None:
+    broker = FakeBroker()
+    described, hidden = [await make(broker, name) for name in ("described", "hidden")]
+    asked = [
+        DeleteTopicState("missing"),
+        DeleteTopicState("hidden"),
+        DeleteTopicState("described"),
+        DeleteTopicState(topic_id=described),
+        DeleteTopicState("missing2"),
+        DeleteTopicState(topic_id=hidden),
+    ]
+    rights = _Rights(
+        (Operation.DESCRIBE, "described"),
+        (Operation.DELETE, "hidden"),
+        (Operation.DELETE, "missing"),
+    )
+    rows = (await call(broker, DeleteTopicsRequest(asked), 6, rights=rights)).responses
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert [(row.name, row.topic_id, row.error_code) for row in rows] == [
+        ("missing", bytes(16), denied),
+        ("hidden", bytes(16), denied),  # only who may describe a topic may name it, as in Kafka
+        ("described", bytes(16), denied),
+        ("described", described, denied),
+        ("missing2", bytes(16), denied),
+        ("hidden", hidden, 0),
+    ]
+    assert list(broker.catalog.by_name) == ["described"]
 
 
 @pytest.mark.parametrize(

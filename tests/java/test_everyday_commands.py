@@ -47,7 +47,7 @@ def test_groups_of_apache_kafka(kafka: str, tmp_path: Path) -> None:
     group = f"group-{topic}"
     Typed(kafka, "topics", "create", topic, "--partitions", "2", "--config", "retention.ms=-1")
     produce(kafka, topic, {0: 6, 1: 3})
-    assert Typed(kafka, "consume", f"{topic}:0", "--max", "4", "--group", group).code == 0
+    assert Typed(kafka, "consume", f"{topic}:0", "--limit", "4", "--group", group).code == 0
     (shown,) = Typed(kafka, "groups", "lag", group, "--json").json
     assert (shown["state"], shown["lag"], shown["last_commit_ms"]) == ("Empty", 2, None)
     assert group in {row["group"] for row in Typed(kafka, "groups", "lag", "--json").json}
@@ -55,7 +55,7 @@ def test_groups_of_apache_kafka(kafka: str, tmp_path: Path) -> None:
     assert [cause["cause"] for cause in why["causes"]] == ["no-members"]
     saved = str(tmp_path / "saved.csv")
     reset = ("groups", "reset-offsets", group)
-    assert Typed(kafka, *reset, "--all-topics", "--to-current", "--export", saved).code == 0
+    assert Typed(kafka, *reset, "--all-topics", "--to-current", "--output", saved).code == 0
     assert Typed(kafka, *reset, "--all-topics", "--to-earliest", "--execute").code == 0
     (row,) = Typed(kafka, *reset, "--from-file", saved, "--execute", "--json").json
     assert (row["from"], row["to"], row["error"]) == (0, 4, None)

@@ -28,6 +28,6 @@ def test_offset_commands_work_with_apache_kafka(kafka: str) -> None:
     lines = Typed(kafka, "consume", topic, "--from", place, "--json").lines
     assert [(line["partition"], line["offset"]) for line in lines] == [(0, 8), (0, 9)]
     resume = ("consume", topic, "--from", "resume", "--group", topic, "--json")
-    assert len(Typed(kafka, *resume, "--max", "7").lines) == 7
+    assert len(Typed(kafka, *resume, "--limit", "7").lines) == 7
     assert len(Typed(kafka, *resume).lines) == 6
     assert Typed(kafka, *resume).lines == []

@@ -51,7 +51,7 @@ def test_plan_is_executed_and_verified(
     file = ("--reassignment-json-file", plan_file(tmp_path, "t", wanted))
     done = reassign(tool_server, workers, *file, "--execute")
     assert "Successfully started partition reassignments for" in done
-    wait_until(lambda: workers.leaders("t", 4) == wanted, "the moves")
+    wait_until(lambda: workers.leaders_of("t", 4) == wanted, "the moves")
     found = reassign(tool_server, workers, *file, "--verify")
     assert found.count("is completed") == 4
     assert "No partition reassignments found" in reassign(tool_server, workers, "--list")
@@ -72,7 +72,7 @@ def test_plan_of_the_tool_is_executed(
     wanted = {row["partition"]: row["replicas"][0] for row in plan["partitions"]}
     file = ("--reassignment-json-file", str(tmp_path / "plan.json"))
     reassign(tool_server, workers, *file, "--execute")
-    wait_until(lambda: workers.leaders("u", 2) == wanted, "the moves")
+    wait_until(lambda: workers.leaders_of("u", 2) == wanted, "the moves")
 
 
 def test_broker_that_is_not_there_is_refused(

@@ -61,6 +61,13 @@ def test_create_topics_matches(twins: Twins, fields: dict[str, Any], version: in
         twins.ask("CreateTopics", create(name, **rest), version)
 
 
+def test_create_topics_with_a_duplicate_matches(twins: Twins) -> None:
+    one, other = (f"c-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    request = create(one)
+    request.topics += create(other).topics + create(one).topics
+    twins.ask("CreateTopics", request, 7, but=ELR)
+
+
 def test_describe_topic_configs_matches(twins: Twins, topic: str) -> None:
     """Synonyms apart: Kafka leaves out some broker settings a topic's default comes from."""
     for version in (1, 4):
@@ -143,6 +150,12 @@ def test_incremental_alter_configs_matches(
 
 
 def test_delete_topics_matches(twins: Twins, topic: str) -> None:
-    for names in ([topic, "none"], [topic], [""]):
+    for names in (
+        ["none", "none-2", "none-3"],
+        ["none", "none", "x"],
+        [topic, "none"],
+        [topic],
+        [""],
+    ):
         request = delete_topics.DeleteTopicsRequest(topic_names=names, timeout_ms=10_000)
         twins.ask("DeleteTopics", request, 5)

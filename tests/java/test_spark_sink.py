@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkawire.spark.sink.options import PROGRESS_TOPIC
+from kafkawire_spark.sink.options import PROGRESS_TOPIC
 from tests.java.conftest import Tool
 from tests.kit.spark.sink import Killed, read_committed
 from tests.kit.spark.sink_driver import ROWS, Driver, at_step, killed, wanted

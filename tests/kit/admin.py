@@ -25,6 +25,7 @@ from kafkawire.broker.replicas.selector import ReplicaSelector
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
+from kafkawire.codec.counts import Counts
 from kafkawire.handlers.context import RequestContext
 from kafkawire.log.io.slices import Slices
 from kafkawire.log.object_logs import ObjectLogs
@@ -335,6 +336,7 @@ class FakeBroker:
         self.replica_selector = ReplicaSelector(
             self.catalog, ME, self.listeners, enabled=bool(self.config.replica_selector_class)
         )
+        self.counts = Counts()
         self.env = FakeEnv()
         self.metadata = FakeMetadata(self.steps)
         self.log = FakeLog(self.steps, self.catalog, self.config)
@@ -376,13 +378,21 @@ def _key_of(request: Any) -> int:
     return _KEYS[type(request)]
 
 
-async def call(broker: FakeBroker, request: Any, version: int, listener: str = "EXTERNAL") -> Any:
+async def call(
+    broker: FakeBroker,
+    request: Any,
+    version: int,
+    listener: str = "EXTERNAL",
+    rights: Any = None,
+) -> Any:
     """The response a client receives for `request` in `version`."""
     key = _key_of(request)
     name = APIS[key].module.rpartition(".")[2]
     handler = getattr(import_module(f"kafkawire.handlers.{name}"), name)
     arrived = decode(type(request), version, encode(request, version))
-    answer = await handler(context(broker, version, listener), arrived)
+    ctx = context(broker, version, listener)
+    ctx.rights = rights
+    answer = await handler(ctx, arrived)
     raw = b"".join(answer) if isinstance(answer, list) else encode(answer, version)
     return decode(response_class(key), version, raw)
 

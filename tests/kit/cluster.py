@@ -12,12 +12,13 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -26,6 +27,7 @@ from kafkawire.metadata.catalog import TOPIC_RESOURCE
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.client import Client
 from tests.kit.postgres import new_database
+from tests.kit.waiting import wait_until
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -39,6 +41,16 @@ SETTINGS = {
 """Fewer partitions of internal topics than usual, but some for each broker."""
 QUIET = 2
 """Log level of clients that outlive a broker: they would report each lost connection."""
+NO_LEADER = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._TRANSPORT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+"""Errors of a client while the broker of a partition is being taken over, or returns."""
 
 
 def metadata_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
@@ -126,11 +138,13 @@ class Cluster:
 
     def stop(self, node: int) -> None:
         self.brokers[node].stop()
+        self._admins.clear()
 
     def kill(self, node: int) -> None:
         """Kill a broker, which may be paused."""
         self.brokers[node].kill()
         self._paused.discard(node)
+        self._admins.clear()  # librdkafka's waits for the controller that it knew
 
     def pause(self, node: int) -> None:
         """Stop a broker with SIGSTOP: its connections remain, and it continues in the middle of
@@ -224,7 +238,7 @@ class Cluster:
             for index in self.leaders(node, topic):
                 at = TopicPartition(topic, index, 0)
                 consumer.assign([at])
-                _, end = consumer.get_watermark_offsets(at, timeout=30)
+                _, end = wait_until(partial(bounds, consumer, at), f"a leader of {topic}-{index}")
                 values = found[index] = []
                 while len(values) < end:
                     for message in consumer.consume(end - len(values), 1):
@@ -233,3 +247,13 @@ class Cluster:
             return found
         finally:
             consumer.close()
+
+
+def bounds(consumer: Consumer, at: TopicPartition) -> tuple[int, ...]:
+    """Return the start and the end of a partition; nothing while it has no leader."""
+    try:
+        return tuple(consumer.get_watermark_offsets(at, timeout=30))
+    except KafkaException as failure:
+        if failure.args[0].code() in NO_LEADER:
+            return ()
+        raise

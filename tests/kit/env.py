@@ -61,8 +61,10 @@ class MachineEnv(Env):
         assert isinstance(self.clock, MachineClock)
         return drifting(self.clock.rate)
 
-    def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        return self._context.run(super().spawn, coro, name)
+    def spawn(
+        self, coro: Coroutine[Any, Any, T], name: str, *, watched: bool = True
+    ) -> asyncio.Task[T]:
+        return self._context.run(lambda: super(MachineEnv, self).spawn(coro, name, watched=watched))
 
     def call_later(
         self, delay_s: float, fn: Callable[..., object], *args: Any
@@ -206,7 +208,7 @@ def _resolve(future: asyncio.Future[Any], outcome: Any, failure: BaseException |
 def sim_env(loop: SimLoop, rng: random.Random, fs: MemFileSystem) -> Env:
     """The world of one simulated process."""
     offload = SimOffload(loop, rng)
-    return Env(SimClock(loop), rng, fs, offload, set(), OffloadWorker(offload, fs))
+    return Env(SimClock(loop), rng, fs, offload, {}, OffloadWorker(offload, fs))
 
 
 def memory_env(fs: MemFileSystem | None = None, seed: int = 0) -> Env:
@@ -214,4 +216,4 @@ def memory_env(fs: MemFileSystem | None = None, seed: int = 0) -> Env:
     fs = fs or MemFileSystem()
     offload = InlineOffload()
     worker = OffloadWorker(offload, fs)
-    return Env(SettableClock(), random.Random(seed), fs, offload, set(), worker)
+    return Env(SettableClock(), random.Random(seed), fs, offload, {}, worker)

@@ -18,7 +18,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import unpack
 from typing import Any, TypeVar
@@ -129,17 +129,21 @@ class MeasuredBroker:
         self.port = port_of(server)
         self._scrap = bytearray(1 << 20)
 
-    def ask(self, frame: bytes, pieces: int = 1) -> float:
-        """The longest iteration, in CPU seconds, from the request to its response or the end of the
-        connection."""
+    def ask(self, frame: bytes, count: int = 1) -> float:
+        """The longest iteration, in CPU seconds, from the request, which is pipelined `count`
+        times, to its last response or the end of the connection."""
         with socket.create_connection(("127.0.0.1", self.port), ANSWER_S) as sock:
             time.sleep(0.01)
             self.selector.longest_s = 0.0
+            sending = threading.Thread(target=_send, args=(sock, frame * count))
+            sending.start()
             try:
-                sock.sendall(frame)
-                self.answer(sock)
+                for _ in range(count):
+                    if not self.answer(sock):
+                        break
             except ConnectionError:
                 pass
+            sending.join()
         return self.selector.longest_s
 
     def memory(self, frame: bytes) -> int:
@@ -164,6 +168,11 @@ class MeasuredBroker:
                 return 0
             left -= count
         return int(size)
+
+
+def _send(sock: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        sock.sendall(data)
 
 
 @contextmanager

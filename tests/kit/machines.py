@@ -273,15 +273,16 @@ def running(
     tier_url: str,
     settings: Mapping[str, object] | None = None,
     followers_linked: bool = False,
+    nodes: Sequence[int] = (1, 2, 3),
 ) -> Iterator[Machines]:
-    """Run three machines that know each other. One test at a time does: they and their clients keep
+    """Run machines that know each other. One test at a time does: they and their clients keep
     two cores busy, and with twice as many a lease of LEASE_S ends while all of them live."""
     url = metadata_url("postgresql", folder, request)
     with (
         only_one("machines"),
         Network() as network,
         Machines(
-            folder, network, url, minio, tier_url,
+            folder, network, url, minio, tier_url, nodes,
             settings=settings, followers_linked=followers_linked,
         ) as made,
     ):  # fmt: skip

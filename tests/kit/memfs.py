@@ -76,14 +76,18 @@ def _patch(data: bytearray, size_bytes: int, writes: list[tuple[int, bytes]]) ->
 
 
 class MemFile:
-    """A file handle, unusable after a crash of the file system it came from."""
+    """A file handle, unusable once it is closed, and after a crash of the file system it came
+    from."""
 
     def __init__(self, fs: MemFileSystem, node: Node) -> None:
         self._fs = fs
         self._node = node
         self._life = fs.life
+        self._closed = False
 
     def _check(self) -> Node:
+        if self._closed:
+            raise OSError(errno.EBADF, "bad file descriptor")
         if self._life != self._fs.life:
             raise OSError(errno.EIO, "this process has crashed")
         return self._node
@@ -149,7 +153,7 @@ class MemFile:
         return memoryview(node.data)[:size_bytes].toreadonly()
 
     def close(self) -> None:
-        pass
+        self._closed = True
 
 
 class MemLock:

@@ -366,7 +366,7 @@ class MemoryMetadata:
 
         def commit() -> None:
             epochs = {info.node_id: info.epoch for info in self._stored.brokers.values()}
-            done.append(self._database.tables.run(work, epochs))
+            done.append(self._database.tables.run(work, epochs, self._database.version))
 
         await self._write("transact", lambda: commit, of_catalog=False)
         return done[0]

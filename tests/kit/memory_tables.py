@@ -11,47 +11,43 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TypeVar
 
-from sqlalchemy import create_engine
-from sqlalchemy.pool import StaticPool
-
-from kafkawire.metadata import tables
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import SqliteSession, create_tables
 
 T = TypeVar("T")
 
+USED = (
+    "brokers", "broker_heartbeats", "object_logs", "replica_sets", "followers", "data_folders",
+    "cluster",
+)  # fmt: skip
+
 
 class MemoryTables:
-    """The tables `object_logs`, `replica_sets`, `followers` and `data_folders`, and node ids and
-    epochs of `brokers`, which each transaction gets from the catalog. A statement on another table
-    fails."""
+    """The tables `object_logs`, `replica_sets`, `followers` and `data_folders`, node ids and epochs
+    of `brokers` and the version of `cluster`, which each transaction gets from the catalog. A
+    statement on another table fails."""
 
     def __init__(self) -> None:
         self._image = b""
 
-    def run(self, work: Callable[[Session], T], epochs: Mapping[int, int]) -> T:
-        """Run one transaction; an exception rolls it back. `epochs`: of brokers, by node id."""
+    def run(self, work: Callable[[Session], T], epochs: Mapping[int, int], version: int) -> T:
+        """Run one transaction; an exception rolls it back. `epochs`: of brokers, by node id;
+        `version`: of the catalog."""
         with closing(sqlite3.connect(":memory:")) as database:
             if self._image:
                 database.deserialize(self._image)
-            engine = create_engine("sqlite://", creator=lambda: database, poolclass=StaticPool)
-            with engine.begin() as connection:
-                if not self._image:
-                    used = [
-                        tables.brokers,
-                        tables.broker_heartbeats,
-                        tables.object_logs,
-                        tables.replica_sets,
-                        tables.followers,
-                        tables.data_folders,
-                    ]
-                    tables.metadata.create_all(connection, tables=used)
-                session = Session(connection)
+            session = SqliteSession(database)
+            if not self._image:
+                create_tables(session, USED)
+            with database:
                 session.run("DELETE FROM brokers")
                 session.many(
                     "INSERT INTO brokers (node_id, listeners, registered_ms, epoch)"
                     " VALUES (?, '', 0, ?)",
                     list(epochs.items()),
                 )
+                session.run("DELETE FROM cluster")
+                session.run("INSERT INTO cluster VALUES (1, '', ?, 1, 0, 0, 0)", (version,))
                 result = work(session)
             self._image = database.serialize()
         return result

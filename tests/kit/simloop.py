@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from itertools import count
 from typing import Any, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,7 +55,19 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = _Selector(self)
         self.failures: list[BaseException] = []
+        self._order: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+        self._numbers = count()
         self.set_exception_handler(self._note_failure)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(coro, **options)
+        self._order[task] = next(self._numbers)
+        return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that are not done in the order of their creation: asyncio.all_tasks is a
+        set, whose order follows from memory addresses."""
+        return sorted(asyncio.all_tasks(self), key=self._order.__getitem__)
 
     def _note_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         failure = context.get("exception")
@@ -97,7 +111,7 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(main)
     finally:
-        left = asyncio.all_tasks(loop)
+        left = loop.tasks()
         for task in left:
             task.cancel()
         if left:

@@ -199,6 +199,23 @@ def _imported(node: ast.AST, modules: Iterable[str]) -> Iterator[str]:
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
             yield inner if inner in modules else node.module
+    elif isinstance(node, ast.stmt):
+        # import_module("a.b") is an import, too.
+        for each in _expressions(node):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith("import_module"):
+                names = (arg.value for arg in each.args if isinstance(arg, ast.Constant))
+                yield from (name for name in names if isinstance(name, str))
+
+
+def _expressions(node: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without those of the statements in it."""
+    waiting = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt)]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += [
+            child for child in ast.iter_child_nodes(each) if not isinstance(child, ast.stmt)
+        ]
 
 
 def imports_of(tree: ast.AST, modules: Iterable[str]) -> Iterator[Import]:

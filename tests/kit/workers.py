@@ -81,9 +81,9 @@ class Workers(BrokerProcess):
         """Create a topic; return the leaders of its partitions."""
         admin = self.admin()
         admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
-        return list(self.leaders(topic, partitions).values())
+        return list(self.leaders_of(topic, partitions).values())
 
-    def leaders(self, topic: str, partitions: int) -> dict[int, int]:
+    def leaders_of(self, topic: str, partitions: int) -> dict[int, int]:
         """Wait until a topic is seen with this many partitions; return their leaders."""
 
         def found() -> dict[int, int]:

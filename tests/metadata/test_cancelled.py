@@ -7,6 +7,7 @@ last checkpoint. The exceptions are kept, like reference cycles keep them until 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import types
@@ -16,9 +17,8 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy.util import greenlet_spawn
 
-from kafkawire.metadata import completion, pairing, sqlite_device
+from kafkawire.metadata import completion, pairing
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
@@ -73,7 +73,7 @@ class Cancelling:
 def change_and_read(session: Session) -> None:
     """Statements that change rows, then one with rows, then one of each."""
     pairing.pair(session, 1, bytes(16), 1)
-    pairing.raise_generation(session, 1)
+    pairing.SeenInSql(metadata_id=bytes(16)).raise_generation(session, 1)
     session.rows("SELECT name FROM topics")
     session.run("UPDATE cluster SET version = version + 1")
     session.rows("SELECT version FROM cluster")
@@ -127,9 +127,9 @@ async def test_cancelled_transaction_releases_its_lock(
     kept = []
     for step in range(MAX_STEPS):
         store = await opened(url)
-        if not connected and store._database._engine is not None:
+        if not connected and store._database._driver is not None:
             # The transaction makes a new connection.
-            await greenlet_spawn(store._database._engine.dispose)
+            await store._database._driver.close()
         call = Cancelling(WRITES[write](store), step)
         kept.append(call)
         cancelled = await call.run()
@@ -138,7 +138,7 @@ async def test_cancelled_transaction_releases_its_lock(
         await store.close()
         if not cancelled:
             break
-    assert 5 < step < MAX_STEPS - 1
+    assert 2 < step < MAX_STEPS - 1
 
 
 @pytest.mark.real
@@ -164,20 +164,6 @@ async def test_cancelled_transaction_releases_its_lock_in_postgresql(
             break
     await other.close()
     assert 5 < step < MAX_STEPS - 1
-
-
-def test_closing_connection_during_query_ends_transaction(tmp_path: Path) -> None:
-    path = tmp_path / "some.db"
-    connection = sqlite3.connect(path, isolation_level=None, factory=sqlite_device.SqliteConnection)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("CREATE TABLE numbers (number INTEGER)")
-    connection.execute(sqlite_device.BEGIN)
-    connection.execute("INSERT INTO numbers VALUES (1), (2)")
-    unread = connection.execute("SELECT number FROM numbers")
-    connection.close()
-    assert is_free(path)
-    with pytest.raises(sqlite3.ProgrammingError):
-        unread.fetchone()
 
 
 async def _cancel_while_it_runs(
@@ -223,6 +209,8 @@ async def test_connection_is_usable_after_transaction_cancelled_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A driver that was cancelled in its rollback was reported by SQLAlchemy, with a traceback."""
+    gc.collect()  # reports of tasks that earlier tests left
+    caplog.clear()
     store = await opened(f"sqlite:///{tmp_path}/metadata.db")
     for step in range(80):
         running = asyncio.ensure_future(store.transact(change_and_read))

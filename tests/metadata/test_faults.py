@@ -16,8 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.util import await_only
 
 from kafkawire.codec.errors import ErrorCode, code_of
-from kafkawire.metadata import database as databases
-from kafkawire.metadata import sqlite_device
+from kafkawire.metadata import engines, sqlite_device
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.open import open_metadata
@@ -25,7 +24,7 @@ from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from tests.kit.postgres import new_database, postgres
+from tests.kit.postgres import new_database, postgres, transaction_pooler
 from tests.kit.proxy import Network
 
 
@@ -41,7 +40,7 @@ async def test_full_disk_refuses_changes_and_recovers(
 ) -> None:
     await (await opened(tmp_path)).close()
     whole = sqlite_device.PRAGMAS
-    monkeypatch.setattr(sqlite_device, "PRAGMAS", (*whole, "PRAGMA max_page_count=40"))
+    monkeypatch.setattr(sqlite_device, "PRAGMAS", (*whole, "PRAGMA max_page_count=70"))
     store = await opened(tmp_path)
     made = 0
 
@@ -164,7 +163,7 @@ async def test_a_stopped_broker_does_not_block_the_others(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The locks of a process that was stopped in a transaction were never released."""
-    monkeypatch.setattr(databases, "IDLE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(engines, "IDLE_TIMEOUT_S", 0.2)
     stopped, other = SqlMetadata(database), SqlMetadata(database)
     await stopped.open()
     await other.open()
@@ -193,8 +192,8 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_without_limit(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also at the start: TCP itself gives up after fifteen minutes."""
-    monkeypatch.setattr(databases, "ANSWER_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(databases, "CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(engines, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(engines, "CONNECT_TIMEOUT_S", 0.5)
     url = make_url(database)
     with Network() as network:
         port = network.link("broker", "postgresql", (url.host or "", url.port or 0))
@@ -230,3 +229,46 @@ async def test_invalid_rows_are_reported_as_damage(tmp_path: Path, damage: str) 
     with pytest.raises(DamagedMetadata, match="rebuild it with `kafkawire restore --from-log`"):
         await store.open()
     await store.close()
+
+
+@pytest.mark.real
+async def test_pooler_of_transactions(database: str) -> None:
+    """Several stores and another program share one session of the server: no statement of one
+    meets another's, and no setting stays in the session."""
+    with transaction_pooler(database) as url:
+        stores = [SqlMetadata(f"{url}?statement_cache_size=0") for _ in range(2)]
+        for node_id, store in enumerate(stores):
+            await store.open()
+            await store.register_broker(node_id, {}, None)
+        for _ in range(3):
+            await asyncio.gather(*[store.beat(node_id) for node_id, store in enumerate(stores)])
+        other = await asyncpg.connect(url, statement_cache_size=0)
+        limits = [
+            await other.fetchval(f"SHOW {name}")
+            for name in ("statement_timeout", "lock_timeout", "synchronous_commit")
+        ]
+        assert limits == ["0", "0", "on"]
+        assert await other.fetchval("SELECT count(*) FROM pg_prepared_statements") == 0
+        await other.close()
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("sslmode=bogus", "`sslmode` parameter must be one of"),
+        ("port=abc", "Received non-integer port"),
+    ],
+)
+async def test_wrong_option_of_url_is_named(query: str, sentence: str) -> None:
+    url = "postgresql://someone:secret@127.0.0.1:1/none"
+    with pytest.raises(MetadataError, match=sentence) as raised:
+        await SqlMetadata(f"{url}?{query}").open()
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.real
+async def test_unknown_option_of_url_is_named(database: str) -> None:
+    with pytest.raises(MetadataError, match='unrecognized configuration parameter "foo"'):
+        await SqlMetadata(f"{database}?foo=1").open()

@@ -11,11 +11,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
 
 from kafkawire.metadata.database import Database
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import BrokerSuperseded, Metadata, MetadataError
+from kafkawire.metadata.store import BrokerSuperseded, Metadata, MetadataError, OlderMetadata
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -106,8 +106,8 @@ async def test_quick_session_does_not_wait_for_the_disk(
     quick.connect()
     asked = "PRAGMA synchronous" if kind == "sqlite" else "SHOW synchronous_commit"
 
-    def read(connection: Connection) -> object:
-        return connection.execute(text(asked)).scalar_one()
+    def read(session: Session) -> object:
+        return session.rows(asked)[0][0]
 
     found = await usual.run(read), await quick.run(read)
     assert found == ((2, 1) if kind == "sqlite" else ("on", "off"))
@@ -144,4 +144,29 @@ async def test_heartbeat_passes_a_long_transaction_of_postgresql(
     assert await store.beat(1) == {1: 1}
     await transaction.rollback()
     await other.close()
+    await store.close()
+
+
+async def test_broker_of_an_older_copy_is_not_taken_for_superseded(tmp_path: Path) -> None:
+    store = SqlMetadata(f"sqlite:///{tmp_path}/metadata.db")
+    await store.open()
+    for _ in range(2):
+        await store.register_broker(1, {}, None)
+    await store.transact(lambda session: session.run("UPDATE brokers SET epoch = epoch - 1"))
+    with pytest.raises(OlderMetadata, match="broker epoch"):
+        await store.beat(1)
+    await store.close()
+
+
+async def test_file_that_is_replaced_is_not_used_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    store = SqlMetadata(f"sqlite:///{path}")
+    await store.open()
+    await store.lease_producer_ids(1)
+    path.rename(tmp_path / "moved.db")
+    with pytest.raises(OlderMetadata, match=r"another file has the name .*, or none"):
+        await store.lease_producer_ids(1)
+    path.write_bytes((tmp_path / "moved.db").read_bytes())
+    with pytest.raises(OlderMetadata):
+        await store.lease_producer_ids(1)
     await store.close()

@@ -6,17 +6,15 @@ import traceback
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.engine import Connection
 
-from kafkawire.metadata.database import Database, sqlite_transaction
+from kafkawire.metadata.database import Database
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import sqlite_transaction
 from kafkawire.metadata.store import MetadataError
 
-STATEMENT = text("INSERT INTO no_such_table VALUES (:value)")
 
-
-def fails(connection: Connection) -> None:
-    connection.execute(STATEMENT, {"value": "hush"})
+def fails(session: Session) -> None:
+    session.run("INSERT INTO no_such_table VALUES (?)", ("hush",))
 
 
 async def test_tracebacks_have_no_values(tmp_path: Path) -> None:
@@ -26,9 +24,9 @@ async def test_tracebacks_have_no_values(tmp_path: Path) -> None:
     with pytest.raises(MetadataError) as caught:
         await database.run(fails)
     await database.close()
-    with pytest.raises(MetadataError) as other, sqlite_transaction(path) as connection:
-        fails(connection)
+    with pytest.raises(MetadataError) as other, sqlite_transaction(path) as session:
+        fails(session)
     for each in (caught, other):
         said = "".join(traceback.format_exception(each.value))
         assert "no_such_table" in said
-        assert "hush" not in said.replace('{"value": "hush"}', "")  # the line of this test
+        assert "hush" not in said.replace('("hush",)', "")  # the line of this test

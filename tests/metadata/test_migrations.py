@@ -59,7 +59,13 @@ def schema(connection: Connection) -> dict[str, object]:
         connection.dialect.name == "sqlite"
     ):  # also options that SQLAlchemy does not reflect: WITHOUT ROWID
         rows = connection.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).all()
-        described["sql"] = [(name, " ".join((sql or "").split())) for name, sql in rows]
+        plain = [(name, (sql or "").replace('"', "")) for name, sql in rows]  # renamed: in quotes
+        described["sql"] = [(name, " ".join(sql.split())) for name, sql in plain]
+    else:
+        query = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1"
+        described["triggers"] = connection.execute(text(query)).all()
+        query = "SELECT prosrc FROM pg_proc WHERE proname = 'intact' ORDER BY 1"
+        described["functions"] = connection.execute(text(query)).all()
     return described
 
 
@@ -81,13 +87,21 @@ async def made_by(url: str, make: Callable[[Connection], None]) -> dict[str, obj
 
 async def both_ways_agree(fresh: str, stepped: str) -> None:
     made = await made_by(fresh, tables.metadata.create_all)
-    assert set(tables.metadata.tables) == set(made) - {"sql"}
+    assert set(tables.metadata.tables) == set(made) - {"sql", "triggers", "functions"}
     assert await made_by(stepped, migrate.upgrade) == made
 
 
 async def test_migrations_give_current_tables(tmp_path: Path) -> None:
     base = f"sqlite+aiosqlite:///{tmp_path}"
     await both_ways_agree(f"{base}/fresh.db", f"{base}/stepped.db")
+
+
+async def test_new_file_has_the_declared_tables(tmp_path: Path) -> None:
+    """A new file is created without SQLAlchemy."""
+    await some_topics(tmp_path)
+    url = f"sqlite+aiosqlite:///{tmp_path}"
+    declared = await made_by(f"{url}/declared.db", tables.metadata.create_all)
+    assert await made_by(f"{url}/metadata.db", lambda _: None) == declared
 
 
 @pytest.mark.real
@@ -160,10 +174,25 @@ async def test_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None
     stamped(tmp_path, "10417")
     assert await refusal("", tmp_path) == (
         f"{tmp_path}/metadata.db was written by a newer kafkawire (revision 10417, this one knows "
-        f"{schema_text.REVISION}): use that version or another data folder"
+        f"{schema_text.REVISION}): use that version. If there was none, the revision is damaged: "
+        "restore it from a copy, or rebuild it with `kafkawire restore --from-log`"
     )
     stamped(tmp_path, "spam")
     assert "no revision this kafkawire knows: 'spam'" in await refusal("", tmp_path)
+
+
+@pytest.mark.parametrize("version", ["0012", "0011", "0003"])
+async def test_older_revision_than_that_of_the_tables_is_damage(
+    tmp_path: Path, version: str
+) -> None:
+    """One flipped bit of 0013: the steps after it would be applied again."""
+    await some_topics(tmp_path)
+    stamped(tmp_path, version)
+    before = (tmp_path / "metadata.db").read_bytes()
+    said = await refusal("", tmp_path)
+    assert f"is damaged (it is not of revision {version}" in said
+    assert "kafkawire restore --from-log" in said
+    assert (tmp_path / "metadata.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("size_bytes", [50, 5000])
@@ -191,7 +220,7 @@ async def test_unopenable_database_is_one_sentence(tmp_path: Path) -> None:
     assert "metadata.db cannot be opened" in await refusal("", tmp_path / "data")
     url = "postgresql://someone:secret@127.0.0.1:1/none"
     sentence = await refusal(url, tmp_path)
-    assert "postgresql+asyncpg://someone:***@127.0.0.1:1/none cannot be opened" in sentence
+    assert "postgresql://someone:***@127.0.0.1:1/none cannot be opened" in sentence
     assert "secret" not in sentence
 
 
@@ -204,9 +233,8 @@ async def test_sqlite_settings_make_commits_durable(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path}/metadata.db")
     await database.open()
     for pragma, value in [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1)]:
-        query = text(f"PRAGMA {pragma}")
-        found = await database.run(lambda connection: connection.execute(query).scalar())  # noqa: B023
-        assert (pragma, found) == (pragma, value)
+        found = await database.run(lambda session: session.rows(f"PRAGMA {pragma}"))  # noqa: B023
+        assert (pragma, found) == (pragma, [(value,)])
     await database.close()
 
 
@@ -218,7 +246,7 @@ def test_topic_ids_do_not_begin_with_dash() -> None:
 
 
 @pytest.mark.slow
-def test_start_imports_neither_alembic_nor_orm(tmp_path: Path) -> None:
+def test_start_imports_neither_alembic_nor_sqlalchemy(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
         "from kafkawire.metadata.open import open_metadata\n"
@@ -230,7 +258,7 @@ def test_start_imports_neither_alembic_nor_orm(tmp_path: Path) -> None:
         "    storage = SqlStorage(store, 1, lambda: 0)\n"
         "    await storage.load_log_position(1)\n"
         "    await storage.load_partitions([1, 2])\n"
-        "    late = 'alembic', 'sqlalchemy.orm', 'sqlalchemy.ext.asyncio', 'asyncpg'\n"
+        "    late = 'alembic', 'sqlalchemy', 'asyncpg'\n"
         "    print([name for name in late if name in sys.modules])\n"
         "    await store.close()\n"
         "asyncio.run(start())"

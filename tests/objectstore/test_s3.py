@@ -5,12 +5,14 @@ test_s3_minio.py covers MinIO's failures, test_object_store.py the contract with
 
 from __future__ import annotations
 
+import bisect
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from botocore import exceptions as boto
@@ -420,3 +422,61 @@ async def test_endpoint_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
             assert caught.value.retryable
     finally:
         await store.close()
+
+
+# Listings
+
+KEYS = [f"k{n:04d}" for n in range(2500)]
+
+
+def listing(
+    keys: list[str], *, start_after: bool = True, tokens: bool = True
+) -> Callable[[str, str, dict[str, str]], Reply]:
+    """Answers to ListObjectsV2 of a storage that may ignore `start-after` and tokens."""
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        query = dict(parse_qsl(urlsplit(path).query))
+        at = 0
+        if tokens and "continuation-token" in query:
+            at = int(query["continuation-token"])
+        elif start_after and "start-after" in query:
+            at = bisect.bisect_right(keys, query["start-after"].removeprefix("p/"))
+        end = min(at + int(query["max-keys"]), len(keys))
+        rows = "".join(
+            f"<Contents><Key>p/{key}</Key><Size>1</Size><ETag>e</ETag>"
+            "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+            for key in keys[at:end]
+        )
+        more = end < len(keys)
+        token = f"<NextContinuationToken>{end}</NextContinuationToken>" if more else ""
+        body = f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}"
+        return Reply(body=f"<ListBucketResult>{body}</ListBucketResult>".encode())
+
+    return answer
+
+
+@pytest.mark.parametrize("start_after", [True, False])
+def test_scan_reads_every_page_once(store: S3Provider, stub: Stub, start_after: bool) -> None:
+    stub.answer = listing(KEYS, start_after=start_after)
+    assert [found.key for found in store.scan("", Call())] == KEYS
+    assert len(stub.asked) == 3
+
+
+@pytest.mark.parametrize("start_after", [True, False])
+def test_page_after_a_key_needs_no_earlier_page(
+    store: S3Provider, stub: Stub, start_after: bool
+) -> None:
+    stub.answer = listing(KEYS, start_after=start_after)
+    assert [found.key for found in store.list("", "k1990", 3, Call())] == KEYS[1991:1994]
+    assert [found.key for found in store.list("", "k2498", 3, Call())] == KEYS[2499:]
+
+
+def test_listing_without_order_or_progress_is_refused(store: S3Provider, stub: Stub) -> None:
+    for answer in (
+        listing(KEYS[::-1]),
+        listing(KEYS, tokens=False, start_after=False),
+        listing([*KEYS[:1500], "a", *KEYS[1500:]]),
+    ):
+        stub.answer = answer
+        with pytest.raises(Refused, match="lists all objects by key"):
+            list(store.scan("", Call()))

@@ -109,7 +109,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     source = tmp_path_factory.mktemp("source") / "kafkawire"
     source.mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("kafkawire", "pyspark_kafkawire", "docs", "deploy"):
+    for name in ("kafkawire", "kafkawire_spark", "pyspark_kafkawire", "docs", "deploy"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "tests").mkdir()
     (source / "tests" / "test_something.py").touch()  # setuptools would take it into the sdist
@@ -154,7 +154,7 @@ def test_wheel_has_every_module_and_no_other_package(built: Built) -> None:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     wanted = {
         str(path.relative_to(ROOT))
-        for package in ("kafkawire", "pyspark_kafkawire")
+        for package in ("kafkawire", "kafkawire_spark", "pyspark_kafkawire")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".md" and "__pycache__" not in path.parts
     }
@@ -230,7 +230,7 @@ def _served(python: Path, project: Path) -> Iterator[tuple[str, Path]]:
 
 def _listens(output: str) -> str:
     """The address in the broker's output; empty: it is not there yet."""
-    found = re.search(r"listens on (\S+);", output)
+    found = re.search(r"listens on PLAINTEXT://(\S+);", output)
     return found[1] if found else ""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
 from tests.kit.spark.files import Files, Share, batches
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "library.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Searches by key with filter packs: nothing is missed, few requests, any damage is a warning.
 
-Covers: kafkawire.spark.source.files.filter_packs.
+Covers: kafkawire.reading.files.filter_packs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kafkawire.codec.batches import build
 from kafkawire.manifest.keys import PACK_LIST, pack_key
 from kafkawire.manifest.packs import read_packs
 from kafkawire.reading import TopicReader, open_folder
-from kafkawire.spark.source.files import filter_packs, key_index
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files import filter_packs, key_index
+from kafkawire.reading.files.open import open_place
 from tests.kit.spark.files import START_MS, Files, Share, batches
 from tests.kit.spark.key_index import put, put_packs
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)

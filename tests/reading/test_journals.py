@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkawire.reading import DamagedData, SourceError, UnknownName, open_broker, open_folder
+from kafkawire.testing.control import BrokerFailed
 from kafkawire.testing.plugin import Factory
-from kafkawire.testing.process import BrokerFailed
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.spark.topics import HASTY, Row, Topics
 

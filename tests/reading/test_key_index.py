@@ -1,6 +1,6 @@
 """Searches by key with the key indexes of segments: nothing is missed, little is read.
 
-Covers: kafkawire.spark.source.files.key_index.
+Covers: kafkawire.reading.files.key_index.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.segment.format import KEYS, read_trailer
 from kafkawire.codec.segment.keys import head_length
 from kafkawire.reading import TopicReader, open_folder
-from kafkawire.spark.source.files import key_index
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files import key_index
+from kafkawire.reading.files.open import open_place
 from tests.kit.spark.files import START_MS, Files, Share, batches
 from tests.kit.spark.key_index import indexed, put
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)

@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.codec.segment.format import KEYS, read_trailer
 from kafkawire.reading import open_folder
-from kafkawire.spark.source.files import key_index
+from kafkawire.reading.files import key_index
 from kafkawire.testing.plugin import Factory
 from tests.kit.spark.topics import QUICK, START_MS, Row, Topics
 

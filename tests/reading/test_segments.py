@@ -1,7 +1,7 @@
 """Records of folders: by offset, time and key, with gaps, transactions, damage, replaced files.
 
-Covers: kafkawire.reading.model, kafkawire.reading.port, kafkawire.spark.source.files.key_blocks,
-kafkawire.spark.source.files.traffic.
+Covers: kafkawire.reading.model.records, kafkawire.reading.port, kafkawire.reading.files.key_blocks,
+kafkawire.reading.files.traffic.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kafkawire.reading import (
     UnknownName,
     open_folder,
 )
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.model.source import Piece, Source
 from kafkawire.reading.segments import SegmentRecords
-from kafkawire.spark.model.source import Piece, Source
-from kafkawire.spark.source.files.locations import Place
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 

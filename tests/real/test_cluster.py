@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from kafkawire.testing.process import BrokerFailed
+from kafkawire.testing.control import BrokerFailed
 from tests.kit.cluster import QUIET, Cluster, metadata_url
 from tests.real.librdkafka import produce, read
 from tests.real.members import wait_for

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.manifest.keys import CURRENT, DELTAS, LOGS, OWNER, SEGMENTS, SNAPSHOTS
+from kafkawire.manifest.keys import (
+    CONDITIONAL_PUT,
+    CURRENT,
+    DELTAS,
+    LOGS,
+    OWNER,
+    SEGMENTS,
+    SNAPSHOTS,
+)
 from tests.kit.history.clients import RecordedLoad
 from tests.kit.machines import Machine, Machines, running
 from tests.kit.minio import Minio
@@ -30,7 +38,7 @@ SETTINGS = {
     "tiering.max.lag.ms": 5000,
     "log.flush.offset.checkpoint.interval.ms": 2000,
 }
-MANIFEST = (OWNER, CURRENT, SNAPSHOTS, DELTAS)
+MANIFEST = (OWNER, CURRENT, SNAPSHOTS, DELTAS, CONDITIONAL_PUT)
 TIMEOUT_S = 240
 
 

@@ -120,10 +120,10 @@ BATCHES: list[tuple[str, bytes | bytearray, ErrorCode, ErrorCode | None]] = [
     ("wrong offset delta", wrong_delta(), E.NONE, E.INVALID_RECORD),
     ("log append time bit", put(22, 1, 0x08), E.NONE, E.INVALID_TIMESTAMP),
     ("codec 5", put(22, 1, 5), E.UNKNOWN_SERVER_ERROR, E.UNSUPPORTED_COMPRESSION_TYPE),
-    ("damaged gzip", garbage(1), E.UNKNOWN_SERVER_ERROR, E.CORRUPT_MESSAGE),
-    ("damaged snappy", garbage(2), E.UNKNOWN_SERVER_ERROR, E.CORRUPT_MESSAGE),
-    ("damaged lz4", garbage(3), E.UNKNOWN_SERVER_ERROR, E.CORRUPT_MESSAGE),
-    ("damaged zstd", garbage(4), E.UNKNOWN_SERVER_ERROR, E.CORRUPT_MESSAGE),
+    ("damaged gzip", garbage(1), E.UNKNOWN_SERVER_ERROR, E.INVALID_RECORD),
+    ("damaged snappy", garbage(2), E.UNKNOWN_SERVER_ERROR, E.INVALID_RECORD),
+    ("damaged lz4", garbage(3), E.UNKNOWN_SERVER_ERROR, E.INVALID_RECORD),
+    ("damaged zstd", garbage(4), E.UNKNOWN_SERVER_ERROR, E.INVALID_RECORD),
     ("transactional", put(22, 1, 0x10), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None),
 ]
 

@@ -1,5 +1,6 @@
-"""The index of waiting records of a broker that was killed: deleted, damaged, replaced. It is made
-again from the schedule topic, and nothing is delivered twice or not at all.
+"""The index of waiting records of a broker that was killed: deleted, replaced, with damaged pages,
+with another bit in a record or a due time. It is made again from the schedule topic, and nothing is
+delivered twice, early, wrong or not at all.
 
 Covers: kafkawire.schedules.waiting, kafkawire.schedules.backlog.
 """
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
 from tests.real.test_schedules import LATER, Delivered, create
 
@@ -47,6 +49,9 @@ def saved(path: Path) -> int:
 
 def spoil(path: Path, how: str) -> None:
     """Do something to the file of a broker that does not run."""
+    if how.startswith("a bit"):
+        flip(path, "record" if how == "a bit of a record" else "due")
+        return
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     if how == "deleted":
@@ -58,7 +63,27 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(path.read_bytes()[:HEADER_BYTES].ljust(size, b"\x5a"))
 
 
-@pytest.mark.parametrize("how", ["deleted", "another file", "damaged pages"])
+def flip(path: Path, column: str) -> None:
+    """Change a bit of one record that waits: its value, or its due time by 34 years."""
+    connection = sqlite3.connect(path)
+    try:
+        where = "number, at FROM waiting WHERE at = 150 LIMIT 1"
+        found, number, at = connection.execute(f"SELECT {column}, {where}").fetchone()
+        if column == "due":
+            changed = found ^ 1 << 40
+        else:
+            changed = found[:-2] + bytes([found[-2] ^ 1]) + found[-1:]  # its value, then no header
+        query = f"UPDATE waiting SET {column} = ? WHERE number = ? AND at = ?"
+        connection.execute(query, (changed, number, at))
+        connection.commit()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["deleted", "another file", "damaged pages", "a bit of a record", "a bit of a due time"],
+)
 def test_index_is_made_again(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path, settings=TEST_SETTINGS) as broker:
         create(broker.bootstrap, cleanup_policy="compact")

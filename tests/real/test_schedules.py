@@ -19,7 +19,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
-from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+from kafkawire.testing.control import TEST_SETTINGS
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.real

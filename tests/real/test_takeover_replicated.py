@@ -125,6 +125,30 @@ def test_killed_and_replaced_machines_lose_nothing(machines: Machines, tmp_path:
     assert load.findings(machines.bootstrap(1), tmp_path / "history") == []
 
 
+@pytest.mark.parametrize("return_s", [2, 20], ids=["before it serves", "after it serves"])
+def test_machine_that_is_replaced_while_no_other_has_a_copy(
+    tmp_path: Path, request: pytest.FixtureRequest, minio: Minio, tier_url: str, return_s: int
+) -> None:
+    """Of two machines: the other one has taken its broker over, which waits for a follower, as does
+    its own broker. The new machine asks for its broker before or after its follower has the log."""
+    settings = {**REPLICATED, "cluster.return.delay.ms": return_s * 1000}
+    with running(tmp_path, request, minio, tier_url, settings, nodes=(1, 2)) as pair:
+        pair.create_everywhere(PROBED, [1])
+        wait_until(lambda: probe(pair) is ErrorCode.NONE, "the first record")
+        pair.kill(1)
+        pair.wipe(1)
+        waits = "[1] kafkawire.log.replicas.service: the start waits for followers"
+        wait_until(lambda: waits in pair.machines[2].output, "broker 1 on machine 2")
+        with ThreadPoolExecutor() as threads:
+            started = threads.submit(pair.start, 1)  # returns when broker 1 serves there
+            if return_s > 2:
+                pair.wait_for_host(1, {2})
+            pair.wait_for_all_at_home()
+            started.result()
+        wait_until(lambda: probe(pair) is ErrorCode.NONE, "a record after the loss")
+        assert len(pair.read_all(2, PROBED)[0]) >= 2, "the records of before and after the loss"
+
+
 def test_stopped_machines_and_followers_lose_nothing(machines: Machines, tmp_path: Path) -> None:
     with load_of(machines) as load:
         load.wait_for_progress()

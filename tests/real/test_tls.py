@@ -141,7 +141,8 @@ def test_what_is_not_tls_is_refused(encrypted: Encrypted) -> None:
             client.sendall(data)
             client.settimeout(30)
             assert client.recv(100) == b""
-    wait_for(lambda: "does not speak TLS" in encrypted.process.output)
+    wait_for(lambda: "does not speak TLS, which this listener" in encrypted.process.output)
+    wait_for(lambda: "it sent an HTTP request" in encrypted.process.output)
 
 
 def test_tls_to_a_plain_port_is_refused(encrypted: Encrypted) -> None:
@@ -150,7 +151,12 @@ def test_tls_to_a_plain_port_is_refused(encrypted: Encrypted) -> None:
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         client_context().wrap_socket(client, server_hostname="localhost")
-    wait_for(lambda: "the client speaks TLS" in encrypted.process.output)
+    wait_for(
+        lambda: (
+            "it speaks TLS, which this listener does not: set security.protocol=PLAINTEXT"
+            in encrypted.process.output
+        )
+    )
 
 
 def test_thousands_of_stalled_handshakes_do_not_stop_others(

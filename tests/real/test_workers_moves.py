@@ -37,7 +37,7 @@ def test_worker_killed_during_moves_loses_nothing(tmp_path: Path, first: int) ->
                 pid = workers.kill_worker(killed)
                 workers.wait_for_worker(killed, pid)
                 wait_until(
-                    lambda: set(workers.leaders(TOPIC, PARTITIONS).values()) == {other},  # noqa: B023
+                    lambda: set(workers.leaders_of(TOPIC, PARTITIONS).values()) == {other},  # noqa: B023
                     "the end of the moves",
                 )
                 wait_until(lambda: run(workers, "drain", str(drained), "--undo"), "its end")  # noqa: B023

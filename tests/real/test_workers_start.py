@@ -6,6 +6,7 @@ kafkawire.server.worker.drain.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,13 +16,19 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 
 import psutil
 import pytest
 
-from kafkawire.testing.process import BrokerFailed, BrokerProcess
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.testing.control import BrokerFailed
+from kafkawire.testing.process import BrokerProcess
+from tests.kit.client import Client
 from tests.kit.cluster import SETTINGS
 from tests.kit.waiting import wait_until
 from tests.kit.workers import Workers
@@ -52,6 +59,34 @@ def test_stop_leaves_no_processes(tmp_path: Path) -> None:
         workers.start()
         workers.create("t", 2)
         send(workers, "t", [b"x"])
+
+
+def test_topic_of_the_first_client_is_led_by_all_workers(tmp_path: Path) -> None:
+    """It connects as soon as the address listens, and is answered when all workers can lead."""
+
+    async def create(port: int) -> dict[int, int]:
+        client = await Client.connect(port)
+        try:
+            request = CreateTopicsRequest([CreatableTopic("first", 6, 1)], 30_000)
+            (made,) = (await client.call(request, 5)).topics
+            assert made.error_code == 0
+            topic = MetadataRequestTopic(name="first")
+            (found,) = (await client.call(MetadataRequest([topic]), 8)).topics
+        finally:
+            await client.close()
+        return Counter(each.leader_id for each in found.partitions)
+
+    with Workers(tmp_path) as workers, ThreadPoolExecutor() as threads:
+        workers.stop()
+        started = threads.submit(workers.start)
+        wait_until(lambda: is_listening(workers.port), "the address")
+        assert asyncio.run(create(workers.port)) == {1: 3, 2: 3}
+        started.result()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_workers_end_with_the_supervisor(tmp_path: Path) -> None:
@@ -128,7 +163,7 @@ def test_folder_of_one_broker_is_served_by_two(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, settings=SETTINGS) as one:
         produce(one.bootstrap, "old", [{"value": b"x"}], acks="all")
     with Workers(tmp_path) as two:
-        assert two.leaders("old", 1) == {0: 1}
+        assert two.leaders_of("old", 1) == {0: 1}
         assert two.read_all("old", 1) == {0: [b"x"]}
         assert sorted(two.create("new", 2)) == [1, 2]
         send(two, "old", [b"y"])
@@ -144,7 +179,7 @@ def test_folder_of_more_brokers_is_handed_over_to_those_that_are_left(tmp_path: 
     with Workers(tmp_path, 1) as one:
         assert "has more brokers than --workers 1: 2, 3" in one.output
         wait_until(lambda: sorted(one.worker_pids()) == [1], "the end of workers 2 and 3")
-        wait_until(lambda: set(one.leaders("t", 3).values()) == {1}, "worker 1 to lead all")
+        wait_until(lambda: set(one.leaders_of("t", 3).values()) == {1}, "worker 1 to lead all")
         assert one.read_all("t", 3) == {0: [b"x"], 1: [b"x"], 2: [b"x"]}
         for partition in range(3):
             send(one, "t", [b"y"], partition)

@@ -32,7 +32,7 @@ from kafkawire.schedules import backlog as backlog_module
 from kafkawire.schedules.backlog import CONTENT_BYTES, Backlog
 from kafkawire.schedules.headers import CANCELS, DELIVER_EVERY, Delivery
 from kafkawire.schedules.progress import LAST_OFFSET, Due, Progress
-from kafkawire.schedules.waiting import IN_MEMORY, WaitingIndex
+from kafkawire.schedules.waiting import IN_MEMORY, DamagedIndex, WaitingIndex
 from kafkawire.schedules.window import DueWindow
 from tests.kit.env import EPOCH_MS, SettableClock, memory_env
 from tests.kit.seeds import quiet
@@ -325,11 +325,16 @@ class BacklogMachine(RuleBasedStateMachine):
         """A broker that was killed: what was not saved is followed again."""
         self.make()
 
-    @rule(fault=st.sampled_from(["lost", "fails", "newer", "restart", "retention"]), back=back)
+    @rule(
+        fault=st.sampled_from(["lost", "damaged", "fails", "newer", "restart", "retention"]),
+        back=back,
+    )
     def fault(self, fault: str, back: int) -> None:
         if fault == "lost":
             with quiet():
-                self.index.recreate("a test says so")
+                self.index.recreate("a test says so", self.index.generation)
+        elif fault == "damaged":
+            self.damage(back)
         elif fault == "fails":
             self.index.failing = True
         elif fault == "newer":
@@ -340,6 +345,17 @@ class BacklogMachine(RuleBasedStateMachine):
         else:
             self.ask_for_retention()
 
+    def damage(self, back: int) -> None:
+        """Change the due time of a row, to a past or a future one; it is noticed when the index is
+        opened, and made again then."""
+        query = "UPDATE waiting SET due = due + ? WHERE at = (SELECT max(at) FROM waiting)"
+        if self.index._open.execute(query, (1 - 2 * back,)).rowcount:
+            with pytest.raises(DamagedIndex), quiet():
+                self.make()
+            with quiet():
+                self.loop.run_until_complete(self.backlog.rebuild_index("a test has damaged it"))
+            self.make()
+
     def ask_for_retention(self) -> None:
         """Have the lowest offset that is needed."""
         least = self.run(self.backlog.least_offset())
@@ -348,7 +364,8 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def lose_the_end_of_the_log(self, back: int) -> None:
         """Have an index that is newer than the log: a file of another folder, for example."""
-        end = (self.index.followed(1) or 0) - 1 - back
+        found = self.index.followed(1)
+        end = (found.until if found else 0) - 1 - back
         if end < 0:
             return
         del self.log[end:]

@@ -147,7 +147,7 @@ class Log:
 def test_unencodable_response_closes_one_connection(acks: int) -> None:
     clients = [Client() for _ in range(3)]
     log: Any = Log()
-    pending = PendingProduces(log, Counts(), 0, set())
+    pending = PendingProduces(log, Counts(), 0, {})
     block = clients[0].host.memory.arena
     for number, client in enumerate(clients):
         pending.add(Produced(client, acks, number == 1), block)

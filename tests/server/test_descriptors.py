@@ -98,7 +98,7 @@ def test_connections_beyond_descriptor_limit_are_closed(tmp_path: Path) -> None:
     try:
         assert broker.stdout is not None
         line = broker.stdout.readline().decode()
-        port = int(line.split("listens on 127.0.0.1:")[1].split(";")[0])
+        port = int(line.split("listens on PLAINTEXT://127.0.0.1:")[1].split(";")[0])
         address = "127.0.0.1", port
         clients = [socket.create_connection(address, timeout=90) for _ in range(100)]
         served = [client for client in clients if answered(client)]

@@ -14,6 +14,7 @@ import pytest
 
 from kafkawire.cli.shared.data_folder import check_sqlite
 from kafkawire.log.io.disk import real_env
+from kafkawire.metadata.copies.copying import new_sqlite
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.server import metadata_check
@@ -143,6 +144,7 @@ def test_check_reports_damage_once(tmp_path: Path) -> None:
         PageCheck(str(path)).run()
     assert not isinstance(absent.value, DamagedMetadata)
     assert not path.exists()
+    new_sqlite(str(path))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (a)")
         connection.execute("CREATE INDEX i ON t (a)")

@@ -402,7 +402,7 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
         partition = server.broker.table.named("t", 0)
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago
         await partition.log.committed()
-        partition.log.producing.add(partition)
+        partition.log.producing[partition] = None
         await until(lambda: not any(each.shard.pending for each in service.led()))
         after = await scrape(port)
         await client.close()

@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafkawire.codec.batches import build
+from kafkawire.codec.compression import GZIP
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.fetch import request as fetch_request
+from kafkawire.handlers.fetch.handler import BATCH_BYTES
+from kafkawire.handlers.fetch.request import Attempt
 from kafkawire.messages import create_partitions, delete_topics
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.security.quotas.alterations import QuotaChange
+from kafkawire.security.quotas.sensors import ClientQuotas
 from kafkawire.server.connection import Connection
+from kafkawire.server.quotas import metering
 from kafkawire.server.quotas.metering import Timed
 from kafkawire.server.receiving import THROTTLED
 from kafkawire.server.run import Server
@@ -401,6 +410,71 @@ async def test_a_stop_does_not_wait_for_muted_connections(tmp_path: Path) -> Non
         answer = await client.call(produce("t", batch(bytes(900_000))), 9)
         assert answer.throttle_time_ms > 100_000
     assert await client.reader.read() == b""
+    await client.close()
+
+
+class HundredSeconds(Timed):
+    """Measures a hundred seconds for whatever it awaits."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        found = yield from super().__await__()
+        self.seconds = 100.0
+        return found
+
+
+@pytest.mark.parametrize("kind", ["partitions", "unpacked", "fetch"])
+async def test_time_of_requests_that_are_served_in_tasks_counts(
+    server: Server, admin: Client, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    await make(admin, "t")
+    await set_quotas(admin, (("client-id", "long"),), {"request_percentage": 100})
+    client = await Client.connect(port_of(server), "long")
+    monkeypatch.setattr(metering, "Timed", HundredSeconds)
+    if kind == "fetch":
+        topic = FetchTopic("t", partitions=[FetchPartition(n) for n in range(300)])
+        await client.call(FetchRequest(max_bytes=1 << 20, topics=[topic]), 12)
+    else:
+        size = 5_000_000 if kind == "unpacked" else 5
+        packed = build([(None, bytes(size))], timestamp_ms=1_700_000_000_000, codec=GZIP)
+        request = produce("t", bytes(packed))
+        if kind == "partitions":
+            request.topic_data[0].partition_data *= 100
+        await client.call(request, 9)
+    (connection,) = connections_of(server, "long")
+    assert connection.client_quotas().throttled() > 0
+    await client.close()
+
+
+async def test_time_of_fetches_that_wait_for_an_iteration_counts(
+    server: Server, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(admin, "t")
+    await set_quotas(admin, (("client-id", "long"),), {"request_percentage": 100})
+    client = await Client.connect(port_of(server), "long")
+    spent: list[float] = []
+    deferred: list[int] = []
+    begin_later = Attempt.begin_later
+
+    def recorded(attempt: Attempt) -> int:
+        before = len(spent)
+        cost = begin_later(attempt)
+        assert len(spent) == before + 1
+        deferred.append(cost)
+        return cost
+
+    monkeypatch.setattr(ClientQuotas, "spent", lambda _, seconds: spent.append(seconds))
+    monkeypatch.setattr(Attempt, "begin_later", recorded)
+    monkeypatch.setattr(fetch_request, "ATTEMPT_BYTES", BATCH_BYTES)
+    write: Any = client.writer.write
+    frames: list[bytes] = []
+    client.writer.write = frames.append  # type: ignore[assignment]
+    for _ in range(5):
+        topics = [FetchTopic("t", partitions=[FetchPartition(0)])]
+        client.send(FetchRequest(max_bytes=1 << 20, topics=topics), 12)
+    write(b"".join(frames))
+    for _ in range(5):
+        await client.receive()
+    assert deferred
     await client.close()
 
 

@@ -148,7 +148,7 @@ def test_a_closed_connection_releases_what_it_kept() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "does not speak TLS"),
+        (b"QUIT", "does not speak TLS, which this listener requires: set security.protocol=SSL"),
         (frame(ECHO, 1, b"plain"), "does not speak TLS"),
         (b"\x16\x03\x01\xff\xff" + bytes(10), "a TLS record of 65535 bytes"),
         (b"\x16\x03\x01\x00\x05" + b"abcde", "handshake failed"),

@@ -78,13 +78,23 @@ async def test_worker_knows_of_others_before_their_heartbeats(tmp_path: Path, en
     async with running(tmp_path) as server:
         await server.broker.metadata.register_broker(2, {"PLAINTEXT": ("h", 1)}, None)
         assert server.broker.liveness.may_lead() == [1]
-        ends.link.ready(server.broker)
+        opened: list[bool] = []
+
+        async def open_shared() -> None:
+            opened.append(True)
+
+        ends.link.ready(server.broker, open_shared)
         await until(lambda: b"ready" in ends.lines)
         for part in (b"1", b" 2", b"\n"):
             ends.socket.send(part)
         await until(lambda: b"knows 1 2" in ends.lines)
         assert server.broker.liveness.may_lead() == [1, 2]
         assert 2 in server.broker.catalog.brokers
+        assert not opened
+        ends.socket.send(b"open\n1 2\nopen\n")
+        await until(lambda: bool(opened))
+        await until(lambda: ends.lines.count(b"knows 1 2") == 2)
+        assert opened == [True]
 
 
 async def test_two_processes_accept_on_one_socket() -> None:

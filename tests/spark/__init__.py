@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark."""
+"""Tests of kafkawire_spark."""

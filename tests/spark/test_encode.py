@@ -1,6 +1,6 @@
 """The encoder compared with the codec's reader and our decoder: the same rows, in bounded batches.
 
-Covers: kafkawire.spark.encode.records.
+Covers: kafkawire_spark.encode.records.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kafkawire.codec.batches import HEAD_BYTES, Record, read_head, records
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, walk_long
-from kafkawire.spark.decode.decoder import Decoder
-from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.model.columns import NATIVE, Selection
-from kafkawire.spark.model.source import Account, PartitionRange, SourceError
+from kafkawire.reading.decode.decoder import Decoder
+from kafkawire.reading.model.columns import NATIVE, Selection
+from kafkawire.reading.model.source import Account, PartitionRange, SourceError
+from kafkawire_spark.encode.encoder import encode_batches
 
 MS = 1_700_000_000_000
 COLUMNS = Selection(("_timestamp", "_key", "_value", "_headers"))

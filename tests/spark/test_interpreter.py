@@ -1,6 +1,6 @@
 """The Python of Spark's workers: the driver's, or one that was checked.
 
-Covers: kafkawire.spark.interpreter.
+Covers: kafkawire_spark.interpreter.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.interpreter import (
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.interpreter import (
     PACKAGES,
     WorkerPythonError,
     check_worker_python,
     use_driver_python,
 )
-from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.session import need_java
 
@@ -92,9 +92,9 @@ def test_a_python_that_is_not_here_or_does_not_start_is_left_to_spark(tmp_path: 
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
-import kafkawire.spark
+import kafkawire_spark
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-kafkawire.spark.register(spark)
+kafkawire_spark.register(spark)
 reader = spark.read.format("kafkawire").option("source", sys.argv[1]).option("subscribe", "t")
 print("ROWS", reader.load().count())
 spark.stop()

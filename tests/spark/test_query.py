@@ -15,18 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.cli.pipeline import query as pipeline_query
-from kafkawire.cli.pipeline.query import run, show, source_of, unique
-from kafkawire.spark import query
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.query import (
+from kafkawire.cli.shared.query_rows import plain, unique
+from kafkawire.cli.shared.source import source_of
+from kafkawire.reading.model.source import Source, SourceError
+from kafkawire_spark import query
+from kafkawire_spark.cli import query as pipeline_query
+from kafkawire_spark.cli.query import run, show
+from kafkawire_spark.query import (
     QueryError,
     Result,
     in_utc,
     is_blank,
     names_once,
     parts_of,
-    plain,
     shortened,
     split,
 )

@@ -1,6 +1,6 @@
 """Spark registers the source by itself: no call of `register`.
 
-Covers: kafkawire.spark.datasource.
+Covers: kafkawire_spark.datasource, kafkawire.spark.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.spark.datasource import KafkawireSource
-from kafkawire.spark.source.files.open import open_place
+import kafkawire.spark
+import kafkawire_spark
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.datasource import KafkawireSource
 from pyspark_kafkawire import DefaultSource
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.session import need_java
@@ -37,6 +39,10 @@ print(hasattr(pyspark_kafkawire, "DefaultSource"))
 
 def test_package_has_the_class_that_spark_looks_for() -> None:
     assert DefaultSource is KafkawireSource
+
+
+def test_former_name_of_the_package_is_known() -> None:
+    assert kafkawire.spark.register is kafkawire_spark.register
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@ through."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.session import SessionError, find_java, open_session, sentence
-from kafkawire.spark.source.limits import SourceOptionError
+from kafkawire import extras
+from kafkawire.extras import MissingExtra
+from kafkawire.reading.limits import SourceOptionError
+from kafkawire.reading.model.source import Unreachable
+from kafkawire_spark.session import (
+    InvalidSetup,
+    SessionError,
+    check_master,
+    find_java,
+    open_session,
+    sentence,
+)
 from tests.kit.spark.session import need_java
 
 if TYPE_CHECKING:
@@ -70,9 +81,42 @@ def test_missing_java_is_reported_with_advice(
         find_java()
 
 
+@pytest.mark.parametrize(
+    "master",
+    [
+        "nonsense",
+        "spark://",
+        "spark://host",
+        "spark://a:1,b",
+        "local[2",
+        "local[x]",
+        "host:7077",
+        "",
+    ],
+)
+def test_invalid_master_is_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(InvalidSetup, match=rf"master '{re.escape(master)}' is none of local\[N\]"):
+        check_master(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[4,2]", "yarn", "k8s://https://a"])
+def test_valid_masters_are_left_to_spark(master: str) -> None:
+    check_master(master)
+
+
+def test_unreachable_master_is_named() -> None:
+    with socket.socket() as bound:  # it refuses connections: nothing listens
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(Unreachable, match=rf"master at spark://{address},.*: Connection refu"):
+            check_master(f"spark://{address},{address}")
+        bound.listen()
+        check_master(f"spark://127.0.0.1:1,{address}")
+
+
 def test_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SessionError, match=r"pip install 'kafkawire\[spark\]'"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"^Spark needs pyspark: .*pip install .*\[spark\]'"):
         open_session()
 
 
@@ -91,7 +135,7 @@ def test_fork_server_has_imported_kernels_and_one_thread() -> None:
     """A lock held by a thread that does not exist after a fork would be held for ever."""
     script = (
         "import os, sys\n"
-        "from kafkawire.spark import daemon\n"
+        "from kafkawire_spark import daemon\n"
         "daemon.preload()\n"
         "missing = [name for name in daemon.PRELOADED if name not in sys.modules]\n"
         "print(missing, len(os.listdir('/proc/self/task')))\n"
@@ -110,7 +154,7 @@ def test_fork_server_objects_are_excluded_from_collection() -> None:
     """pyspark collects garbage after each task; everything imported before the fork is excluded."""
     code = (
         "import gc\n"
-        "from kafkawire.spark import daemon\n"
+        "from kafkawire_spark import daemon\n"
         "daemon.preload()\n"
         "print(len(gc.get_objects()), gc.get_freeze_count())"
     )
@@ -123,7 +167,7 @@ def test_fork_server_objects_are_excluded_from_collection() -> None:
 
 BROKEN = """
 import sys
-from kafkawire.spark import daemon
+from kafkawire_spark import daemon
 sys.path.insert(0, sys.argv[1])
 daemon.PRELOADED = ("broken", "colorsys")
 daemon.preload()
@@ -143,7 +187,7 @@ def test_fork_server_ignores_failed_import(tmp_path: Path) -> None:
 
 
 KEEPS = """
-from kafkawire.spark import daemon
+from kafkawire_spark import daemon
 daemon.preload()
 import time
 from resource import RUSAGE_SELF, getrusage
@@ -182,15 +226,15 @@ def test_active_session_is_reused(spark: SparkSession) -> None:
 
 QUIET = """
 import sys
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.session import SessionError, open_session
+from kafkawire_spark.mapping import map_in_arrow
+from kafkawire_spark.session import SessionError, open_session
 spark = open_session("local[1]", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})
 assert map_in_arrow(spark.range(5).toDF("a"), lambda batches: batches, "a bigint").count() == 5
 assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
-assert spark.conf.get("spark.python.daemon.module") == "kafkawire.spark.daemon"
+assert spark.conf.get("spark.python.daemon.module") == "kafkawire_spark.daemon"
 spark.stop()
 try:
-    open_session("nonsense")
+    open_session("local[1]", conf={"spark.driver.port": "nonsense"})
 except SessionError as reason:
     print(reason)
 """
@@ -203,9 +247,10 @@ def test_start_is_quiet_and_failure_is_reported(tmp_path: Path) -> None:
         [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Spark does not start with master 'nonsense': ")
+    assert done.stdout.startswith("Spark does not start with master 'local[1]': ")
+    assert "spark.driver.port" in done.stdout
     assert len(done.stdout.splitlines()) == 1
-    # Spark logs only errors, such as the invalid master.
+    # Spark logs only errors, such as the invalid setting.
     output = done.stderr
     assert "WARN" not in output.upper(), output
     assert "INFO" not in output, output
@@ -213,7 +258,7 @@ def test_start_is_quiet_and_failure_is_reported(tmp_path: Path) -> None:
 
 
 SUBMITTED = """
-from kafkawire.spark.session import open_session
+from kafkawire_spark.session import open_session
 spark = open_session("local[7]", conf={"spark.sql.shuffle.partitions": "3"})
 context, settings = spark.sparkContext, spark.conf
 print("FOUND", context.master, context.appName, settings.get("spark.sql.session.timeZone"),
@@ -244,4 +289,4 @@ def test_settings_of_spark_submit_take_precedence(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
-    assert found == ["FOUND local[1] mine Japan kafkawire.spark.daemon 3"]
+    assert found == ["FOUND local[1] mine Japan kafkawire_spark.daemon 3"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark import watch
-from kafkawire.spark.watch import completed, watching
+from kafkawire_spark import watch
+from kafkawire_spark.watch import completed, watching
 
 
 class Context:

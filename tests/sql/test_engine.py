@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.model.source import DamagedData, Source, SourceError
-from kafkawire.spark.source.read_task import read_task
+from kafkawire.reading.model.source import DamagedData, Source, SourceError
+from kafkawire.reading.read_task import read_task
 from kafkawire.sql import topic_dataset
 from kafkawire.sql.engine import SqlEngine
 from kafkawire.sql.failures import SqlError
@@ -219,7 +219,7 @@ def test_spark_and_numba_are_not_imported_for_a_few_rows(files: Files) -> None:
     files.publish()
     code = (
         "import sys\n"
-        "from kafkawire.spark.model.source import Source\n"
+        "from kafkawire.reading.model.source import Source\n"
         "from kafkawire.sql.engine import SqlEngine\n"
         f"with SqlEngine(Source({files.place.url!r})) as engine:\n"
         "    rows = sum(len(each) for each in engine.run('SELECT * FROM t')[1])\n"

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import build
-from kafkawire.spark.model.columns import DEFAULT_HEADERS
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.columns import DEFAULT_HEADERS
+from kafkawire.reading.model.source import Source
 from kafkawire.sql.engine import SqlEngine
 from kafkawire.sql.pruning import TopicFilter
 from kafkawire.sql.texts import KEY_TEXT, VALUE_TEXT, text_of

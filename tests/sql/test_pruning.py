@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.model.columns import DEFAULT_HEADERS
-from kafkawire.spark.model.source import PartitionRange
+from kafkawire.reading.model.columns import DEFAULT_HEADERS
+from kafkawire.reading.model.source import PartitionRange
 from kafkawire.sql.pruning import Span, TopicFilter, narrowed
 
 PARTITIONS, OFFSETS = 3, 400

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.model.source import Source
+from kafkawire.reading.model.source import Source
 from kafkawire.sql.engine import SqlEngine
 from kafkawire.testing.plugin import Factory
 from tests.kit.minio import Minio

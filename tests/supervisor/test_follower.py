@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.options import ServeOptions
+from kafkawire.log_lines import reason_of
 from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY
 from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.supervisor import follower as module
@@ -158,7 +159,7 @@ async def test_process_that_cannot_be_created_is_tried_again(
     machine.failures = [failure]
     machine.children[0].end(-9)
     await machine.child(1)
-    words = str(failure)
+    words = reason_of(failure)
     found = [each for each in machine.log.messages if f"could not be created ({words})" in each]
     assert len(found) == 3
     await machine.follower.stop()

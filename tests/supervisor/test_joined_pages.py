@@ -82,3 +82,11 @@ def test_one_ill_worker_makes_all_ill() -> None:
         found = json.loads(page)
         assert (found["status"], found["workers"]["2"]["status"]) == ("ill", "ill")
         assert found["workers"]["2"]["reason"]
+
+
+def test_degraded_worker_makes_all_degraded_but_healthy() -> None:
+    degraded = b'{"status": "degraded", "reason": "x"}'
+    healthy, page = join_health({1: b'{"status": "ok"}', 2: degraded})
+    assert (healthy, json.loads(page)["status"]) == (True, "degraded")
+    healthy, page = join_health({1: degraded, 2: None})
+    assert (healthy, json.loads(page)["status"]) == (False, "ill")

@@ -25,6 +25,7 @@ seen = set()
 
 class TestOrders(BrokerTestCase):
     broker_settings = {"num.partitions": 2}
+    broker_options = {"clock": "manual"}
 
     def test_records(self):
         topic = self.new_topic(partitions=3)
@@ -32,6 +33,7 @@ class TestOrders(BrokerTestCase):
         (record,) = TopicConsumer(self.broker.bootstrap).read(topic, 1)
         self.assertEqual((record.partition, record.value), (2, b"42"))
         self.assertIn("num.partitions=2", self.broker.command())
+        self.assertEqual(self.broker.advance(60), 60)
 
     def test_one_broker_for_the_class(self):
         seen.add(self.broker.pid)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.forkserver import FIRST, modules_to_import
+from kafkawire.forkserver import modules_to_import
 
 USE = """
 import asyncio, json, sys
 from importlib import import_module
-from kafkawire.forkserver import FIRST, modules_to_import
+from kafkawire.forkserver import modules_to_import
 
-for name in (*FIRST, *modules_to_import()):
+for name in modules_to_import():
     import_module(name)
 before = set(sys.modules)
 
@@ -40,7 +40,7 @@ print(json.dumps(sorted(names)))
 
 def test_modules_exist() -> None:
     """An optional one would be skipped without notice."""
-    for name in (*FIRST, *modules_to_import()):
+    for name in modules_to_import():
         importlib.import_module(name)
 
 

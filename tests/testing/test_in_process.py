@@ -116,6 +116,9 @@ def test_two_brokers_and_more_listeners() -> None:
         kafkawire.testing.broker() as two,
     ):
         assert one.port != two.port
+        assert one.addresses["PLAINTEXT"] == one.bootstrap
+        with Cluster(one.addresses["OTHER"]) as cluster:
+            assert cluster.nodes() == [1]
         for each in (one, two):
             with Cluster(each.bootstrap) as cluster:
                 assert cluster.metadata(None).topics == []
@@ -194,3 +197,25 @@ def test_folder_in_use_is_named(tmp_path: Path) -> None:
         kafkawire.testing.broker(tmp_path),
     ):
         pass
+
+
+@pytest.mark.slow
+def test_snapshots(tmp_path: Path) -> None:
+    with nothing_left(), kafkawire.testing.broker(tmp_path / "data") as b:
+        use(b.bootstrap)
+        with pytest.raises(ValueError, match=r"^snapshot\(to\): .* data=FOLDER, and after its end"):
+            b.snapshot("to")
+    for _ in range(2):
+        with nothing_left(), kafkawire.testing.broker(snapshot=tmp_path / "data") as b:
+            assert [record.value for record in b.records("t")] == [b"hello"]
+
+
+async def test_clock_of_the_loop_is_not_moved() -> None:
+    with pytest.raises(ValueError, match=r"^clock=manual: .*, use broker\(\)$"):
+        async with kafkawire.testing.async_broker(clock="manual"):
+            pass
+
+
+def test_encryption_leaves_nothing() -> None:
+    with nothing_left(), kafkawire.testing.broker(tls=True) as b:
+        assert b.client_settings()["security.protocol"] == "SSL"

@@ -141,6 +141,55 @@ def test_data_of_failed_tests_is_kept(tmp_path: Path) -> None:
     assert output.count("kafkawire listens on") == 3
 
 
+REPORTS = """
+import pytest
+
+
+@pytest.fixture(scope="module")
+def first(kafkawire_broker_factory):
+    return kafkawire_broker_factory()
+
+
+@pytest.fixture(scope="module")
+def second(kafkawire_broker_factory):
+    return kafkawire_broker_factory()
+
+
+def test_uses_both(first, second):
+    pass
+
+
+def test_starts_its_own(kafkawire_broker_factory):
+    kafkawire_broker_factory()
+
+
+def test_fails_with_the_second(second, kafkawire_broker_factory):
+    print("NAMED", second.data)
+    print("NAMED", kafkawire_broker_factory().data)
+    raise KeyError
+"""
+
+
+@pytest.mark.real
+def test_report_of_failed_test_has_its_brokers_only(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(REPORTS)
+    output = run(tmp_path)
+    assert "1 failed, 2 passed" in output
+    named = set(re.findall("^NAMED (.*)", output, re.MULTILINE))
+    assert len(named) == 2
+    assert set(re.findall("^data folder, kept: (.*)", output, re.MULTILINE)) == named
+
+
+@pytest.mark.real
+def test_failure_shows_the_line_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(kafkawire_broker):\n    kafkawire_broker.wait_for('none', 1, timeout_s=0.1)\n"
+    )
+    output = run(tmp_path)
+    assert "test_it.py:2: AssertionError" in output
+    assert "topics.py" not in output
+
+
 @pytest.mark.real
 def test_data_of_passed_tests_is_deleted(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
@@ -219,3 +268,43 @@ def test_pytest_does_not_rewrite_the_broker() -> None:
     found = import_module("kafkawire.handlers.produce.handler").__spec__
     assert found is not None
     assert type(found.loader) is SourceFileLoader
+
+
+SPARES = """
+import os
+import pytest
+
+
+class TestOfUsualBrokers:
+    @pytest.mark.parametrize("number", range(2))
+    def test_broker(self, kafkawire_broker, number):
+        assert kafkawire_broker.running
+        assert "num.partitions=3" not in kafkawire_broker.command()
+
+
+class TestOfOtherSettings:
+    @pytest.fixture(scope="session")
+    def kafkawire_settings(self):
+        return {"num.partitions": 3}
+
+    @pytest.fixture
+    def broken(self):
+        pytest.skip("before the broker is started")
+
+    def test_broker(self, kafkawire_broker, tmp_path_factory):
+        assert "num.partitions=3" in kafkawire_broker.command()
+        # Its own, and that of the next test: those of earlier tests, and the one that was started
+        # with other settings, are deleted.
+        assert len(list(tmp_path_factory.getbasetemp().glob("kafkawire[0-9]*"))) == 2
+
+    def test_skipped(self, broken, kafkawire_broker):
+        pass
+"""
+
+
+@pytest.mark.real
+def test_broker_for_the_next_test_is_started_early(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SPARES)
+    output = run(tmp_path)
+    assert "3 passed, 1 skipped" in output, output
+    assert not list((tmp_path / "temp").glob("kafkawire*"))

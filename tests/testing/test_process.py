@@ -197,6 +197,40 @@ def test_more_listeners_and_a_chosen_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+def test_listeners_get_ports_that_stay(tmp_path: Path) -> None:
+    given = ["SECOND://127.0.0.1:0", "OUT=SASL_PLAINTEXT://127.0.0.1:0"]
+    with BrokerProcess(tmp_path, settings=TEST_SETTINGS, listeners=given) as broker:
+        addresses = broker.addresses
+        assert list(addresses) == ["PLAINTEXT", "SECOND", "OUT"]
+        assert addresses["PLAINTEXT"] == broker.bootstrap
+        assert broker.listeners == [
+            f"SECOND=PLAINTEXT://{addresses['SECOND']}",
+            f"OUT=SASL_PLAINTEXT://{addresses['OUT']}",
+        ]
+        broker.restart()
+        assert broker.addresses == addresses
+        with Cluster(addresses["SECOND"]) as cluster:
+            assert cluster.nodes() == [1]
+
+
+@pytest.mark.real
+def test_snapshot_is_the_state_of_another_broker(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=TEST_SETTINGS) as broker:
+        TopicProducer(broker.bootstrap).send("t", b"before")
+        folder = broker.snapshot(tmp_path / "snapshot")
+        assert broker.running
+        TopicProducer(broker.bootstrap).send("t", b"after")
+        with (
+            BrokerProcess(settings=TEST_SETTINGS, snapshot=folder) as one,
+            BrokerProcess(settings=TEST_SETTINGS, snapshot=folder) as two,
+        ):
+            TopicProducer(one.bootstrap).send("t", b"in one")
+            assert [row.value for row in one.records("t")] == [b"before", b"in one"]
+            assert [row.value for row in two.records("t")] == [b"before"]
+        assert [row.value for row in broker.records("t")] == [b"before", b"after"]
+
+
+@pytest.mark.real
 def test_temporary_folder_is_deleted_or_kept() -> None:
     with BrokerProcess(settings=TEST_SETTINGS) as broker:
         used = sum(each.stat().st_blocks * 512 for each in broker.data.rglob("*"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from confluent_kafka import Producer
 
@@ -88,6 +90,37 @@ def test_unknown_topic_is_created_and_unknown_partition_is_refused(
     assert len(kafkawire_consumer.read(topic, 1)) == 1
     with pytest.raises(BrokerError, match=f"{topic}:7"):
         kafkawire_producer.send(topic, b"x", partition=7)
+
+
+def test_records_that_are_deleted_meanwhile(kafkawire_broker: BrokerProcess) -> None:
+    producer = TopicProducer(kafkawire_broker.bootstrap)
+    for value in (b"1", b"2"):
+        producer.send("deleted", value)
+    kafkawire_broker.fail("Fetch", "OFFSET_OUT_OF_RANGE", topic="deleted")
+    assert [row.value for row in kafkawire_broker.records("deleted")] == [b"1", b"2"]
+
+
+def test_records_are_awaited(kafkawire_session_broker: BrokerProcess) -> None:
+    broker, topic = kafkawire_session_broker, unique_name("awaited")
+    producer = TopicProducer(broker.bootstrap)
+
+    def send() -> None:
+        for value in (b"1", b"2", b"3"):
+            producer.send(topic, value)
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(send)
+        assert broker.wait_for(topic, 1)[0].value == b"1"  # the topic is created meanwhile
+        found = broker.wait_for(topic, lambda record: record.value == b"3")
+    assert (
+        [row.value for row in found]
+        == [b"1", b"2", b"3"]
+        == [row.value for row in broker.records(topic)]
+    )
+    with pytest.raises(AssertionError, match=f"^{topic} has 3 records after 0 s, and none is want"):
+        broker.wait_for(topic, lambda record: record.value == b"4", timeout_s=0)
+    with pytest.raises(AssertionError, match="there is no topic absent after 0 s"):
+        broker.wait_for("absent", 1, timeout_s=0)
 
 
 def test_aborted_records_are_not_read(

@@ -24,11 +24,11 @@ async def test_unexpected_exception_while_attaching_or_uploading_is_retried(
     opened, uploaded = Rounds.open, StoreProcess.upload
     failures = {"open": 0, "upload": 0}
 
-    async def open_later(self: Rounds) -> None:
+    async def open_later(self: Rounds, **arguments: Any) -> None:
         if failures["open"] < 2:
             failures["open"] += 1
             raise RuntimeError("a defect of attaching")
-        await opened(self)
+        await opened(self, **arguments)
 
     async def upload_later(self: StoreProcess, *arguments: Any) -> Any:
         if failures["upload"] < 2:

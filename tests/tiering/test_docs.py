@@ -1,11 +1,12 @@
-"""docs/tiering.md names commands, options and settings that exist, and figures that can be
-computed."""
+"""docs/tiering.md names commands, options and settings that exist; its figures, and the sizes in
+docs/operate.md, can be computed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import GROUPS, app
@@ -45,14 +46,34 @@ def test_every_reason_and_price_table_is_documented() -> None:
     assert parse_prices(own).currency == "EUR"
 
 
-def test_documented_estimate_is_computed() -> None:
-    line, output = re.findall(
-        r"\$ kafkawire (tier estimate --rate .*?) \|.*?\n(.*?)```", TEXT, re.S
-    )[0]
+def printed(line: str) -> list[str]:
+    """The lines that a command prints, with single spaces."""
     shown = CliRunner().invoke(app, line.split()).stdout
-    lines = [" ".join(row.split()) for row in shown.splitlines()]
+    return [" ".join(row.split()) for row in shown.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), [("tiering.md", "tier estimate --rate"), ("operate.md", "estimate --rate")]
+)
+def test_documented_estimate_is_computed(page: str, command: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    line, output = re.findall(
+        rf"\$ kafkawire ({command} [^|\n]*)(?: \|.*?)?\n(.*?)```", text, re.DOTALL
+    )[0]
+    lines = printed(line)
+    assert len(output.splitlines()) >= 5
     for row in output.splitlines():
         assert " ".join(row.split()) in lines
+
+
+def test_examples_of_sizes_are_computed() -> None:
+    text = (DOCS / "operate.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(--rate .*?)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    assert len(rows) >= 4
+    for words, disk, metadata, memory in rows:
+        lines = printed(f"estimate {words}")
+        for title, figure in (("disk to plan", disk), ("metadata", metadata), ("memory", memory)):
+            assert f"{title} {figure}" in lines, words
 
 
 def test_links_have_targets() -> None:

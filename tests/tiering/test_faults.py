@@ -16,7 +16,9 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.objectstore.port import Listed, Stored
 from tests.kit.tier.fake_bucket import StoreFaults
+from tests.kit.tier.fake_store import FakeStore
 from tests.kit.tier.faults import HOUR_S, SEEDS, WARNINGS_PER_HOUR, live, trickle, uploaded
 from tests.kit.tier.life import LAG_MS, SETTLE_S, Life, expect
 from tests.kit.tier.model import rows_in
@@ -265,5 +267,40 @@ def test_cold_reads_fail_only_while_bucket_is_unreachable() -> None:
         life.world.bucket.faults = StoreFaults()
         await life.env.sleep(10)
         assert len(await read_partition(partition, 0)) == partition.high_watermark
+
+    live(act)
+
+
+@pytest.mark.parametrize("lacks", ["conditions", "order"])
+def test_storage_without_what_is_relied_on_is_refused(
+    lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without topics with durability=s3: two brokers must not own one tier, and a restore
+    reads listings by key."""
+    put, listed = FakeStore.put, FakeStore.list
+
+    async def put_always(store: FakeStore, key: str, data: bytes, **_: object) -> Stored:
+        return await put(store, key, data)
+
+    async def list_from_the_start(
+        store: FakeStore, prefix: str, after: str = "", limit: int = 1000
+    ) -> list[Listed]:
+        return await listed(store, prefix, "", limit)
+
+    if lacks == "conditions":
+        monkeypatch.setattr(FakeStore, "put", put_always)
+    else:
+        monkeypatch.setattr(FakeStore, "list", list_from_the_start)
+
+    async def act(life: Life) -> None:
+        await life.topic("t")
+        await life.produce("t", 1)
+        await life.env.sleep(SETTLE_S)
+        assert life.tiering.state == "refused"
+        word = {"conditions": "If-None-Match", "order": "lists objects by key"}[lacks]
+        assert word in str(life.tiering.error)
+        assert not [key for key in life.world.bucket.objects if key.startswith(SEGMENTS)]
+        monkeypatch.undo()
+        await life.env.sleep(life.world.config.tier_retry_max_ms / 1000)
 
     live(act)

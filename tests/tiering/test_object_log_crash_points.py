@@ -87,7 +87,7 @@ class Scenario(Simulation):
     async def until_ended(self, life: ObjectLife, work: object) -> None:
         """Run something of a life, until it is done or the life has ended."""
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        life.env.tasks.add(task)
+        life.env.tasks[task] = None
         while not (task.done() or life.over):  # noqa: ASYNC110 (a point sets no event)
             await asyncio.sleep(0.01)
         if not life.over:
@@ -106,7 +106,7 @@ class Scenario(Simulation):
                     self.world.lives[-1].die("kill")
             task.result()
         finally:
-            left = asyncio.all_tasks(loop)
+            left = loop.tasks()
             for each in left:
                 each.cancel()
             if left:

@@ -80,7 +80,7 @@ class Simulation:
         try:
             loop.run_until_complete(self.main())
         finally:
-            left = asyncio.all_tasks(loop)
+            left = loop.tasks()
             for task in left:
                 task.cancel()
             if left:

@@ -15,12 +15,13 @@ def all_trials() -> list[Trial]:
     """All trials, in the order they run."""
     from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
+    from tests.trials.rot.trial import TRIAL as ROT
     from tests.trials.settings.trial import TRIAL as SETTINGS
     from tests.trials.starve.trial import TRIAL as STARVE
     from tests.trials.transactions.trial import TRIAL as TRANSACTIONS
     from tests.trials.wire.trial import TRIAL as WIRE
 
-    return [KILL, TRANSACTIONS, FLIP, WIRE, STARVE, SETTINGS]
+    return [KILL, TRANSACTIONS, FLIP, ROT, WIRE, STARVE, SETTINGS]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

@@ -80,9 +80,14 @@ async def fetch(
     *,
     wait_ms: int = 500,
     max_bytes: int = 1 << 20,
+    isolation: int = 0,
 ) -> Any:
-    """One Fetch of one partition; returns the partition's part of the response."""
+    """One Fetch of one partition; returns the partition's part of the response. `isolation` 1: of
+    committed transactions."""
     row = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = FetchTopic(topic_id=topic_id, partitions=[row])
-    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=4 << 20, topics=[topic])
+    request = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=4 << 20, isolation_level=isolation,
+        topics=[topic],
+    )  # fmt: skip
     return (await client.call(request, 13)).responses[0].partitions[0]

@@ -21,7 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kafkawire.testing.process import BrokerFailed, BrokerProcess
+from kafkawire.testing.control import BrokerFailed
+from kafkawire.testing.process import BrokerProcess
 from tests.trials.context import Context
 
 ORPHANS_GONE_WITHIN_S = 60.0
@@ -37,7 +38,7 @@ LINES_BEFORE = 2
 MAX_COMPLAINTS = 20
 UNANSWERABLE = "no way to say so"
 """A request failed and could not even be refused."""
-CLOSING = "closing the connection of client"
+CLOSING = "closing the connection of "
 """The line that gives the reason for closing a connection; another one follows each time."""
 
 

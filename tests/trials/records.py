@@ -70,6 +70,10 @@ class Batch:
     count: int
 
     @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & 0x10)
+
+    @property
     def control(self) -> bool:
         return bool(self.attributes & 0x20)
 
@@ -111,6 +115,7 @@ def build(
     rows: Iterable[Outgoing],
     *,
     codec: int = 0,
+    transactional: bool = False,
     timestamp_ms: int,
     producer_id: int = -1,
     epoch: int = -1,
@@ -125,8 +130,8 @@ def build(
         body += _varint(len(one)) + one
     packed = compress(codec, bytes(body))
     tail = struct.pack(
-        ">hiqqqhii", codec, count - 1, timestamp_ms, timestamp_ms, producer_id, epoch, sequence,
-        count,
+        ">hiqqqhii", codec | 0x10 * transactional, count - 1, timestamp_ms, timestamp_ms,
+        producer_id, epoch, sequence, count,
     )  # fmt: skip
     crc = crc32c(tail + packed)
     return struct.pack(">qiibI", 0, 9 + len(tail) + len(packed), -1, 2, crc) + tail + packed

@@ -90,7 +90,8 @@ def test_hit_batches_finds_records_in_damaged_bytes() -> None:
 
     last = 32 + 2 * ONE + 32 + ONE
     assert hit(33 + ONE, 34 + ONE, True) == {1, 2}
-    assert hit(33 + ONE, 34 + ONE, False) == {2}
+    assert hit(73 + ONE, 74 + ONE, False) == {2}
+    assert hit(33 + ONE, 34 + ONE, False) == {1, 2, 3}  # its base offset: any of the block
     assert hit(3, 4, True) == {1, 2}  # the frame's head
     assert hit(3, 4, False) == set()
     assert hit(last, last + 5, True) == set()

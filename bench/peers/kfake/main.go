@@ -19,7 +19,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port))
+	cluster, err := kfake.NewCluster(
+		kfake.NumBrokers(1), kfake.Ports(port),
+		kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1), // as the other brokers
+	)
 	if err != nil {
 		log.Fatal(err)
 	}

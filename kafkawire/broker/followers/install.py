@@ -6,6 +6,10 @@ to refuse the logs of earlier processes of the broker: these can acknowledge not
 they wait for each follower in the set, and SQL accepts no other set from them. Then its journals
 are read; recovery finds in them what a start in the former data folder would have found, and ends
 the log where they end.
+
+Where machines take over from each other, a start that gets no copy does not keep the broker:
+another machine may have a complete folder of it. So a start is registered once `CopySearch` has
+found a copy, and ends if that cannot be read after all.
 """
 
 from __future__ import annotations
@@ -14,18 +18,31 @@ import asyncio
 import contextlib
 import logging
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kafkawire.broker.liveness.waiting import SEARCH_S
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, File, LogError
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.log.replicas.commits import leads_replicated
 from kafkawire.log.replicas.network import Network
-from kafkawire.log.replicas.source import FAILURES, CopyReader, FollowerSource, reading
-from kafkawire.metadata.store import BrokerSuperseded
+from kafkawire.log.replicas.source import (
+    FAILURES,
+    CopyReader,
+    FollowerSource,
+    list_copies,
+    reading,
+)
+from kafkawire.log_lines import address_of
+from kafkawire.metadata import heartbeats
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import BrokerSuperseded, SqlStore
 from kafkawire.objectstore.backoff import wait_s
+from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow, ReplicaSet
 from kafkawire.replication.journal_copy import position_text
 from kafkawire.replication.messages import CopyMessage
@@ -37,6 +54,8 @@ T = TypeVar("T")
 MAX_WAIT_S = 5.0
 """Between two attempts while no follower can be read: a start waits for them as long as it
 takes."""
+MAX_ATTEMPTS = 5
+"""Of a registered start where another machine may have the folder: it takes some seconds."""
 REPORT_BYTES = 128 << 20
 """A line of the log for each of them."""
 
@@ -46,15 +65,22 @@ async def install(
     network: Network,
     reader: CopyReader,
     stored: ReplicaSet,
-    followers: Sequence[FollowerRow],
+    read_followers: Callable[[], Awaitable[Sequence[FollowerRow]]],
     home: str,
+    max_attempts: int | None = None,
 ) -> int:
     """Copy the journals of a follower in the stored set to `home`, durably; return their bytes.
 
-    Waits while none of them can be read. Raises IdentityError if no follower is in the set: only
-    the former data folder has what was acknowledged then; LogError if the disk of `home` fails;
+    While none of them can be read it waits, as long as it takes or `max_attempts` allow, and reads
+    the registered followers again each time: one that was started again may have another address.
+    Raises what `read_followers` raises; IdentityError if no follower is in the set: only the former
+    data folder has what was acknowledged then; LogError if the disk of `home` fails; NoCopy;
     BrokerSuperseded."""
-    members = [each for each in followers if each.replica_id in stored.in_sync]
+
+    async def read_members() -> list[FollowerRow]:
+        return [each for each in await read_followers() if each.replica_id in stored.in_sync]
+
+    members = await read_members()
     if not members:
         raise IdentityError(
             f"{home} has nothing of broker {reader.node_id}, and no follower was in sync when it "
@@ -64,14 +90,82 @@ async def install(
     failures = 0
     while (size := await installation.attempt(members)) is None:
         failures += 1
+        if failures == max_attempts:
+            raise NoCopy(f"no follower gives a copy of the log of broker {reader.node_id}")
         if failures == 1:
-            logger.warning(
-                "the start of broker %d waits for a follower that was in sync (%s): none of them "
-                "gives a copy of its log, and only they have everything that was acknowledged",
-                reader.node_id, ", ".join(f"{each.host}:{each.port}" for each in members),
-            )  # fmt: skip
+            _report_wait(reader.node_id, members)
         await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
+        with contextlib.suppress(OSError):  # SQL may be away: the addresses are those of before
+            members = await read_members() or members
     return size
+
+
+class NoCopy(LogError):
+    """No follower that was in sync gives a copy of the log."""
+
+
+class CopySearch:
+    """Finds out whether a start in an empty folder can get what broker `node_id` has
+    acknowledged."""
+
+    def __init__(
+        self, env: Env, metadata: SqlStore, network: Network, cluster_id: str, node_id: int
+    ) -> None:
+        self._env = env
+        self._metadata = metadata
+        self._network = network
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._reported = False
+
+    async def wait(self, after: int) -> None:
+        """Return when there is a copy, or it is known that there is none, or the broker does not
+        have the epoch `after` any more, so that this start cannot be registered. Raises what SQL
+        raises."""
+        while not await self._finds(after, lost=True):
+            await self._env.sleep(SEARCH_S)
+
+    async def finds(self, *, lost: bool) -> bool:
+        """Return whether a follower that was in sync has a copy, or none is needed; `lost` if no
+        follower was in sync, so that only the former data folder has everything. Raises what SQL
+        raises."""
+        return await self._finds(None, lost=lost)
+
+    async def _finds(self, after: int | None, *, lost: bool) -> bool:
+        node_id, metadata = self._node_id, self._metadata
+
+        def load(session: Session) -> tuple[int, ReplicaSet | None, list[FollowerRow]]:
+            epoch, _ = heartbeats.read(session, node_id)
+            followers = replica_sets.load_followers(session)
+            return epoch, replica_sets.load(session, node_id), followers
+
+        epoch, stored, followers = await metadata.transact(load)
+        if stored is None or after not in (None, epoch):
+            return True
+        members = [each for each in followers if each.replica_id in stored.in_sync]
+        reader = CopyReader(self._cluster_id, node_id, epoch)
+        copies = await list_copies(self._network, reader, members, stored.broker_epoch)
+        if any(copy is not None and copy.end >= copy.committed for copy in copies):
+            return True
+        if not leads_any(await metadata.reload(), node_id):
+            return True
+        if members and not self._reported:
+            _report_wait(node_id, members)
+            self._reported = True
+        return lost and not members
+
+
+def leads_any(catalog: Catalog, node_id: int) -> bool:
+    """Return whether a broker leads partitions with durability=replicated."""
+    return any(leads_replicated(info, node_id) for info in catalog.by_name.values())
+
+
+def _report_wait(node_id: int, members: Sequence[FollowerRow]) -> None:
+    logger.warning(
+        "the start of broker %d waits for a follower that was in sync (%s): none of them gives a "
+        "copy of its log, and only they have everything that was acknowledged",
+        node_id, ", ".join(address_of(each.host, each.port) for each in members),
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

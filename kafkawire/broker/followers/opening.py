@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.followers.install import install
+from kafkawire.broker.followers.install import MAX_ATTEMPTS, CopySearch, install, leads_any
 from kafkawire.broker.followers.own import own_follower, register_follower
+from kafkawire.broker.liveness.waiting import wait_until_ended
 from kafkawire.broker.moving.plan import durability_of
 from kafkawire.codec.configs.durability_rules import (
     BEYOND_FOLDER,
@@ -17,7 +19,6 @@ from kafkawire.codec.configs.durability_rules import (
     REPLICATED,
 )
 from kafkawire.log.recovery.identity import IdentityError
-from kafkawire.log.replicas.commits import leads_replicated
 from kafkawire.log.replicas.network import Network, TcpNetwork
 from kafkawire.log.replicas.service import ReplicatingProcess, Replication
 from kafkawire.log.replicas.source import CopyReader
@@ -37,11 +38,6 @@ MAX_NAMED = 5
 """Topics named in one message."""
 
 
-def leads_any(catalog: Catalog, node_id: int) -> bool:
-    """Return whether a broker leads partitions with durability=replicated."""
-    return any(leads_replicated(info, node_id) for info in catalog.by_name.values())
-
-
 def expects_any(catalog: Catalog, node_id: int) -> bool:
     """Return whether a partition with durability=replicated is to be moved to a broker."""
     return any(
@@ -57,6 +53,32 @@ def leads_local(catalog: Catalog, node_id: int) -> bool:
         and any(row.leader == node_id for row in info.partitions)
         for info in catalog.by_name.values()
     )
+
+
+async def wait_until_startable(
+    env: Env,
+    metadata: SqlStore,
+    config: BrokerConfig,
+    catalog: Catalog,
+    listeners: Mapping[str, tuple[str, int]],
+    data: str,
+    after: int,
+    *,
+    fresh: bool,
+) -> tuple[int, Catalog]:
+    """Wait until a broker that machines take over from each other, and whose folder is `fresh`,
+    runs on no other machine, and what it has acknowledged can be copied; return its epoch and the
+    catalog then. `after`: the epoch of a broker of another machine, or -1. The follower of this
+    machine is registered meanwhile, since others may wait for it."""
+    if not fresh or not config.cluster_takeover_enable:
+        return after, catalog
+    copies = CopySearch(env, metadata, TcpNetwork(), catalog.cluster_id, config.node_id)
+    if after >= 0:
+        await copies.wait(after)
+    else:
+        meanwhile = partial(register_follower, env, config, metadata, listeners, data)
+        after = await wait_until_ended(env, metadata, config, meanwhile, copies)
+    return after, await metadata.reload()
 
 
 async def check_current(metadata: SqlStore, catalog: Catalog, node_id: int) -> None:
@@ -110,7 +132,6 @@ class StartingReplicas:
     catalog: Catalog
     network: Network
     stored: ReplicaSet | None
-    followers: list[FollowerRow]
     own: str
 
     @classmethod
@@ -146,13 +167,19 @@ class StartingReplicas:
 
         stored, followers = await metadata.transact(load)
         own = await own_follower(env, config, listeners, data, followers)
-        return cls(env, config, metadata, catalog, TcpNetwork(), stored, followers, own)
+        return cls(env, config, metadata, catalog, TcpNetwork(), stored, own)
 
     async def copy_into(self, home: str) -> None:
         """Copy the journals that followers have to an empty folder. Raises what `install`
         raises."""
         if self.stored is not None:
-            await install(self.env, self.network, self._reader, self.stored, self.followers, home)
+            await install(
+                self.env, self.network, self._reader, self.stored, self._read_followers, home,
+                MAX_ATTEMPTS if self.config.cluster_takeover_enable else None,
+            )  # fmt: skip
+
+    async def _read_followers(self) -> list[FollowerRow]:
+        return await self.metadata.transact(replica_sets.load_followers)
 
     def open(self, *, fresh: bool) -> Replication:
         """Return the replication of this process. `fresh`: the broker's part of the data folder is

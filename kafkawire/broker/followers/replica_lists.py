@@ -3,13 +3,15 @@
 All partitions of one leader have the same replicas, since followers have its whole log. A client
 sees brokers, not followers: each follower is shown as the broker whose machine it is on, and the
 copy of the leader as the leader, wherever that runs. Brokers with `replication.listener` read the
-sets from SQL every two seconds.
+sets from SQL every two seconds. The last followers stay in the set when they are gone, since they
+have everything; of what it leads itself, a broker shows only those as in sync that are there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.log.replicas.choice import choose
@@ -50,8 +52,19 @@ def replicas_of(stored: ReplicaSet, followers: Sequence[FollowerRow], wanted: in
 class ReplicaLists:
     """Keeps `Catalog.replicas` current."""
 
-    def __init__(self, env: Env, metadata: Transactions, catalog: Catalog, wanted: int) -> None:
+    def __init__(
+        self,
+        env: Env,
+        metadata: Transactions,
+        catalog: Catalog,
+        wanted: int,
+        node_id: int,
+        live: Callable[[], frozenset[str] | None],
+    ) -> None:
+        """`live` returns the followers of broker `node_id` that are there, None: not known."""
         self._env = env
+        self._node_id = node_id
+        self._live = live
         self._metadata = metadata
         self._catalog = catalog
         self._wanted = wanted
@@ -67,7 +80,14 @@ class ReplicaLists:
             return replica_sets.load_all(session), replica_sets.load_followers(session)
 
         stored, followers = await self._metadata.transact(load)
-        found = {each.node_id: replicas_of(each, followers, self._wanted) for each in stored}
+        live = self._live()
+        shown = [
+            replace(each, in_sync=each.in_sync & live)
+            if each.node_id == self._node_id and live is not None
+            else each
+            for each in stored
+        ]
+        found = {each.node_id: replicas_of(each, followers, self._wanted) for each in shown}
         if found != self._catalog.replicas:
             self._catalog.set_replicas(found)
 

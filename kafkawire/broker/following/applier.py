@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkawire.log_lines import address_of
 from kafkawire.metadata.catalog import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
@@ -77,7 +78,10 @@ class CatalogApplier:
             elif known is None or (known, known.epoch) != (info, info.epoch):
                 catalog.update_broker(info, self._broker.env.clock.monotonic())
                 if known != info:
-                    logger.info("broker %d is registered with %s", info.node_id, info.listeners)
+                    listeners = (f"{n}://{address_of(*at)}" for n, at in info.listeners.items())
+                    logger.info(
+                        "broker %d is registered with %s", info.node_id, ", ".join(listeners)
+                    )
         if changes.registered is None:
             return
         for node_id in sorted(catalog.brokers.keys() - changes.registered):

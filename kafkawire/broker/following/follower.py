@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.following.lock import CatalogLock
+from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class CatalogFollower:
         self._metadata = metadata
         self._lock = lock
         self._running: asyncio.Task[None] | None = None
-        self._catching_up: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._catching_up = SharedLoad(env, "catch up with the catalog", self._poll)
         self._failing = False
         self._commits: int | None = None
 
@@ -56,30 +56,17 @@ class CatalogFollower:
 
     async def close(self) -> None:
         """Stop polling."""
-        tasks = self._running, self._catching_up, self._next
-        running = [task for task in tasks if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._catching_up.close()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed until now, before a client gets an error for something
         that the catalog does not have. Without another registered broker, or if the metadata cannot
-        be read, the catalog stays as it is. Concurrent calls share a query, but not one that has
-        begun: it may have read the version before the change that the caller asks for."""
-        if len(self._catalog.brokers) < 2:
-            return
-        if self._next is None:
-            self._next = self._env.spawn(
-                self._poll_after(self._catching_up), "catch up with the catalog"
-            )
-        await asyncio.shield(self._next)
-
-    async def _poll_after(self, running: asyncio.Task[None] | None) -> None:
-        if running is not None and not running.done():
-            await asyncio.wait([running])
-        self._catching_up, self._next = self._next, None
-        await self._poll()
+        be read, the catalog stays as it is."""
+        if len(self._catalog.brokers) > 1:
+            await self._catching_up.again()
 
     async def _run(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log_lines import reason_of
 from kafkawire.metadata.statements import held_by_broker
 from kafkawire.objectstore.errors import StoreError
 
@@ -64,7 +65,7 @@ class OwnRemoval:
                 )
                 return True
         except (KafkaError, OSError, StoreError) as failure:
-            left = f"it cannot be removed now ({failure})"
+            left = f"it cannot be removed now ({reason_of(failure)})"
         now = broker.env.clock.monotonic()
         if left and now >= self._report_at:
             self._report_at = now + REPORTED_S

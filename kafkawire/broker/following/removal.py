@@ -36,7 +36,10 @@ class BrokerRemoval:
     async def _remove(self, node_id: int, sender: str, seen: int) -> None:
         catalog = self._broker.catalog
         if node_id not in catalog.brokers:
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED,
+                f"Broker ID {node_id} is not currently registered",
+            )
         if node_id == self._broker.node_id or node_id not in catalog.silent:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

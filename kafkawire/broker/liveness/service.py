@@ -20,6 +20,12 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 """Between two heartbeats: a fifth of the lease, so a few lost ones do not matter."""
+MIN_PAUSE_S = 0.1
+"""After a heartbeat that took longer than the interval: other tasks of this broker also use the
+database."""
+MAX_DECIDE_S = 3 * INTERVAL_S
+"""How long a new topic waits for brokers that may have been started just now: they are known by
+their second heartbeat. One that is not there is known by the lease, for which no client waits."""
 MAX_GAP_S = 3 * INTERVAL_S
 """Between two reads that count as continuous: one heartbeat may take twice the limits of its
 connection (kafkawire.metadata.database) without being late."""
@@ -47,11 +53,12 @@ class Liveness:
         self._catalog = catalog
         self._node_id = node_id
         self._lease_ms = lease_ms
-        self._watcher = HeartbeatWatcher(node_id, lease_ms / 1000, MAX_GAP_S)
+        self._watcher = HeartbeatWatcher(node_id, lease_ms / 1000, MAX_GAP_S, INTERVAL_S)
         self._absence = AbsenceWatcher(node_id, lease_ms / 1000)
         self._absent: Callable[[dict[int, int]], None] | None = None
         self._when_superseded: list[Callable[[str], None]] = []
         self._task: asyncio.Task[None] | None = None
+        self._stored_s: float | None = None
         self._failing = False
         self._stored = False
 
@@ -64,6 +71,17 @@ class Liveness:
         heartbeats this one has seen to rise."""
         registered = self._catalog.brokers.keys()
         return sorted({self._node_id, *(self._watcher.beating & registered)})
+
+    async def decided(self) -> None:
+        """Return when each registered broker is known to beat or to be silent, after MAX_DECIDE_S
+        at most: otherwise this broker would get all new partitions itself."""
+        clock = self._env.clock
+        until_s = clock.monotonic() + MAX_DECIDE_S
+        while self._task is not None and clock.monotonic() < until_s:
+            known = {self._node_id, *self._watcher.beating, *self._watcher.silent}
+            if self._catalog.brokers.keys() <= known:
+                return
+            await self._env.sleep(INTERVAL_S / 10)
 
     def running(self, nodes: Collection[int]) -> None:
         """Take these brokers, which the catalog has, as beating: they are known to run from another
@@ -117,14 +135,17 @@ class Liveness:
             return
         except OSError as failure:
             self._watcher.failed()
-            if not self._failing:
+            now_s = self._env.clock.monotonic()
+            since_s = self._stored_s = now_s if self._stored_s is None else self._stored_s
+            if not self._failing and now_s - since_s >= self._lease_ms / 2000:
+                self._failing = True
                 logger.warning(
                     "cannot store the heartbeat of this broker, others take it for stopped after "
                     "their lease.ms: %s",
                     failure,
                 )
-            self._failing = True
             return
+        self._stored_s = self._env.clock.monotonic()
         if self._failing:
             logger.info("heartbeats are stored again")
         self._failing = False
@@ -162,15 +183,20 @@ class Liveness:
             elif node in self._watcher.starting:
                 why = "is being started"
             logger.warning(
-                "broker %s %s: clients are not sent to it, what it leads has no leader, and new "
-                "partitions go to others until it is back",
+                "broker %s %s: clients are not sent to it, %snew partitions go to others until it "
+                "is back",
                 node,
                 why,
+                "its partitions have no leader, and " if self._catalog.leads(node) else "and ",
             )
         for node in sorted(before - silent):
             logger.info("broker %s is back", node)
 
     async def _run(self) -> None:
+        """Beat at a constant rate, however long a heartbeat takes: one that failed because the
+        database was locked is repeated at once."""
+        clock = self._env.clock
         while True:
+            begun_s = clock.monotonic()
             await self.beat()
-            await self._env.sleep(INTERVAL_S)
+            await self._env.sleep(max(begun_s + INTERVAL_S - clock.monotonic(), MIN_PAUSE_S))

@@ -3,19 +3,29 @@
 Of a machine whose broker was taken over: its data folder is superseded, so there is no lock by
 which the start would know that the broker does not run any more. It is taken for ended if its
 heartbeat is deleted, or was not seen to change for the lease; a start there stores heartbeats, too.
-After `return_delay_s` it is asked to
-return: the broker setting RETURNING, which it follows, has it end.
+After `return_delay_s` it is asked to return: the broker setting RETURNING has it end, also if it is
+still starting.
+
+Two machines may wait here for each other's processes, so no wait may need what the other side does
+only afterwards: `meanwhile` registers the follower of this machine, which the broker that is waited
+for, and others, may need; a start elsewhere, which may wait for what only this machine has, ends
+when it is asked to (kafkawire.broker.liveness.starting); and the broker is left to others until
+this start can get what it has acknowledged (`copies`). tests/broker/liveness/test_waits.py walks
+through all waits of machines for each other.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata import heartbeats
 from kafkawire.metadata.catalog import BROKER_RESOURCE, Catalog, ConfigChange
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import SqlStore
 
 logger = logging.getLogger(__name__)
@@ -24,10 +34,20 @@ RETURNING = "broker.returning"
 """The setting of a broker that runs on another machine than its own, and is to end there."""
 INTERVAL_S = 0.5
 """Between two reads of the heartbeat: a part of the second in which it rises."""
+SEARCH_S = 2.0
+"""Between two searches for a copy, which connect to followers that may not be there."""
 MAX_GAP_S = 3.0
 """Between two reads that count as continuous."""
 NOBODY = -1
 """The node id that the watcher leaves out: it is to watch the broker itself."""
+
+
+class Copies(Protocol):
+    """Finds what a broker has acknowledged (kafkawire.broker.followers.install)."""
+
+    async def finds(self, *, lost: bool) -> bool:
+        """Return whether there is a copy, or none is needed; `lost` if it is known that there is
+        none. Raises what SQL raises."""
 
 
 def is_returning(catalog: Catalog, node_id: int) -> bool:
@@ -35,35 +55,68 @@ def is_returning(catalog: Catalog, node_id: int) -> bool:
     return catalog.broker_configs(node_id).get(RETURNING, "").lower() == "true"
 
 
-async def wait_until_ended(env: Env, metadata: SqlStore, config: BrokerConfig) -> int:
-    """Return when the broker of these settings runs nowhere; return its broker epoch then. Raises
-    what SQL raises at first; later failures of SQL are waited for."""
+def read_returning(session: Session, node_id: int) -> bool:
+    """Return the same as `is_returning`, from SQL."""
+    found = session.rows(
+        "SELECT value FROM configs WHERE resource_type = ? AND resource = ? AND name = ?",
+        (BROKER_RESOURCE, str(node_id), RETURNING),
+    )
+    return bool(found) and str(found[0][0]).lower() == "true"
+
+
+async def wait_until_ended(
+    env: Env,
+    metadata: SqlStore,
+    config: BrokerConfig,
+    meanwhile: Callable[[], Awaitable[None]],
+    copies: Copies,
+) -> int:
+    """Return when the broker of these settings runs nowhere, and this start can get what it has
+    acknowledged; return its broker epoch then. `meanwhile` is awaited once if that is not so at
+    once. Raises what SQL raises at first; later failures of SQL are waited for."""
     node_id, lease_s = config.node_id, config.lease_ms / 1000
     return_delay_s = config.cluster_return_delay_ms / 1000
-    watcher = HeartbeatWatcher(NOBODY, lease_s, MAX_GAP_S)
+    watcher = HeartbeatWatcher(NOBODY, lease_s, MAX_GAP_S, INTERVAL_S)
     ask_s = env.clock.monotonic() + return_delay_s
-    waits = False
+    search_s, waits, lacks_copy, prepared = 0.0, False, False, False
+    asked_epoch, warned = -1, False
     while True:
         try:
+            if (waits or lacks_copy) and not prepared:
+                await meanwhile()
+                prepared = True
             epoch, number = await metadata.transact(
                 lambda session: heartbeats.read(session, node_id)
             )
             now_s = env.clock.monotonic()
             watcher.observe(now_s, {} if number is None else {node_id: number}, [node_id])
-            if number is None or node_id in watcher.silent - watcher.starting:
-                return epoch
-            if waits and now_s >= ask_s:
-                await _ask(metadata, node_id, "true")
-                ask_s = now_s + lease_s  # a start elsewhere since the last time has removed it
+            ended = number is None or node_id in watcher.silent - watcher.starting
+            if (ended or (waits and now_s >= ask_s)) and now_s >= search_s:
+                if not await copies.finds(lost=ended):
+                    search_s, lacks_copy = now_s + SEARCH_S, True
+                elif ended:
+                    return epoch
+                else:
+                    await _ask(metadata, node_id, "true")
+                    ask_s = now_s + lease_s  # a start elsewhere since the last time has removed it
+                    if epoch == asked_epoch and not warned:
+                        warned = True
+                        logger.warning(
+                            "broker %d has not ended %g s after it was asked to: this start waits; "
+                            "if another machine has node.id=%d too, stop this start and give it a "
+                            "node.id of its own",
+                            node_id, lease_s, node_id,
+                        )  # fmt: skip
+                    asked_epoch = epoch
         except OSError:
-            if not waits:
+            if not (waits or lacks_copy):
                 raise
             watcher.failed()
         if not waits and node_id in watcher.beating | watcher.starting:
             waits = True
             logger.warning(
-                "broker %d runs on another machine, which took it over: waiting until it ends "
-                "there; it is asked to in %g s",
+                "broker %d runs already, on a machine that took it over or has the same node.id: "
+                "waiting until it ends there; it is asked to in %g s",
                 node_id,
                 return_delay_s,
             )

@@ -10,7 +10,9 @@ A broker that is being started stores negative numbers (kafkawire.broker.livenes
 not say that it serves, so it becomes silent after the lease, or stays so; but it is not gone.
 
 Reads that failed or came late say nothing about others, because all brokers may have been cut off
-or stopped together: after them the lease begins again. Pure.
+or stopped together: after them the lease begins again. A read that is a little late, as on a
+machine without idle cores, may be as late for others: of the time between two reads the lease
+counts only what is usual, so there it lasts longer by this broker's own delays. Pure.
 """
 
 from __future__ import annotations
@@ -18,10 +20,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+TOLERANCE_S = 0.25
+"""By which two reads are usually further apart than their interval: a read takes milliseconds, and
+a clock may be slow."""
+
 
 class _Row(NamedTuple):
     """A row as it was last seen to change. `heartbeats` None: there is none; `since_s`: when it
-    changed, `served_s`: when it changed to a positive number, or when the lease began again."""
+    changed, `served_s`: when it changed to a positive number, or when the lease began again, both
+    in time that counts."""
 
     heartbeats: int | None
     since_s: float
@@ -33,11 +40,14 @@ class HeartbeatWatcher:
     started, silent or not yet; `beating`: those whose row was seen to change and that are not
     silent. None contains this broker, `node_id`."""
 
-    def __init__(self, node_id: int, lease_s: float, max_gap_s: float) -> None:
-        """`max_gap_s`: between two reads; after a longer one the lease begins again."""
+    def __init__(self, node_id: int, lease_s: float, max_gap_s: float, interval_s: float) -> None:
+        """`max_gap_s`: between two reads; after a longer one the lease begins again; `interval_s`:
+        between two reads on a machine that has time for them."""
         self._node_id = node_id
         self._lease_s = lease_s
         self._max_gap_s = max_gap_s
+        self._usual_gap_s = interval_s + TOLERANCE_S
+        self._counted_s = 0.0
         self._rows: dict[int, _Row] = {}
         self._read_s: float | None = None
         self.starting: frozenset[int] = frozenset()
@@ -55,15 +65,17 @@ class HeartbeatWatcher:
         self.starting -= others
         self.beating |= others
         for node in others & self._rows.keys():
-            now_s = self._read_s or 0.0
+            now_s = self._counted_s
             self._rows[node] = self._rows[node]._replace(since_s=now_s, served_s=now_s)
 
     def observe(
         self, now_s: float, heartbeats: Mapping[int, int], registered: Collection[int]
     ) -> None:
         """Apply a successful read: the heartbeats by node id, and the brokers that there are."""
-        steady = self._read_s is not None and now_s - self._read_s <= self._max_gap_s
+        gap_s = 0.0 if self._read_s is None else now_s - self._read_s
+        steady = self._read_s is not None and gap_s <= self._max_gap_s
         self._read_s = now_s
+        now_s = self._counted_s = self._counted_s + min(gap_s, self._usual_gap_s)
         others = set(registered) - {self._node_id}
         silent, beating = set(self.silent & others), set(self.beating & others)
         rows: dict[int, _Row] = {}

@@ -49,10 +49,10 @@ Operations = Annotated[
 ]
 OneOperation = Annotated[str, typer.Argument(metavar="OPERATION", help="For example read.")]
 Topic = Annotated[
-    str, typer.Option("--topic", metavar="NAME", callback=not_empty, help='Topic; "*": all.')
+    str, typer.Option("--topic", metavar="TOPIC", callback=not_empty, help='Topic; "*": all.')
 ]
 Group = Annotated[
-    str, typer.Option("--group", metavar="NAME", callback=not_empty, help='Group; "*": all.')
+    str, typer.Option("--group", metavar="GROUP", callback=not_empty, help='Group; "*": all.')
 ]
 Transaction = Annotated[
     str,

@@ -29,7 +29,7 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
-from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.cli.shared.paths import check_metadata_url, refuse_inside
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch_next
@@ -57,6 +57,9 @@ def backup(
     metadata: Metadata = "",
     server: Server = LOCAL,
     as_json: Json = False,
+    scheduled: Annotated[
+        bool, typer.Option("--scheduled", hidden=True, help="Of a broker: DEST is in its folder.")
+    ] = False,
 ) -> None:
     """Back up metadata and offsets of a running broker.
 
@@ -71,6 +74,8 @@ def backup(
         if not dest or "\0" in dest:
             raise OptionError("DEST", dest, "a new folder")
         check_metadata_url("--metadata", metadata)
+        if not scheduled:
+            refuse_inside("DEST", dest)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             fail(f"{dest} is not empty: choose a new folder for the backup", 2)
         if not metadata and not source.is_file():

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from typing import TYPE_CHECKING
 
+from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.progress import bars
@@ -31,6 +31,7 @@ from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
 from kafkawire.log.manifest.service import ENDED
 from kafkawire.log.rebuild.carry import carry
+from kafkawire.log.rebuild.differences import differences
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.findings import Evidence
 from kafkawire.log.rebuild.folders import Combined, combine
@@ -39,15 +40,17 @@ from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.recovery.quarantine import Quarantine
-from kafkawire.metadata import pairing
+from kafkawire.metadata import pairing, schema
 from kafkawire.metadata.copies.entering import enter_catalog
-from kafkawire.metadata.database import sqlite_transaction
+from kafkawire.metadata.database import revision_of
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import sqlite_transaction
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog import object_logs
+from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
 from kafkawire.offsets.storage.open import (
     RESTORING,
@@ -64,6 +67,8 @@ from kafkawire.progress import Progress
 if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import BucketEvidence, LogSeen
 
+ROWS_AT_ONCE = 1000
+"""Partitions of one round trip to the offset storage."""
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and the files next to it."""
 
@@ -98,14 +103,16 @@ class RestoredMetadata:
 
 @dataclass(slots=True)
 class _Home:
-    """One broker's folder. `damaged`: its offsets in RocksDB; `tier`: URL of its remote tier that
-    was read, empty: none; `logs`: its logs of log objects there."""
+    """One broker's folder. `damaged`: its offsets in RocksDB; `differs`: stored rows say another
+    thing than its files; `tier`: URL of its remote tier that was read, empty: none; `logs`: its
+    logs of log objects there."""
 
     node: int
     path: str
     found: Folder
     seen: Evidence
     damaged: bool
+    differs: bool = False
     tier: str = ""
     logs: list[LogSeen] = field(default_factory=list)
 
@@ -124,6 +131,7 @@ def _restore(
         stack.callback(env.offload.close)
         for path in paths.values():
             stack.callback(lock_folder(env, path).release)
+            refuse_newer_files(env.fs, path)
         found = {node: inspect_folder(env.fs, folder, paths[node], node) for node in nodes}
         # A start that was refused leaves an empty folder.
         used = [n for n in nodes if found[n].has_log or found[n].identity is not None] or nodes[:1]
@@ -192,7 +200,7 @@ def _rebuild(
     kept = "" if path is None else _exchange(env, path, building, why)
     for home in homes:
         if home.damaged:
-            _exchange_rocks(env, home.path)
+            _exchange_rocks(home.path)
         _set_aside(env, home.path, rebuilt)
     if conversion is not None:
         conversion.set_aside()
@@ -221,13 +229,16 @@ def _check_mixed(folder: str, homes: Sequence[_Home]) -> None:
 
 def _replaced(path: str, homes: Sequence[_Home]) -> str:
     """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
-    state, or where the offsets in RocksDB are damaged. MetadataError if it is valid and has
-    everything that the logs have."""
+    state, with rows that differ from the logs, or where the offsets in RocksDB are damaged.
+    MetadataError if it is valid and has everything that the logs have."""
     try:
         check_sqlite(path)
     except MetadataError:
         return "damaged"
-    if any(home.damaged or not _has_all(path, home.found, home.seen) for home in homes):
+    if not all(_has_all(path, home.found, home.seen) for home in homes):
+        return "replaced"
+    asyncio.run(_compare(path, homes))
+    if any(home.damaged or home.differs for home in homes):
         return "replaced"
     raise MetadataError(
         f"{path} is valid and has every topic of the log: nothing to restore; move it "
@@ -236,17 +247,47 @@ def _replaced(path: str, homes: Sequence[_Home]) -> str:
 
 
 def _has_all(path: str, found: Folder, seen: Evidence) -> bool:
-    """Return whether a metadata file belongs to a folder and has its topics."""
+    """Return whether a metadata file is of this version, belongs to a folder, has its topics, and
+    no checkpoint after the end of its log."""
     ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
     ids -= seen.deleted
     try:
-        with sqlite_transaction(path, "ro") as connection:
-            session = Session(connection)
-            check_pairing(found, pairing.load(session, found.node_id), path)
+        with sqlite_transaction(path, "ro") as session:
+            if revision_of(session) != schema.REVISION:
+                return False  # a start may have refused it, whatever its tables are
+            stored = pairing.load(session, found.node_id)
+            check_pairing(found, stored, path)
+            if seen.recovered.contradicts(stored.log_position):
+                return False
             return not ids - pairing.known_topics(session, ids)
     # no metadata, older metadata, or metadata of another folder
     except (MetadataError, ValueError, IdentityError):
         return False
+
+
+async def _compare(path: str, homes: Sequence[_Home]) -> None:
+    """Compare the rows of the partitions of each folder with what was found there."""
+    metadata = sqlite_metadata(path)
+    try:
+        catalog = await metadata.open()
+        for home in homes:
+            if home.damaged:
+                continue
+            kind = ROCKSDB if holds_rocks(home.path) else SQL
+            storage = open_storage(kind, metadata, home.path, home.node, int, catalog.leader_of)
+            numbers = range(catalog.last_number() + 1)
+            led = [number for number in numbers if catalog.leader_of(number) == home.node]
+            try:
+                position = await storage.load_log_position(home.node)
+                for at in range(0, len(led), ROWS_AT_ONCE):
+                    for row in await storage.load_partitions(led[at : at + ROWS_AT_ONCE]):
+                        home.differs |= any(differences(home.seen, catalog, row, position))
+            finally:
+                await storage.close()
+            # RocksDB is kept unless it is damaged.
+            home.damaged = home.differs and kind == ROCKSDB
+    finally:
+        await metadata.close()
 
 
 def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
@@ -337,7 +378,7 @@ async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuil
     """Fill a broker's offset storage."""
     into = ROCKSDB if home.damaged else SQL
     if into == ROCKSDB:
-        shutil.rmtree(rocks_folder(home.path) + RESTORING, ignore_errors=True)
+        remove_database(rocks_folder(home.path) + RESTORING)
     node = home.node
     storage = open_storage(
         into, metadata, home.path, node, env.clock.now_ms, lambda _: node, RESTORING
@@ -382,14 +423,13 @@ def _exchange(env: Env, path: str, building: str, why: str) -> str:
     return kept
 
 
-def _exchange_rocks(env: Env, home: str) -> None:
+def _exchange_rocks(home: str) -> None:
     """Replace RocksDB's folder by the new one; keep the old one. A broker does not start between
     the two steps: see check_storage."""
     place = rocks_folder(home)
     if os.path.exists(place):
-        env.fs.rename(place, _free(place, "damaged"))
-    env.fs.rename(place + RESTORING, place)
-    env.fs.sync_dir(home)
+        move_database(place, _free(place, "damaged"))
+    move_database(place + RESTORING, place)
 
 
 def _free(path: str, why: str) -> str:

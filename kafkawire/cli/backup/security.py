@@ -22,7 +22,7 @@ from kafkawire.cli.backup.restore import check_url, fetched, verify_files
 from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Data, Json, Metadata, not_empty
+from kafkawire.cli.shared.parameters import Data, Json, Metadata, Yes, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
@@ -75,7 +75,7 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be restored.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Restore access rules, SCRAM users, quotas and delegation tokens into a stopped broker.

@@ -21,8 +21,10 @@ class ObservedCluster:
     `replicas`: the broker of each partition, which leads it while it is alive; `in_transaction`:
     partitions to be moved that have an open transaction; `takes_over`: living brokers whose machine
     takes over brokers of others; `out_of_sync`: by leader, the replicas of what it leads with
-    durability=replicated that are not in sync; `decommissioning`: living brokers that are to leave
-    the cluster."""
+    durability=replicated that are not in sync, or not there; `decommissioning`: living brokers that
+    are to leave the cluster; `needed`: min.insync.replicas of living brokers; `in_sync`: by leader,
+    how many replicas are in sync and there; `replicated`: brokers that are not alive, and lead
+    partitions with replicas."""
 
     alive: Mapping[int, bool]
     replicas: Mapping[Partition, int]
@@ -32,6 +34,9 @@ class ObservedCluster:
     takes_over: Collection[int] = ()
     out_of_sync: Mapping[int, Collection[int]] = field(default_factory=dict)
     decommissioning: Collection[int] = ()
+    needed: Mapping[int, int] = field(default_factory=dict)
+    in_sync: Mapping[int, int] = field(default_factory=dict)
+    replicated: Collection[int] = ()
     counts: Counter[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,12 +76,24 @@ def _of(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
     else:
         yield BrokerCause(node, "serves", False, f"It leads {led}.")
     if seen.alive.get(node, False) and seen.out_of_sync.get(node):
-        yield BrokerCause(
-            node, "replicas-out-of-sync", False,
-            f"The machine of {_all(seen.out_of_sync[node])} is not in sync with it: acks=all does "
-            "not wait for it, and with fewer than min.insync.replicas produces are refused.",
-        )  # fmt: skip
+        yield _out_of_sync(seen, node)
     yield from _moving(seen, node)
+
+
+def _out_of_sync(seen: ObservedCluster, node: int) -> BrokerCause:
+    others = _all(seen.out_of_sync[node])
+    number, needed = seen.in_sync.get(node, 0), seen.needed.get(node, 1)
+    if 0 < number < needed:
+        return BrokerCause(
+            node, "replicas-refused", True,
+            f"{count(number, 'replica')} in sync, and min.insync.replicas={needed}: produces are "
+            f"refused until the follower on the machine of {others} has its log.",
+        )  # fmt: skip
+    return BrokerCause(
+        node, "replicas-out-of-sync", False,
+        f"The machine of {others} is not in sync with it: acks=all does not wait for it, and with "
+        "fewer than min.insync.replicas produces are refused.",
+    )  # fmt: skip
 
 
 def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
@@ -86,6 +103,9 @@ def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
         until = (
             f"the machine of {_either(seen.takes_over)} takes it over, usually within seconds, or "
             "it is started"
+            if seen.takes_over and _enough(seen, node)
+            else f"{_machines_needed(seen)} run: a start waits for their followers "
+            "(min.insync.replicas)"
             if seen.takes_over
             else "it is started: no machine takes brokers over (cluster.takeover.enable)"
         )
@@ -99,6 +119,17 @@ def _not_alive(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
         else f"`kafkawire cluster remove {node}` removes it"
     )
     yield BrokerCause(node, "not-alive", False, f"{why} It leads no partition: {means}.")
+
+
+def _enough(seen: ObservedCluster, node: int) -> bool:
+    """Return whether a start of a broker finds the followers that it needs, if it has any."""
+    return node not in seen.replicated or sum(seen.alive.values()) >= max(
+        seen.needed.values(), default=1
+    )
+
+
+def _machines_needed(seen: ObservedCluster) -> str:
+    return count(max(seen.needed.values(), default=1), "machine")
 
 
 def _either(nodes: Collection[int]) -> str:
@@ -155,9 +186,9 @@ def _moving(seen: ObservedCluster, node: int) -> Iterator[BrokerCause]:
             yield BrokerCause(node, "moving", False, sentence)
         else:
             yield BrokerCause(
-                node, "waits-for-target", True,
+                node, "waits-for-target", False,
                 f"{count(number, 'partition')} to be moved to broker {target}: they wait until it "
-                "is alive.",
+                f"is alive, and broker {node} serves them.",
             )  # fmt: skip
     held = sum(move.partition in seen.in_transaction for move in moves)
     if held:

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, split_pair
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn
+from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.cluster import Cluster, registered
 from kafkawire.client.errors import ClientError, check
 
@@ -99,12 +100,12 @@ def change(
     """Change settings: all of them, or none if one is rejected.
 
     Examples:
-      kafkawire configs set retention.ms=3600000 --topic orders
-      kafkawire configs set log.retention.ms=86400000 --brokers-default
+      kafkawire configs set retention.ms=1h --topic orders
+      kafkawire configs set log.retention.ms=1d --brokers-default
     """
     resource = resource_of(topic, broker, brokers_default)
     try:
-        changes = [(*split_pair("NAME=VALUE", pair), SET) for pair in pairs]
+        changes = [(*split_setting("NAME=VALUE", pair), SET) for pair in pairs]
     except OptionError as error:
         fail(error, 2)
     _apply(server, resource, changes, as_json)

@@ -17,6 +17,7 @@ from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
 from kafkawire.client.errors import ClientError
+from kafkawire.log_lines import address_of
 from kafkawire.plural import count
 
 LIVE = 1
@@ -57,7 +58,7 @@ def describe(
     brokers = [
         {
             "broker": row.node_id,
-            "address": f"{row.host}:{row.port}",
+            "address": address_of(row.host, row.port),
             "rack": row.rack,
             "controller": row.node_id == answer.controller_id,
             **led.get(row.node_id, {"replicas": [], "in_sync": []}),
@@ -152,4 +153,6 @@ def _journals(data: str, node: int) -> int | None:
 
 
 def _addresses(listeners: dict[str, list[Any]]) -> str:
-    return ", ".join(f"{name}://{host}:{port}" for name, (host, port) in listeners.items())
+    return ", ".join(
+        f"{name}://{address_of(host, port)}" for name, (host, port) in listeners.items()
+    )

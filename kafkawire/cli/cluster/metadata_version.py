@@ -14,7 +14,7 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
-from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.parameters import Json, Metadata
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.metadata.schema import REVISION
 from kafkawire.metadata.store import MetadataError
@@ -31,12 +31,7 @@ def version(
     data: Annotated[
         str, typer.Option("--data", metavar="DIR", help="Data folder.")
     ] = "kafkawire-data",
-    url: Annotated[
-        str,
-        typer.Option(
-            "--metadata", metavar="URL", help="Metadata database, if outside the data folder."
-        ),
-    ] = "",
+    url: Metadata = "",
     as_json: Json = False,
 ) -> None:
     """Show the schema revision, and whether this version uses, migrates or rejects it.
@@ -55,12 +50,12 @@ def version(
         fail(OptionError("--data", data, "a data folder"), 2)
     name = without_password(url) or os.path.join(data, "metadata.db")
     try:
-        stored = _stored(data, url)
+        stored = stored_revision(data, url)
     except MetadataError as error:
         fail(error)
     if stored is None or not stored.isdigit():
         fail(f"{name} is not a metadata database of kafkawire: it has no schema revision")
-    state = CURRENT if stored == REVISION else OLDER if int(stored) < int(REVISION) else NEWER
+    state = state_of(stored)
     if as_json:
         print_json({"metadata": name, "revision": stored, "known": REVISION, "state": state})
     else:
@@ -68,14 +63,29 @@ def version(
     raise SystemExit(1 if state == NEWER else 0)
 
 
-def _stored(data: str, url: str) -> str | None:
-    """Return the schema revision; None if the database has no revision table."""
-    from kafkawire.metadata.database import Database, revision_of, sqlite_transaction
+def state_of(stored: str) -> str:
+    """Return what this version does with a database of a schema revision."""
+    if stored == REVISION:
+        return CURRENT
+    return OLDER if stored.isdigit() and int(stored) < int(REVISION) else NEWER
 
+
+def file_of(data: str, url: str) -> str | None:
+    """Return the file of the metadata of a data folder or a URL; None if it is on a server."""
     if url and not url.startswith("sqlite"):
+        return None
+    return url.partition(":///")[2] or os.path.join(data, "metadata.db")
+
+
+def stored_revision(data: str, url: str) -> str | None:
+    """Return the schema revision; None if the database has no revision table."""
+    from kafkawire.metadata.database import Database, revision_of
+    from kafkawire.metadata.sqlite import sqlite_transaction
+
+    path = file_of(data, url)
+    if path is None:
         return asyncio.run(Database(url).stored_revision())
-    path = url.partition(":///")[2] or os.path.join(data, "metadata.db")
     if not os.path.isfile(path):
         raise MetadataError(f"{path} does not exist")
-    with sqlite_transaction(path, "ro") as connection:
-        return revision_of(connection)
+    with sqlite_transaction(path, "ro") as session:
+        return revision_of(session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -103,13 +103,19 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
-    return not switched_on(cluster, node).isdisjoint({DRAINING, DECOMMISSIONING})
+    known = broker_settings(cluster, node)
+    return not switched_on(known).isdisjoint({DRAINING, DECOMMISSIONING})
 
 
-def switched_on(cluster: Cluster, node: int) -> set[str]:
-    """Return the settings of a broker that are true, asked of that broker."""
+def broker_settings(cluster: Cluster, node: int) -> dict[str, str]:
+    """Return the settings of a broker, asked of that broker."""
     rows = settings(cluster, (BROKER, str(node)))
-    return {str(row["name"]) for row in rows if row["value"] == "true"}
+    return {str(row["name"]): str(row["value"]) for row in rows}
+
+
+def switched_on(known: Mapping[str, str]) -> set[str]:
+    """Return the names of settings that are true."""
+    return {name for name, value in known.items() if value == "true"}
 
 
 def _row(each: PlannedMove) -> dict[str, Any]:

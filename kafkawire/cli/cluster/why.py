@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafkawire.cli.cluster.causes import BrokerCause, ObservedCluster, causes
-from kafkawire.cli.cluster.moves import DECOMMISSIONING, DRAINING, switched_on
+from kafkawire.cli.cluster.moves import (
+    DECOMMISSIONING,
+    DRAINING,
+    broker_settings,
+    switched_on,
+)
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
@@ -15,6 +22,7 @@ from kafkawire.client.placement import PlannedMove, planned_moves
 from kafkawire.client.transaction_admin import producers
 
 TAKES_OVER = "cluster.takeover.enable"
+MIN_IN_SYNC = "min.insync.replicas"
 MAX_DESCRIBED = 100
 """Moving partitions whose producers are requested."""
 COLUMNS = ("broker", "stuck", "cause", "sentence")
@@ -44,13 +52,15 @@ def observed(cluster: Cluster) -> ObservedCluster:
     topics = cluster.metadata(None).topics
     rows = [(topic, row) for topic in topics for row in topic.partitions if row.replica_nodes]
     replicas = {(topic.name, row.partition_index): row.replica_nodes[0] for topic, row in rows}
+    several = {row.replica_nodes[0]: topic.name for topic, row in rows if row.replica_nodes[1:]}
+    own = [_row_of(cluster, leader, name) for leader, name in several.items() if alive.get(leader)]
+    led = {row.replica_nodes[0]: row for row in own if row is not None}
     out_of_sync = {
-        row.replica_nodes[0]: sorted({*row.replica_nodes} - {*row.isr_nodes})
-        for _, row in rows
-        if len(row.isr_nodes) < len(row.replica_nodes)
+        leader: sorted({*row.replica_nodes} - {*row.isr_nodes}) for leader, row in led.items()
     }
     moves = planned_moves(cluster)
-    switches = {node: _switched_on(cluster, node) for node, lives in alive.items() if lives}
+    found = {node: _settings(cluster, node) for node, lives in alive.items() if lives}
+    switches = {node: switched_on(each) for node, each in found.items()}
     return ObservedCluster(
         alive,
         replicas,
@@ -60,14 +70,28 @@ def observed(cluster: Cluster) -> ObservedCluster:
         [node for node, names in switches.items() if TAKES_OVER in names],
         out_of_sync,
         [node for node, names in switches.items() if DECOMMISSIONING in names],
+        {node: int(each.get(MIN_IN_SYNC) or 1) for node, each in found.items()},
+        {leader: len(row.isr_nodes) for leader, row in led.items()},
+        several.keys() - led.keys(),
     )
 
 
-def _switched_on(cluster: Cluster, node: int) -> set[str]:
+def _row_of(cluster: Cluster, leader: int, name: str) -> Any:
+    """Return a partition of a topic that a broker leads, as that broker itself describes it, which
+    alone knows whether its followers are there; None if it cannot be asked."""
     try:
-        return switched_on(cluster, node)
+        answer = cluster.metadata([name], node=leader)
     except ClientError:
-        return set()  # it has ended since, or cannot be reached from here
+        return None
+    rows = (row for topic in answer.topics for row in topic.partitions)
+    return next((row for row in rows if row.replica_nodes[:1] == [leader]), None)
+
+
+def _settings(cluster: Cluster, node: int) -> dict[str, str]:
+    try:
+        return broker_settings(cluster, node)
+    except ClientError:
+        return {}  # it has ended since, or cannot be reached from here
 
 
 def _in_transaction(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kafkawire.codec.batches import CONTROL, Record, iter_batches, records
+from kafkawire.codec.batches import CONTROL, Record, header_bytes, iter_batches, records
 from kafkawire.codec.control import ABORT, COMMIT, EMPTY, read_marker
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import DecodeError
@@ -47,7 +47,9 @@ def _plain(record: Record) -> dict[str, Any]:
         "value": bytes_text(record.value),
     }
     if record.headers:
-        line["headers"] = [[name, bytes_text(value)] for name, value in record.headers]
+        line["headers"] = [
+            [bytes_text(header_bytes(name)), bytes_text(value)] for name, value in record.headers
+        ]
     return line
 
 

@@ -14,6 +14,7 @@ from kafkawire.cli.dump.records import records_of
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
+from kafkawire.codec.compression import CODEC_NAMES
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
@@ -47,8 +48,6 @@ T = TypeVar("T")
 
 KINDS = (("transactional", TRANSACTIONAL), ("control", CONTROL))
 """Bits of the attributes of a batch, by name."""
-
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool) -> None:
@@ -366,4 +365,4 @@ def time_text(ms: int) -> str:
 
 def codec_name(number: int) -> str:
     """Return the name of the compression codec in bits 0-2 of batch attributes."""
-    return CODECS[number] if number < len(CODECS) else f"codec {number}"
+    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"

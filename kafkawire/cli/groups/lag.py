@@ -14,7 +14,7 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
+from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import ago, parse_duration
 from kafkawire.client.cluster import Cluster
@@ -41,9 +41,7 @@ def lag(
             metavar="[GROUP...]", callback=not_empty, help="All groups if none is named."
         ),
     ] = None,
-    partitions: Annotated[
-        bool, typer.Option("--partitions", "-p", help="Show each partition.")
-    ] = False,
+    verbose: EachPartition = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval of --watch.")] = "5s",
     wide: Wide = False,
@@ -59,7 +57,7 @@ def lag(
 
       kafkawire groups lag
 
-      kafkawire groups lag billing --partitions
+      kafkawire groups lag billing --verbose
 
       kafkawire groups lag --watch --interval 2s
     """
@@ -87,7 +85,7 @@ def lag(
                 printed = print_json_line if watch else print_json
                 printed([_as_json(each) for each in found])
             else:
-                _show(found, bool(groups), partitions, changes, clear=watch, wide=wide)
+                _show(found, bool(groups), verbose, changes, clear=watch, wide=wide)
             if not watch:
                 return
             before = at, lags

@@ -64,9 +64,9 @@ ByDuration = Annotated[
 ]
 FromFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Reset to the offsets in a CSV file that --export wrote."),
+    typer.Option(metavar="FILE", help="Reset to the offsets in a CSV file that --output wrote."),
 ]
-Export = Annotated[
+Output = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write the new offsets to a CSV file; -: standard output."),
 ]
@@ -86,7 +86,7 @@ def reset_offsets(
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
     from_file: FromFile = None,
-    export: Export = None,
+    output: Output = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
@@ -102,7 +102,7 @@ def reset_offsets(
       kafkawire groups reset-offsets kitchen --topic orders --to-earliest
       kafkawire groups reset-offsets kitchen --topic orders:0,4-6 --shift-by -100 --execute
       kafkawire groups reset-offsets kitchen --all-topics --to-datetime -1h --execute
-      kafkawire groups reset-offsets kitchen --all-topics --to-current --export saved.csv
+      kafkawire groups reset-offsets kitchen --all-topics --to-current --output saved.csv
       kafkawire groups reset-offsets kitchen --from-file saved.csv --execute
     """
     target = ResetTarget(
@@ -132,14 +132,14 @@ def reset_offsets(
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
         partitions = list(current) if all_topics else list(saved or select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target, saved)
-        if export is not None:
-            write_plan(export, plan)
+        if output is not None:
+            write_plan(output, plan)
         errors = commit_all(cluster, group, plan) if execute else {}
         rows = _rows(plan, current, errors)
         title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
         if active:
             print(f"kafkawire: {active}", file=sys.stderr)
-        if export != STANDARD or execute:
+        if output != STANDARD or execute:
             report(title, rows, COLUMNS, as_json, wide)
 
 

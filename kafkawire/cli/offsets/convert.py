@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from kafkawire.log.io.ports import Env, LogError
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
+from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
 from kafkawire.offsets.storage import convert
 from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder
 
@@ -86,14 +86,13 @@ async def _to_rocks(env: Env, metadata: SqlStore, home: str, node: int) -> dict[
     else:
         stored = await metadata.transact(lambda session: convert.read_sql(session, node))
         building = target + UNFINISHED
-        shutil.rmtree(building, ignore_errors=True)
+        remove_database(building)
         store = RocksStore(building)
         try:
             await asyncio.to_thread(convert.write_kv, store, node, stored)
         finally:
             store.close()
-        os.rename(building, target)
-        env.fs.sync_dir(home)
+        move_database(building, target)
     await metadata.transact(lambda session: convert.forget_sql(session, node))
     return stored.counts()
 
@@ -110,8 +109,7 @@ async def _to_sql(env: Env, metadata: SqlStore, home: str, node: int) -> dict[st
             convert.write_sql(session, node, stored, time.time_ns() // 1_000_000)
 
     await metadata.transact(enter)
-    shutil.rmtree(source)
-    env.fs.sync_dir(home)
+    remove_database(source)
     return stored.counts()
 
 

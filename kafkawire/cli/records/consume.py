@@ -26,7 +26,7 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
-from kafkawire.cli.shared.times import TIMES, parse_time
+from kafkawire.cli.shared.times import TIMES, parse_end, parse_time
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.merging import Item, MergedReader, OffsetSpan
@@ -98,11 +98,20 @@ def parse_start(text: str) -> tuple[OffsetType, int]:
     return OffsetType.EXACT_TS_NS, at_ms * NS_PER_MS
 
 
+def parse_until(text: str | None, offset_type: OffsetType, value: int) -> int | None:
+    """Return the end of a time range that begins at `value`, in milliseconds. OptionError."""
+    if text is None:
+        return None
+    since_ms = value // NS_PER_MS if offset_type is OffsetType.EXACT_TS_NS else None
+    return parse_end("--until", text, since_ms, now_ms())
+
+
 def now_ms() -> int:
     """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
+JSON = "json"
 From = Annotated[
     str,
     typer.Option(
@@ -114,7 +123,10 @@ From = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Stop before the first record from this time on."),
+    typer.Option(
+        metavar="TIME",
+        help="Stop before the first record from this time on; +5m: so long after --from.",
+    ),
 ]
 Tail = Annotated[
     int | None,
@@ -131,7 +143,7 @@ OnlyPartition = Annotated[
 ]
 Most = Annotated[
     int | None,
-    typer.Option("--max", min=0, max=INT64, metavar="N", help="Stop after printing N records."),
+    typer.Option("--limit", min=0, max=INT64, metavar="N", help="Stop after printing N records."),
 ]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
@@ -164,7 +176,12 @@ JsonLines = Annotated[
 ]
 Template = Annotated[
     str | None,
-    typer.Option("--format", metavar="FORMAT", callback=not_empty, help=FORMAT_HELP + "."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        callback=not_empty,
+        help=f"json, or a text with {FORMAT_HELP}.",
+    ),
 ]
 
 
@@ -263,13 +280,13 @@ def _parse(
         group,
         ISOLATION_LEVELS[isolation],
         follow,
-        None if until is None else parse_time("--until", until, now_ms()),
+        parse_until(until, offset_type, value),
         tail,
     )
 
 
 def _printer(as_lines: bool, template: str | None) -> Printer:
-    if template is not None:
+    if template is not None and template != JSON:
         if as_lines:
             raise OptionError("--format", template, "used without --json")
         try:
@@ -279,7 +296,7 @@ def _printer(as_lines: bool, template: str | None) -> Printer:
                 "--format", template, f"a format of {FORMAT_HELP} ({error})"
             ) from None
         return lambda place, record: _write(formatted(place, record))
-    if as_lines:
+    if as_lines or template == JSON:
         return lambda place, record: print_json_line(as_json(place, record))
     return _print_value
 

@@ -13,8 +13,8 @@ import typer
 from kafkawire.cli.records.consume import (
     RESUMING,
     ConsumeOptions,
-    now_ms,
     parse_start,
+    parse_until,
     spans_of,
 )
 from kafkawire.cli.records.files import FORMATS, STANDARD, format_of_file, writer_of
@@ -24,7 +24,6 @@ from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, Server
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
-from kafkawire.cli.shared.times import parse_time
 from kafkawire.client.errors import ClientError
 from kafkawire.client.merging import MergedReader
 from kafkawire.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
@@ -48,7 +47,10 @@ From = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Stop before the first record from this time on."),
+    typer.Option(
+        metavar="TIME",
+        help="Stop before the first record from this time on; +5m: so long after --from.",
+    ),
 ]
 
 
@@ -86,7 +88,7 @@ def export(
             "",
             level,
             follow=False,
-            until_ms=None if until is None else parse_time("--until", until, now_ms()),
+            until_ms=parse_until(until, *begin),
         )
         chosen = format_of_file("--format", kind, path)
         if not force and path != STANDARD and os.path.lexists(path):

@@ -23,6 +23,7 @@ from kafkawire.cli.records.text import (
     encoded,
     from_base64,
     headers_of,
+    headers_text,
     integer,
     record_of,
     text_of,
@@ -107,7 +108,6 @@ class _CsvWriter:
         self._writer.writerow(NAMES)
 
     def write(self, partition: Partition, record: Record) -> None:
-        headers = [[name, text_of(value)] for name, value in record.headers]
         self._writer.writerow(
             (
                 *partition,
@@ -115,7 +115,7 @@ class _CsvWriter:
                 record.timestamp,
                 *_cell(record.key),
                 *_cell(record.value),
-                json.dumps(headers),
+                json.dumps(headers_text(record)),
             )
         )
 
@@ -184,7 +184,7 @@ def _attempt_csv(names: Sequence[str], row: Sequence[str]) -> Parsed | RecordErr
             _value("value", cells.get("value_type", TEXT), cells),
             headers_of(_json(cells.get("headers"))),
             integer("partition", _json(cells.get("partition")), 0, INT32),
-            integer("timestamp", _json(cells.get("timestamp")), -1, INT64),
+            integer("timestamp", _json(cells.get("timestamp")), -INT64, INT64),
         )
     except RecordError as error:
         return error

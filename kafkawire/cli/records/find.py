@@ -83,7 +83,7 @@ Since = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--to", metavar="TIME", help="Stop before this time; +5m: so long after --from."),
+    typer.Option(metavar="TIME", help="Stop before this time; +5m: so long after --from."),
 ]
 ByHeader = Annotated[
     list[str],
@@ -130,7 +130,7 @@ def find(
 
       kafkawire find orders --key 4711 --source s3://bucket/prefix --explain
 
-      kafkawire find orders --header type=refund --from 2026-01-31T12:00 --to +5m --json
+      kafkawire find orders --header type=refund --from 2026-01-31T12:00 --until +5m --json
     """
     try:
         chosen = _parse(topic, key, key_file, since, until, header, limit, latest)
@@ -185,14 +185,14 @@ def _parse(
     now = now_ms()
     name, indexes = parse_partitions("TOPIC", topic)
     since_ms = None if since is None else parse_time("--from", since, now)
-    until_ms = None if until is None else parse_end("--to", until, since_ms, now)
+    until_ms = None if until is None else parse_end("--until", until, since_ms, now)
     if key is not None and key_file is not None:
         raise OptionError("--key-file", key_file, "left out, because of --key")
     if since is None and until is None and key is None and key_file is None and not headers:
-        raise OptionError("--key", "", "given, or one of --key-file, --header, --from and --to")
+        raise OptionError("--key", "", "given, or one of --key-file, --header, --from and --until")
     if latest and key is None and key_file is None:
         raise OptionError("--latest", "", "used together with --key or --key-file")
-    for option, value in (("--from", since), ("--to", until), ("--header", headers)):
+    for option, value in (("--from", since), ("--until", until), ("--header", headers)):
         if latest and value:
             raise OptionError(option, value, "used without --latest")
     wanted = _key_of(key_file) if key_file is not None else None
@@ -280,7 +280,6 @@ def _open(
     progress: Progress,
 ) -> TopicReader:
     from kafkawire.reading import open_broker, open_bucket
-    from kafkawire.spark.source.files.manifests import NothingThere
 
     try:
         kind = parse_source("--source" if source else "--server", source or server)
@@ -294,6 +293,8 @@ def _open(
             on_damage=harmed,
             progress=progress,
         )
+    from kafkawire.reading.files.manifests import NothingThere  # imports numpy
+
     try:
         return open_bucket(kind.text, isolation=isolation, on_damage=harmed, progress=progress)
     except NothingThere as error:

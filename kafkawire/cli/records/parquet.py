@@ -8,7 +8,8 @@ from typing import IO, Any
 from kafkawire.cli.records.text import INT32, INT64, Parsed, RecordError, Row, integer
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition
-from kafkawire.codec.batches import Record
+from kafkawire.codec.batches import Record, header_text
+from kafkawire.extras import need
 
 MAX_ROWS = 10_000
 MAX_BYTES = 32 << 20
@@ -18,11 +19,10 @@ ROWS_AT_ONCE = 500
 
 
 def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ClientError("Parquet needs pyarrow: pip install pyarrow") from None
+    need("sql", "Parquet", ("pyarrow",))
+    import pyarrow
+    import pyarrow.parquet
+
     return pyarrow, pyarrow.parquet
 
 
@@ -61,7 +61,9 @@ class ParquetRecordWriter:
                 "timestamp": record.timestamp,
                 "key": record.key,
                 "value": record.value,
-                "headers": [{"name": name, "value": value} for name, value in record.headers],
+                "headers": [
+                    {"name": header_text(name), "value": value} for name, value in record.headers
+                ],
             }
         )
         self._size += len(record.key or b"") + len(record.value or b"")
@@ -113,7 +115,7 @@ def _attempt(row: dict[str, Any]) -> Parsed | RecordError:
             _bytes("value", row["value"]),
             _headers(row.get("headers")),
             integer("partition", row.get("partition"), 0, INT32),
-            integer("timestamp", row.get("timestamp"), -1, INT64),
+            integer("timestamp", row.get("timestamp"), -INT64, INT64),
         )
     except RecordError as error:
         return error

@@ -1,8 +1,8 @@
 """Records as JSON, and in the format strings of kcat. Pure.
 
 JSON: `{"topic", "partition", "offset", "timestamp", "key", "value", "headers": [[name, value]]}`.
-Keys, values and values of headers are text if they are UTF-8, else `{"base64": "..."}`; null stays
-null. `record_of` reads what `as_json` writes, byte for byte.
+Keys, values, names and values of headers are text if they are UTF-8, else `{"base64": "..."}`; null
+stays null. `record_of` reads what `as_json` writes, byte for byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kafkawire.client.offsets import Partition
-from kafkawire.codec.batches import Record
+from kafkawire.codec.batches import Record, header_bytes
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 MAX_HEADERS = 10_000
@@ -49,8 +49,13 @@ def as_json(partition: Partition, record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp,
         "key": text_of(record.key),
         "value": text_of(record.value),
-        "headers": [[name, text_of(value)] for name, value in record.headers],
+        "headers": headers_text(record),
     }
+
+
+def headers_text(record: Record) -> list[list[Any]]:
+    """Return [name, value] of each header, as `text_of` does."""
+    return [[text_of(header_bytes(name)), text_of(value)] for name, value in record.headers]
 
 
 def text_of(value: bytes | None) -> Any:
@@ -79,7 +84,7 @@ def record_of(line: str) -> Parsed:
         bytes_of("value", found["value"]),
         headers_of(found.get("headers")),
         integer("partition", found.get("partition"), 0, INT32),
-        integer("timestamp", found.get("timestamp"), -1, INT64),
+        integer("timestamp", found.get("timestamp"), -INT64, INT64),
     )
 
 
@@ -116,17 +121,20 @@ def headers_of(value: Any) -> list[tuple[str, bytes | None]]:
         return []
     pairs = list(value.items()) if isinstance(value, dict) else value
     if not isinstance(pairs, list) or not all(
-        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in pairs
+        isinstance(pair, list | tuple) and len(pair) == 2 and _is_name(pair[0]) for pair in pairs
     ):
         raise RecordError('its "headers" must be a list of [name, value], or an object')
     if len(pairs) > MAX_HEADERS:
         raise RecordError(f"it has {len(pairs)} headers; at most {MAX_HEADERS} are allowed")
     found = []
     for name, data in pairs:
-        encoded("header", name)
-        found.append((name, bytes_of("header", data)))
+        key = bytes_of("header", name) or b""
+        found.append((key.decode("utf-8", "surrogateescape"), bytes_of("header", data)))
     return found
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and set(value) == {"base64"})
 
 
 def integer(name: str, value: Any, least: int, most: int) -> int | None:
@@ -148,7 +156,7 @@ _FORMATS: Mapping[str, Callable[[Partition, Record], bytes]] = {
     "o": lambda partition, record: b"%d" % record.offset,
     "T": lambda partition, record: b"%d" % record.timestamp,
     "h": lambda partition, record: b",".join(
-        name.encode() + b"=" + (b"NULL" if value is None else bytes(value))
+        header_bytes(name) + b"=" + (b"NULL" if value is None else bytes(value))
         for name, value in record.headers
     ),
     "%": lambda partition, record: b"%",

@@ -148,7 +148,7 @@ def _undelivered(partitions: Iterable[Any]) -> Iterable[dict[str, Any]]:
 def cancel(
     topic: Topic,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Cancel the record of this key.")
+        str | None, typer.Option(metavar="TEXT", help="Cancel the record of this key.")
     ] = None,
     record: Annotated[
         str | None,

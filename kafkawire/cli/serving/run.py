@@ -24,7 +24,12 @@ from kafkawire.cli.shared.options import (
     split_pair,
 )
 from kafkawire.cli.shared.output import fail, without_password
-from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_apart
+from kafkawire.cli.shared.paths import (
+    check_data_folder,
+    check_metadata_url,
+    check_tier_apart,
+    check_tier_folder,
+)
 from kafkawire.codec.configs.listeners import check_listeners
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
@@ -33,6 +38,8 @@ from kafkawire.codec.configs.settings import (
     ConfigType,
     text_of,
 )
+from kafkawire.extras import MissingExtra, need
+from kafkawire.log_lines import address_of
 
 
 def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
@@ -47,6 +54,7 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
     _check_replication(sources)
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
+    _check_extras(sources)
     settings, own = sources.texts()  # the checks have normalized some
     options = ServeOptions(
         listeners=listeners,
@@ -75,13 +83,20 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
 def _check_reachable(sources: Sources, listeners: Sequence[Listener]) -> None:
     """Refuse PLAINTEXT listeners that other machines can connect to, unless that is intended."""
     allowed = sources.settings.get("plaintext.allowed.addresses")
+    if allowed and allowed.text.strip():
+        from kafkawire.server.listener import networks_of
+
+        try:
+            networks_of(allowed.text)
+        except ValueError as error:
+            fail(error, 2)
     if sources.options["insecure"].text.lower() == "true" or (allowed and allowed.text.strip()):
         return
     for each in listeners:
         if each.protocol is SecurityProtocol.PLAINTEXT and not is_loopback(each.host):
             raise OptionError(
                 "listen",
-                f"{each.host or '*'}:{each.port}",
+                address_of(each.host, each.port),
                 "an address of this machine only (127.0.0.1), or encrypted (TLS://, SASL_TLS://: "
                 "docs/security.md), or permitted with --insecure or the networks in "
                 "plaintext.allowed.addresses: any client that connects may do everything",
@@ -121,11 +136,9 @@ def _check_tier(sources: Sources) -> None:
             parsed = parse_tier(tier.text.strip())
         except ValueError as error:
             raise ConfigError("tier.url", None, f"{error} ({tier.source})") from None
-        url = parsed.url
-        if os.path.isfile(parsed.folder):
-            raise OptionError("tier.url", url, "s3://BUCKET/PREFIX or a folder")
-        check_tier_apart("tier.url", url, sources.options["data"].text)
-        sources.settings["tier.url"] = Sourced((url,), tier.source)
+        check_tier_folder("tier.url", parsed)
+        check_tier_apart("tier.url", parsed.url, sources.options["data"].text)
+        sources.settings["tier.url"] = Sourced((parsed.url,), tier.source)
     if prices is not None:
         from kafkawire.tiering.cost.prices import parse_prices
 
@@ -152,6 +165,27 @@ def _check_backups(sources: Sources) -> None:
     if tier is not None and tier.text.strip() and overlap(url, tier.text.strip()):
         raise OptionError("backup.url", url, "outside tier.url, and must not contain it")
     sources.settings["backup.url"] = Sourced((url,), given.source)
+
+
+def _check_extras(sources: Sources) -> None:
+    """Raise MissingExtra if a chosen feature needs a package that is not installed."""
+    if sources.options["metadata"].text.startswith("postgresql"):
+        need("postgres", "--metadata postgresql://")
+    for name in ("tier.url", "backup.url"):
+        if _setting(sources, name).startswith("s3:"):
+            need("s3", name)
+    encrypted = _setting(sources, "replication.security.protocol").upper() == "SSL"
+    if encrypted and _setting(sources, "replication.listener"):
+        need("certs", "replication.security.protocol=SSL")
+    if _setting(sources, "offset.storage").lower() == "rocksdb":
+        need("rocksdb", "offset.storage=rocksdb")
+    if "OAUTHBEARER" in _setting(sources, "sasl.enabled.mechanisms").upper():
+        need("oauth", "sasl.enabled.mechanisms=OAUTHBEARER")
+
+
+def _setting(sources: Sources, name: str) -> str:
+    given = sources.settings.get(name)
+    return "" if given is None else given.text.strip()
 
 
 @dataclass(slots=True)
@@ -181,10 +215,14 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
     try:
         sources = read(given, environ)
         chosen = serve_options(sources, given.worker)
-    except (OptionError, ConfigError) as error:
+    except (OptionError, ConfigError, MissingExtra) as error:
         fail(error, 2)
     if given.show_config:
-        show(sources)
+        try:
+            show(sources)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has closed the pipe
+            sys.stderr.close()
         return 0
     for sentence in notes(chosen, sources) if chosen.worker is None else ():
         print(f"kafkawire: {sentence}", file=sys.stderr)
@@ -198,6 +236,9 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
     gc.disable()
     from kafkawire.server.run import serve
 
+    # The collection at the end of the start reads what the start has made, not modules and classes,
+    # which would take a tenth of it. A frozen class that dataclass(slots=True) replaced is kept.
+    gc.freeze()
     return serve(chosen, lambda: serve_options(read(given, environ), given.worker))
 
 

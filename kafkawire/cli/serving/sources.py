@@ -26,6 +26,7 @@ from kafkawire.cli.shared.options import (
     parse_choice,
     parse_number,
 )
+from kafkawire.cli.shared.units import plain_value
 from kafkawire.codec.configs.listeners import (
     LISTENER_SETTINGS,
     MECHANISM_SETTINGS,
@@ -105,7 +106,12 @@ class Sources:
         """Take a broker setting unless a source with higher precedence has set it."""
         if name not in self.settings:
             try:
-                validate(_row(name), text)
+                row = _row(name)
+                text = plain_value(name, text)
+                validate(row, text)
+            except OptionError as error:
+                allowed = str(error).removeprefix(f"{name}={text}: ")
+                raise ConfigError(name, text, f"{allowed} ({source})") from None
             except ConfigError as error:
                 raise ConfigError(name, error.value, f"{error.allowed} ({source})") from None
             self.settings[name] = Sourced((text,), source)

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.recovery.identity import rebuild_command
-from kafkawire.metadata import schema
-from kafkawire.metadata.database import revision_of, sqlite_transaction
+from kafkawire.metadata import damage, schema
+from kafkawire.metadata.database import revision_of
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import sqlite_transaction
 from kafkawire.metadata.sqlite_device import integrity_check
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.store import DamagedMetadata, MetadataError
 
 
 def node_ids(folder: str) -> list[int]:
@@ -29,14 +30,25 @@ def node_ids(folder: str) -> list[int]:
 
 
 def check_sqlite(path: str) -> None:
-    """Raise MetadataError unless the SQLite file exists and passes its integrity check."""
+    """Raise MetadataError unless the SQLite file exists, passes its integrity check, and has no row
+    that does not match its checksum."""
     command = rebuild_command(os.path.dirname(path))
     if not os.path.isfile(path):
-        raise MetadataError(f"{path} does not exist: rebuild it with {command}")
+        raise MetadataError(
+            f"{path} does not exist: give the URL of the metadata with --metadata, or "
+            f"rebuild it with {command}"
+        )
     found = integrity_check(path)
     if found != "ok":
         detail = " ".join(found.split())
         raise MetadataError(f"{path} is damaged ({detail}): rebuild it with {command}")
+    try:
+        with sqlite_transaction(path, "ro") as session:
+            current = revision_of(session) == schema.REVISION  # earlier ones have no checksums
+        if current:
+            damage.check_file(path)
+    except DamagedMetadata as found_rows:
+        raise MetadataError(f"{found_rows.what}: rebuild it with {command}") from None
 
 
 @contextmanager
@@ -48,13 +60,13 @@ def opened(data: str) -> Iterator[Session]:
             f"{path} does not exist: {data} is not a data folder with SQLite metadata"
         )
     try:
-        with sqlite_transaction(path, "ro") as connection:
-            found = revision_of(connection)
+        with sqlite_transaction(path, "ro") as session:
+            found = revision_of(session)
             if found != schema.REVISION:
                 raise ClientError(
                     f"{path} has schema revision {found or 'none'}, this version needs "
                     f"{schema.REVISION}: start a broker of this version once to migrate it"
                 )
-            yield Session(connection)
+            yield session
     except MetadataError as error:
         raise ClientError(str(error)) from None

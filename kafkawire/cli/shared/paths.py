@@ -7,9 +7,16 @@ value and what is allowed. Called by kafkawire.cli.serving.run and by commands w
 from __future__ import annotations
 
 import os
+import re
+from glob import escape, iglob
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import fail, without_password
+from kafkawire.cli.shared.output import fail
+
+if TYPE_CHECKING:
+    from kafkawire.objectstore.url import TierUrl
 
 DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 
@@ -32,11 +39,25 @@ def check_metadata_url(option: str, url: str) -> None:
     if not url:
         return
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in DATABASES:
-        allowed = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
-        raise OptionError(option, without_password(url), allowed)
-    if scheme.startswith("sqlite"):
+    is_file = scheme.startswith("sqlite")
+    known = separator and scheme in DATABASES
+    if not known or (rest[:1] not in ("", "/") if is_file else not _is_of_server(url)):
+        allowed = (
+            "sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/DATABASE, in which a password "
+            "is quoted as in URLs (%20 for a space)"
+        )
+        raise OptionError(option, re.sub("://.*@", "://***@", url), allowed)
+    if is_file:
         _check_file(option, url, rest.removeprefix("/").partition("?")[0])
+
+
+def _is_of_server(url: str) -> bool:
+    """Return whether a URL has a number as its port, or none, and no spaces, after which a password
+    would not be recognized as one in a sentence."""
+    try:
+        return urlsplit(url).port != 0 and not re.search(r"\s", url)
+    except ValueError:
+        return False
 
 
 def _check_file(option: str, url: str, path: str) -> None:
@@ -47,6 +68,12 @@ def _check_file(option: str, url: str, path: str) -> None:
     check_data_folder(option, os.path.dirname(os.path.abspath(path)))
 
 
+def check_tier_folder(option: str, tier: TierUrl) -> None:
+    """Check that the folder of a tier is not a file."""
+    if os.path.isfile(tier.folder):
+        raise OptionError(option, tier.url, "s3://BUCKET/PREFIX or a folder")
+
+
 def check_tier_apart(option: str, tier: str, data: str) -> None:
     """Check that neither of tier and data folder contains the other."""
     from kafkawire.objectstore.overlap import tier_in_data
@@ -55,10 +82,30 @@ def check_tier_apart(option: str, tier: str, data: str) -> None:
         raise OptionError(option, tier, f"outside the data folder {data}, and must not contain it")
 
 
+def refuse_inside(option: str, path: str) -> None:
+    """End the command with exit code 2 if a new folder would be in a data folder or tier, whose
+    files are a broker's."""
+    whole = os.path.realpath(path)
+    while (parent := os.path.dirname(whole)) != whole:
+        whole = parent
+        for names, what in _SIGNS.items():
+            if any(iglob(f"{escape(whole)}/{names}")):
+                fail(f"{option} {path} is in {what}, {whole}: choose a folder outside of it", 2)
+
+
+_SIGNS = {
+    "brokers/*/journals": "a data folder",
+    "manifest/current": "the tier of a broker",
+    "brokers/*/manifest/current": "the tier of brokers",
+}
+"""Names in a folder by which it is recognized, the first that is there."""
+
+
 def refuse_full(data: str) -> None:
     """End the command with exit code 2 unless a data folder can be restored here: the path must be
-    free or an empty folder."""
+    free or an empty folder, and not in another data folder or a tier."""
     if not data or "\0" in data:
         fail(OptionError("--data", data, "a new folder"), 2)
     if os.path.lexists(data) and (not os.path.isdir(data) or os.listdir(data)):
         fail(f"{data} is not empty: restore into a new data folder", 2)
+    refuse_inside("--data", data)

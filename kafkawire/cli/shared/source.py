@@ -6,10 +6,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.client.address import split_address
+
+if TYPE_CHECKING:
+    from kafkawire.reading.model.source import Source
 
 ALLOWED = "HOST:PORT of a broker, a data folder, or s3://BUCKET/PREFIX or the folder of a tier"
 
@@ -59,3 +63,22 @@ def parse_source(option: str, text: str) -> SourceOption:
         raise OptionError(option, text, ALLOWED)
     is_data = any(os.path.exists(os.path.join(path, name)) for name in DATA_NAMES)
     return SourceOption(SourceKind.DATA_FOLDER if is_data else SourceKind.TIER, path)
+
+
+def source_of(text: str, bootstrap: str, isolation: str = "read_committed") -> Source:
+    """Parse a URL, a folder or broker addresses, "" for `bootstrap` alone, into a source.
+    SourceError."""
+    from kafkawire.reading.model.source import READ_COMMITTED, READ_UNCOMMITTED, Source, SourceError
+
+    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise SourceError(
+            f"--isolation-level={isolation}: it must be {READ_COMMITTED} or {READ_UNCOMMITTED}"
+        )
+    if text and all(split_address(each) for each in text.split(",")):
+        text, bootstrap = "", text
+    if text and "://" not in text:
+        try:
+            parse_source("--source", text)
+        except OptionError as error:
+            raise SourceError(str(error)) from None
+    return Source(url=text, bootstrap=bootstrap, isolation=isolation)

@@ -13,10 +13,7 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.units import parse_duration
 
 TIMES = "a time: ISO 8601 such as 2026-01-31T12:00, -1h, now or @1700000000000"
-POSITIONS = "earliest, latest or " + TIMES
 ENDS = TIMES + ", or +5m after --from"
-EARLIEST, LATEST = -2, -1
-"""Timestamps of a ListOffsets request for the two ends of a log."""
 MAX_TIME_MS = 253_402_300_799_999
 """The end of year 9999, which is the end of Python's calendar."""
 MAX_DIGITS = 15
@@ -47,18 +44,6 @@ def parse_end(option: str, text: str, since_ms: int | None, now_ms: int) -> int:
     if found > MAX_TIME_MS:
         raise OptionError(option, text, ENDS)
     return found
-
-
-def parse_position(option: str, text: str, now_ms: int) -> int:
-    """Parse a position into the timestamp of a ListOffsets request: EARLIEST, LATEST or
-    milliseconds since 1970. OptionError."""
-    ends = {"earliest": EARLIEST, "latest": LATEST}
-    if text.strip().lower() in ends:
-        return ends[text.strip().lower()]
-    try:
-        return parse_time(option, text, now_ms)
-    except OptionError:
-        raise OptionError(option, text, POSITIONS) from None
 
 
 def _time_ms(text: str, now_ms: int) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.options import OptionError, split_pair
 
 KIB = 1024
 SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -21,12 +21,19 @@ INPUT_UNITS_MS = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+TIME_SETTINGS = {".ms": 1, ".seconds": 1_000, ".minutes": 60_000, ".hours": 3_600_000}
+"""Endings of names of settings, by the milliseconds of their unit."""
+RATE_SETTING = ".bytes.per.second"
+SIZE_SETTINGS = (".bytes", ".buffer.size", ".receive.size", RATE_SETTING)
+_NUMBER = re.compile(r"[+-]?[0-9.]*(?:[eE][+-]?[0-9]+)?")  # or empty: the broker checks it
 MAX_DURATION_MS = 400 * 365 * 86_400_000
 """400 years: any time before now that Python's calendar and an int64 of milliseconds have."""
 DURATION_ALLOWED = "a duration such as 30s, 15m, 1h30m, 2d or P1DT2H"
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 MAX_RATE = 1 << 50
 """1 PiB/s: more than any broker."""
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)(?: ?(?:([kKMGT])(i?))?B)?")
+"""MB is 1,000,000 bytes, MiB 1,048,576."""
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _PART = re.compile(r"([0-9]{1,15})(ms|min|[smhdw])")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
@@ -95,6 +102,39 @@ def _duration_ms(text: str) -> int | None:
     lengths = (INPUT_UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
     whole = sum(number * length for number, length in zip(numbers, lengths, strict=True))
     return whole + int((found[6] or "0").ljust(3, "0"))
+
+
+def split_setting(option: str, text: str) -> tuple[str, str]:
+    """Parse `NAME=VALUE` into (name, value as brokers take it). OptionError."""
+    name, value = split_pair(option, text)
+    return name, plain_value(name, value)
+
+
+def plain_value(name: str, text: str) -> str:
+    """Return the milliseconds of `retention.ms=7d`, the bytes of `segment.bytes=64MiB` and so on;
+    brokers take numbers only. Numbers, and values of other settings, are unchanged. OptionError."""
+    if _NUMBER.fullmatch(text):
+        return text
+    for ending, unit_ms in TIME_SETTINGS.items():
+        if name.endswith(ending):
+            found_ms = _duration_ms(text)
+            if found_ms is None or found_ms % unit_ms:
+                raise OptionError(name, text, f"a number of {ending[1:]}, or {DURATION_ALLOWED}")
+            return str(found_ms // unit_ms)
+    if name.endswith(SIZE_SETTINGS):
+        return str(
+            parse_size(name, text.removesuffix("/s") if name.endswith(RATE_SETTING) else text)
+        )
+    return text
+
+
+def parse_size(option: str, text: str) -> int:
+    """Parse `64MiB`, `10MB` or `1000` into bytes. OptionError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(option, text, "a number of bytes, or a size such as 64MiB or 10MB")
+    base = 1024 if found[3] else 1000
+    return int(float(found[1]) * base ** _POWERS[(found[2] or "").lower()])
 
 
 def parse_rate(option: str, text: str) -> float:

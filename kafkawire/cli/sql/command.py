@@ -22,9 +22,10 @@ from kafkawire.cli.shared.parameters import (
     Wide,
     not_empty,
 )
+from kafkawire.extras import need
 
 if TYPE_CHECKING:
-    from kafkawire.spark.model.source import Source
+    from kafkawire.reading.model.source import Source
     from kafkawire.sql.topic_dataset import Scan
 
 FORMATS = ("table", "json", "csv", "parquet")
@@ -52,7 +53,11 @@ def query(
     server: TailServer = "",
     form: Annotated[
         str,
-        typer.Option("--format", help="table, json (one object per line), csv or parquet."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="table, json (one object per line), csv or parquet.",
+        ),
     ] = "table",
     output: Annotated[
         str,
@@ -99,15 +104,16 @@ def query(
         fail(OptionError("--output", output, "a file in a folder that exists"), 2)
     if limit == AUTOMATIC:
         limit = TABLE_ROWS if form == "table" else 0
+    need("sql", "SQL over topics")
     _run(_source(source, server, isolation), sql, (form, limit, output, wide), explain)
 
 
 def _source(source: str, server: str, isolation: str) -> Source:
-    from kafkawire.cli.pipeline.query import source_of
+    from kafkawire.cli.shared.source import source_of
     from kafkawire.client.address import parse_servers
     from kafkawire.client.errors import ClientError
     from kafkawire.client.security import read_security
-    from kafkawire.spark.model.source import SourceError
+    from kafkawire.reading.model.source import SourceError
 
     try:
         if not (source or server):
@@ -124,15 +130,14 @@ def _source(source: str, server: str, isolation: str) -> Source:
 
 
 def _run(source: Source, sql: str, shape: tuple[str, int, str, bool], explain: bool) -> None:
-    from kafkawire.spark.model.source import SourceError
-    from kafkawire.spark.source.files.manifests import NothingThere
+    from kafkawire.reading.files.manifests import NothingThere
+    from kafkawire.reading.model.source import SourceError
     from kafkawire.sql.engine import SqlEngine
-    from kafkawire.sql.failures import MissingPackage
 
     form, limit, output, wide = shape
     try:
         with SqlEngine(source) as engine:
-            from kafkawire.cli.pipeline.query import print_unread
+            from kafkawire.cli.shared.query_rows import print_unread
             from kafkawire.cli.sql.output import write_rows
 
             schema, batches = engine.run(sql)
@@ -140,7 +145,7 @@ def _run(source: Source, sql: str, shape: tuple[str, int, str, bool], explain: b
             if explain:
                 _explain(engine.scans)
             print_unread(engine.unread())
-    except (MissingPackage, NothingThere) as error:
+    except NothingThere as error:
         fail(error, 2)
     except SourceError as error:
         fail(error)

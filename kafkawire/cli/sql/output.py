@@ -13,10 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kafkawire.cli.pipeline.query import cell, text_of, unique
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.query_rows import print_rows, text_of, unique
 from kafkawire.cli.sql.values import json_text, plain_values
-from kafkawire.plural import count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +89,7 @@ def _print_table(schema: pa.Schema, batches: Batches, file: str, wide: bool) -> 
         if names == PLAN:
             print("\n".join(str(text).rstrip() for _, text in listed))
             return
-        rows = [dict(zip(names, map(cell, row), strict=True)) for row in listed]
-        print_table(rows, names, count(len(rows), "row"), wide)
+        print_rows(names, listed, wide)
 
 
 def _write_parquet(schema: pa.Schema, batches: Batches, file: str) -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.query import plain
+from kafkawire.cli.shared.query_rows import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ _FIRST_US, _END_US = 0, 2_932_897 * _DAY_US
 
 
 def plain_values(column: pa.Array) -> Sequence[Any]:
-    """Return a column's values as kafkawire.spark.query.plain does, and sums of whole numbers,
+    """Return a column's values as `plain` does, and sums of whole numbers,
     which DuckDB makes decimals, as whole numbers."""
     import pyarrow as pa
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
+from kafkawire.cli.shared.options import OptionError, parse_choice
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import parse_rate, size
+from kafkawire.cli.shared.units import parse_rate, size, split_setting
 from kafkawire.cli.tier.commands import Topic, money, send_command
 from kafkawire.plural import count
 
@@ -72,12 +72,12 @@ def estimate(
     """Estimate PUT requests a day and monthly cost of settings before they are applied.
 
     Examples:
-      kafkawire tier estimate --topic clicks --set tiering.max.lag.ms=10000
+      kafkawire tier estimate --topic clicks --set tiering.max.lag.ms=10s
       kafkawire tier estimate --rate 5MB/s --partitions 100
       kafkawire tier estimate --rate 5MB/s --durability s3
     """
     try:
-        changes = dict(split_pair("--set", text) for text in settings)
+        changes = dict(split_setting("--set", text) for text in settings)
         if durability is not None:
             changes["durability"] = parse_choice("--durability", durability, ["local", "s3"])
         read_rate = None if reads is None else parse_rate("--reads", reads)
@@ -100,23 +100,13 @@ def _typed(
     bytes_per_s: float, partitions: int, read_rate: float, changes: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the estimate of a single topic on an otherwise empty broker. ValueError."""
-    from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, check_topic
     from kafkawire.tiering.cost.estimate import estimate
-    from kafkawire.tiering.cost.prices import parse_prices
-    from kafkawire.tiering.cost.traffic import (
-        as_values,
-        assumed,
-        load_of,
-        machine_of,
-        split_settings,
-    )
+    from kafkawire.tiering.cost.traffic import as_values, assumed, typed_load
 
-    of_topics, of_broker = split_settings(changes)
-    broker = BrokerConfig({"tier.url": "estimated"})
-    check_topic(of_topics, broker.texts)
-    prices = parse_prices(of_broker.get("tier.prices", broker.tier_prices))
-    load = load_of("", partitions, bytes_per_s, TopicConfig(of_topics, broker.texts))
-    found = estimate([load], machine_of(broker, of_broker, read_rate), prices)
+    load, machine, prices = typed_load(
+        partitions, bytes_per_s, changes, tier="estimated", read_rate=read_rate
+    )
+    found = estimate([load], machine, prices)
     return {
         "then": as_values(found),
         "assumed": assumed([load], read_rate),

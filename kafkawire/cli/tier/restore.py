@@ -21,8 +21,8 @@ from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
-from kafkawire.cli.shared.parameters import Json, not_empty
-from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
+from kafkawire.cli.shared.parameters import Json, Yes, not_empty
+from kafkawire.cli.shared.paths import check_metadata_url, check_tier_apart, refuse_full
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
@@ -69,7 +69,7 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be restored.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="First read every object and verify its checksums.")
     ] = False,
@@ -94,7 +94,7 @@ def restore(
     """
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     try:
-        url = _checked(tier, metadata)
+        url = _checked(tier, metadata, data)
         refuse_full(data)
         env = real_env()
         try:
@@ -126,12 +126,14 @@ def restore(
     _conclude(restored, data, metadata, url.url, as_json)
 
 
-def _checked(tier: str, metadata: str) -> TierUrl:
+def _checked(tier: str, metadata: str, data: str) -> TierUrl:
     """Return the parsed tier; ends the command with exit code 2 if it or the metadata URL is not
-    valid."""
+    valid, or the tier and the data folder are in one another."""
     try:
         check_metadata_url("--metadata", metadata)
-        return parse_tier(tier)
+        url = parse_tier(tier)
+        check_tier_apart("--tier", tier, data)
+        return url
     except OptionError as error:
         fail(error, 2)
     except ValueError as error:

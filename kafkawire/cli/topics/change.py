@@ -11,7 +11,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Topics
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Topics, Yes
 from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
@@ -88,7 +88,7 @@ def delete(
     everything: Annotated[
         bool, typer.Option("--all", help="Delete all records up to the log end.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be deleted.")
     ] = False,

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, split_pair
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
@@ -129,7 +130,7 @@ def create_topics(
 
     Examples:
       kafkawire topics create orders --partitions 6
-      kafkawire topics create clicks --config retention.ms=86400000
+      kafkawire topics create clicks --config retention.ms=1d
     """
     from kafkawire.messages.create_topics import (
         CreatableTopic,
@@ -138,7 +139,7 @@ def create_topics(
     )
 
     try:
-        pairs = [split_pair("--config", text) for text in settings]
+        pairs = [split_setting("--config", text) for text in settings]
     except OptionError as error:
         fail(error, 2)
 
@@ -152,7 +153,8 @@ def create_topics(
             {
                 "topic": topic.name,
                 "id": uuid_text(topic.topic_id),
-                "partitions": topic.num_partitions,
+                # -1 without the right to describe its settings
+                "partitions": None if topic.num_partitions < 0 else topic.num_partitions,
                 "error": error_text(topic.error_code, topic.error_message),
             }
             for topic in answer.topics

@@ -16,8 +16,8 @@ from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
 from kafkawire.cli.shared.tables import TableColumn
-from kafkawire.cli.shared.times import time_text
-from kafkawire.cli.shared.units import duration_ms
+from kafkawire.cli.shared.times import MAX_DIGITS, time_text
+from kafkawire.cli.shared.units import duration_ms, parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.offsets import Partition, leaders
@@ -48,8 +48,8 @@ DESCRIBED = (
     "coordinator",
 )
 MINUTE_MS = 60_000
-DEFAULT_MINUTES = 15
-"""Kafka's default of --max-transaction-timeout: transaction.max.timeout.ms of the broker."""
+LONGEST_TIMEOUT = "15min"
+"""The default of Kafka's tool: transaction.max.timeout.ms of the broker."""
 
 Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", callback=not_empty)]
 
@@ -64,10 +64,10 @@ def list_transactions(
         list[int],
         typer.Option(min=0, max=INT64, help="List only this producer ID; may be repeated."),
     ] = [],  # noqa: B006
-    duration_ms: Annotated[
-        int,
-        typer.Option(min=-1, max=INT64, help="List only transactions open for longer than this."),
-    ] = -1,
+    longer_than: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="List only transactions open for longer than this."),
+    ] = None,
     pattern: Annotated[
         str | None,
         typer.Option(metavar="REGEX", help="List only ids that match, as a whole."),
@@ -79,23 +79,34 @@ def list_transactions(
 
     Examples:
       kafkawire transactions list --state Ongoing
-      kafkawire transactions list --pattern 'kitchen-.*' --duration-ms 60000
+      kafkawire transactions list --pattern 'kitchen-.*' --longer-than 1min
     """
     for name in state:
         if name not in STATES:
             fail(OptionError("--state", name, "one of " + ", ".join(STATES)), 2)
+    longer_than_ms = -1 if longer_than is None else _parse_longer_than(longer_than, 1)
     with connected(server) as cluster:
-        found = _listed(cluster, state, producer_id, duration_ms, pattern)
+        found = _listed(cluster, state, producer_id, longer_than_ms, pattern)
         rows = [each._asdict() for each in found]
         columns = ("transactional_id", "state", "producer_id", "coordinator")
         print_results(rows, columns, count(len(rows), "transactional id"), as_json, wide)
+
+
+def _parse_longer_than(text: str, unit_ms: int) -> int:
+    """Return milliseconds. A bare number is in the unit of the option's earlier name, which is that
+    of Kafka's tool."""
+    bare = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    try:
+        return int(text) * unit_ms if bare else parse_duration("--longer-than", text)
+    except OptionError as error:
+        fail(error, 2)
 
 
 def _listed(
     cluster: Cluster,
     states: list[str],
     producer_ids: list[int],
-    duration_ms: int,
+    longer_than_ms: int,
     pattern: str | None,
 ) -> list[Any]:
     try:
@@ -103,7 +114,7 @@ def _listed(
             cluster,
             states=states,
             producer_ids=producer_ids,
-            min_duration_ms=duration_ms,
+            min_duration_ms=longer_than_ms,
             pattern=pattern,
         )
     except BrokerError as error:
@@ -207,15 +218,12 @@ def hanging(
     broker: Annotated[
         int, typer.Option(min=-1, max=INT32, help="Check only partitions this broker leads.")
     ] = -1,
-    max_transaction_timeout: Annotated[
-        int,
+    longer_than: Annotated[
+        str,
         typer.Option(
-            min=0,
-            max=INT32,
-            metavar="MINUTES",
-            help="Check transactions without a write for longer than this.",
+            metavar="DURATION", help="Check transactions without a write for longer than this."
         ),
-    ] = DEFAULT_MINUTES,
+    ] = LONGEST_TIMEOUT,
     as_json: Json = False,
     wide: Wide = False,
 ) -> None:
@@ -225,11 +233,12 @@ def hanging(
 
     Examples:
       kafkawire transactions hanging
-      kafkawire transactions hanging --topic orders --max-transaction-timeout 60
+      kafkawire transactions hanging --topic orders --longer-than 1h
     """
+    longer_than_ms = _parse_longer_than(longer_than, MINUTE_MS)
     with connected(server) as cluster:
         led_by = _checked_partitions(cluster, topic, broker)
-        oldest_ms = _now_ms() - max_transaction_timeout * MINUTE_MS
+        oldest_ms = _now_ms() - longer_than_ms
         candidates = [
             each
             for each in producers(cluster, led_by)

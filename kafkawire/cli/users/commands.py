@@ -87,7 +87,10 @@ def create(
     secret = _password(password_file)
     with _store(server, data, metadata) as store:
         if user in store.users():
-            fail(f"user {user} exists already: `kafkawire users password` changes the password")
+            fail(
+                f"user {user} exists already: `kafkawire users password` changes the password, or "
+                "adds a mechanism with --mechanism"
+            )
         _put(store, user, kinds, secret, iterations)
     print(f"created user {user} for {' and '.join(kind.mechanism for kind in kinds)}")
 
@@ -95,23 +98,35 @@ def create(
 def password(
     user: User,
     password_file: PasswordFile = "",
+    mechanism: Annotated[
+        list[str],
+        typer.Option(
+            "--mechanism",
+            metavar="NAME",
+            help="SCRAM-SHA-256 or SCRAM-SHA-512, which is added if the user does not have it; may "
+            "be repeated. [default: those that the user has]",
+        ),
+    ] = [],  # noqa: B006
     iterations: Rounds = MIN_ITERATIONS,
     server: Server = LOCAL,
     data: Folder = "",
     metadata: Metadata = "",
 ) -> None:
-    """Change the password of a user. Open connections stay.
+    """Change the password of a user, or add a mechanism. Open connections stay.
 
     Examples:
       kafkawire users password alice --password-file new.password
+      kafkawire users password alice --mechanism SCRAM-SHA-512
     """
+    chosen = _kinds(mechanism) if mechanism else []
     secret = _password(password_file)
     with _store(server, data, metadata) as store:
         kinds = store.users().get(user)
         if not kinds:
             fail(f"user {user} does not exist: `kafkawire users create` creates it")
-        _put(store, user, sorted(kinds), secret, iterations)
-    print(f"changed the password of user {user}")
+        _put(store, user, chosen or sorted(kinds), secret, iterations)
+    names = f" for {' and '.join(kind.mechanism for kind in chosen)}" if chosen else ""
+    print(f"changed the password of user {user}{names}")
 
 
 def delete(

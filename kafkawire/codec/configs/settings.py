@@ -431,6 +431,7 @@ class BrokerConfig:
     tier_hedge_percentile: int
     tier_paused: bool
     tier_fenced_action: str
+    tier_missing_action: str
     tier_prices: str
     tier_budget_month: float
     remote_log_manager_copy_max_bytes_per_second: int

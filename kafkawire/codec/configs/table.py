@@ -62,7 +62,7 @@ _TOPIC_ROWS = (
            "broker, as `flush` says. s3: the remote tier, so that acknowledged records survive the "
            "loss of the machine and its disk (docs/durability.md); needs tier.url, and acks=1 "
            "waits as acks=all does. replicated: the disks of this machine and of all in-sync "
-           "followers (docs/replication.md); needs tier.url, too. Fixed when the topic is "
+           "followers (docs/durability.md); needs tier.url, too. Fixed when the topic is "
            "created. Without the setting a new topic gets the broker's `durability`, and one of "
            "an earlier version has local.",
            choices=("local", "s3", "replicated"), dynamic=False),
@@ -206,7 +206,8 @@ _BROKER_ROWS = (
            "Partitions of a topic created without saying how many: at most what one request may "
            "create.", at_least=1, at_most=10_000),
     Config("default.replication.factor", I, 1,
-           "Replicas of a topic created without saying how many; this version has one broker.",
+           "Replicas of a topic created without saying how many: at most the number of brokers. "
+           "The setting durability decides how many copies there are.",
            at_least=1, at_most=32767),
     Config("durability", S, "local",
            "The durability of topics that are created without the setting, internal ones "
@@ -217,7 +218,7 @@ _BROKER_ROWS = (
            "HOST:PORT where this machine takes copies of the logs of other machines' brokers, for "
            "topics with durability=replicated; empty: nowhere. The other brokers connect to HOST, "
            "or to the host that the first listener advertises if it is a wildcard address "
-           "([replication.md](replication.md))."),
+           "([durability.md](durability.md))."),
     Config("replication.advertised.listener", S, "",
            "HOST:PORT that other brokers connect to instead of replication.listener, for a machine "
            "whose own address they cannot reach: in a container with a published port, or with "
@@ -250,9 +251,21 @@ _BROKER_ROWS = (
            "With flush=commit, the longest an append waits for its fsync if no request waits.",
            at_least=0, at_most=10_000),
     Config("record.validation", S, "standard",
-           "standard: the records of larger batches are walked only where the topic needs it; "
-           "full: every record of every batch is checked, as Kafka does.",
-           choices=("standard", "full")),
+           "How the records of batches with more than eight are checked; all others always are. "
+           "standard: compressed ones are decompressed, the first and the last record are checked, "
+           "and all of them where the topic needs it, or where the head of the batch contradicts "
+           "those two; in batches of up to 16 records, and of records of 4 KB on average "
+           "(compressed: 1 KB), the lengths of all records must add up to the batch. The newest "
+           "timestamp, which a producer may have computed wrongly, is computed before records are "
+           "deleted or looked up by it. Not checked is the middle of batches of more and smaller "
+           "records, nor keys, values and headers of records in the middle: where a producer "
+           "writes those wrongly, and its checksum fits, they are acknowledged, and consumers "
+           "cannot get past them. full: every record is checked before it is acknowledged, as "
+           "Kafka does; costs are in docs/performance.md. head: nothing but the head and checksum "
+           "is, and the newest timestamp in it is taken for right: records may be acknowledged "
+           "that no consumer can read or get past, or be deleted too early by retention.ms; only "
+           "for producers that are known to be right.",
+           choices=("standard", "full", "head")),
     Config("journal.bytes", L, 128 * MIB, "Size of a journal, a file of the commit log.",
            at_least=MIB, at_most=2 << 30),
     Config("journal.entries", I, 500_000,
@@ -296,8 +309,8 @@ _BROKER_ROWS = (
            "From this use of its disk on what retention allows to go goes at once.",
            at_least=1, at_most=100),
     Config("disk.refuse.percent", I, 97,
-           "From this use of its disk on produces are refused with KAFKA_STORAGE_ERROR, unless "
-           "more than 16 GiB are free.", at_least=1, at_most=100),
+           "From this use of its disk on produces are refused with POLICY_VIOLATION, which clients "
+           "report at once, unless more than 16 GiB are free.", at_least=1, at_most=100),
     Config("busy.disk.ms", L, 5_000,
            "While a write or an fsync takes longer than this, produces are answered at once with "
            "KAFKA_STORAGE_ERROR, which clients retry.", at_least=1),
@@ -399,7 +412,8 @@ _BROKER_ROWS = (
            "Partitions of __consumer_offsets; not to be changed once it is there. Each is a log "
            "with a coordinator in memory.", at_least=1, at_most=10_000),
     Config("offsets.topic.replication.factor", ConfigType.SHORT, 1,
-           "Replicas of __consumer_offsets; this version has one broker (Kafka's default is 3).",
+           "Replicas of __consumer_offsets: at most the number of brokers (Kafka's default is 3). "
+           "The setting durability decides how many copies there are.",
            at_least=1),
     Config("offsets.topic.segment.bytes", I, 100 * MIB,
            "segment.bytes of __consumer_offsets, never below the least that topics may have.",
@@ -429,7 +443,8 @@ _BROKER_ROWS = (
            "Partitions of __transaction_state; not to be changed once it is there. Each is a log "
            "with a coordinator in memory.", at_least=1, at_most=10_000),
     Config("transaction.state.log.replication.factor", ConfigType.SHORT, 1,
-           "Replicas of __transaction_state; this version has one broker (Kafka's default is 3).",
+           "Replicas of __transaction_state: at most the number of brokers (Kafka's default is 3). "
+           "The setting durability decides how many copies there are.",
            at_least=1),
     Config("transaction.state.log.segment.bytes", I, 100 * MIB,
            "segment.bytes of __transaction_state, never below the least that topics may have.",

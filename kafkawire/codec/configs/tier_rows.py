@@ -93,6 +93,11 @@ TIER_BROKER_ROWS = (
            "they are answered with NOT_LEADER_OR_FOLLOWER, since their records could never be "
            "uploaded; serve: they are accepted. Reads go on in either case.",
            choices=("refuse", "serve"), dynamic=True),
+    Config("tier.missing.action", S, "refuse",
+           "What happens at a start without tier.url of a broker whose records are in a remote "
+           "tier: refuse: the start ends with an error; serve: only what is on the local disk is "
+           "served, reads of other records fail, and nothing is uploaded.",
+           choices=("refuse", "serve")),
     Config("tier.prices", S, "aws-s3-standard",
            "What requests and storage cost: the name of a price table, or KIND=PRICE,... (see "
            "docs/tiering.md)."),

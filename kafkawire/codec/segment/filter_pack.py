@@ -27,12 +27,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.key_hash import bucket_of, whole_bits
 from kafkawire.codec.segment.keys import BUCKET_BYTES, HASH, PartitionKeys, whole_buckets
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 MAGIC = b"KWFILTER"
 VERSION = 1

@@ -73,8 +73,6 @@ from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.batches import MAGIC as BATCH_MAGIC
 from kafkawire.codec.format_errors import FormatError
@@ -115,6 +113,7 @@ from kafkawire.codec.segment.layout import (
 from kafkawire.codec.segment.lost import LostRange, merged, read_lost, write_lost
 from kafkawire.codec.segment.origin import Origin, TopicOrigin, read_origin, write_origin
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 __all__ = [
     "DIRECTORY",

@@ -13,10 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from crc32c import crc32c
-
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 BLOCK_BYTES = 4096
 """A new block begins with the first batch at least this many bytes after the start of the last

@@ -37,15 +37,14 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.key_hash import block_bits, bucket_of, whole_bits
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 KEY_BLOCK_BYTES = 128 << 10
 """A key block begins with the first block of the sparse index that starts at least this many bytes
@@ -117,35 +116,6 @@ class KeyFilters(NamedTuple):
     shape: FilterShape
     positions: Sequence[int]
     rows: Buffer
-
-
-def build_filters(
-    number: int, blocks: Iterable[tuple[int, Sequence[int]]], size: int
-) -> KeyFilters | None:
-    """Build the filters of a partition from (position, hashes of the keys) of each key block, in
-    batches of `size` bytes. None if they would be too large for these.
-
-    The reference of kafkawire.log.segments.file.key_kernels, which has the same result in a
-    hundredth of the time.
-    """
-    given = list(blocks)
-    keys = sum(len(hashes) for _, hashes in given)
-    shape = shape_of(keys, len(given), size)
-    count, rows = shape
-    if keys and not rows:
-        return None
-    if count == 1:
-        given = [(0, [each for _, hashes in given for each in hashes])]
-    buckets = [0] * (shape.row_bytes // BUCKET_BYTES * rows)
-    across = shape.row_bytes // BUCKET_BYTES
-    for block, (_, hashes) in enumerate(given if keys else ()):
-        for each in hashes:
-            row, column = divmod(bucket_of(each, rows * count), count)
-            buckets[row * across + column] |= whole_bits(each)
-            if count > 1:
-                buckets[row * across + count + block] |= block_bits(each)
-    data = b"".join(each.to_bytes(BUCKET_BYTES, "little") for each in buckets)
-    return KeyFilters(number, keys, shape, [at for at, _ in given[:count]], data)
 
 
 def write_keys(filters: Sequence[KeyFilters]) -> bytes:

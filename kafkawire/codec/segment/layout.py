@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from crc32c import crc32c
-
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 
 VERSION = 1
 MAGIC = b"KWSEGMNT"

@@ -75,8 +75,8 @@ class Fetch:
         self.counts = broker.counts
         self.memory = broker.answer_memory
         self.quotas = broker.quotas
-        self.parked: set[Attempt | LongFetch] = set()
-        self.starved: set[Attempt] = set()  # waiting for memory
+        self.parked: dict[Attempt | LongFetch, None] = {}  # in order of arrival
+        self.starved: dict[Attempt, None] = {}  # waiting for memory
         self.defects: set[str] = set()
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
         self.hints = LeaderHints(broker)
@@ -127,7 +127,10 @@ class Fetch:
                         item[0] for item in ask.items if not self.rights.may(peer, item[0])
                     )
                     break
-        self.budget.do(Attempt(self, exchange, ask, refused).begin)
+        attempt = Attempt(self, exchange, ask, refused)
+        self.budget.do(
+            attempt.begin, attempt.begin_later if self.quotas.of_requests else attempt.begin
+        )
         return True
 
     def close(self) -> None:

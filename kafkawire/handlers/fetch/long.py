@@ -78,7 +78,7 @@ class LongFetch:
         self._block.pin()
         peer.begin(self._exchange)
         who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
-        self._handler.env.spawn(self._serve(body), who)
+        self._handler.env.spawn(peer.timed(self._serve(body)), who)
 
     def expire(self) -> None:
         """Answer with the available data."""
@@ -259,7 +259,7 @@ class LongFetch:
         if len(handler.parked) >= handler.config.parked_fetches_max:
             return
         await self._release()
-        handler.parked.add(self)
+        handler.parked[self] = None
         self._exchange.pins = self.expire  # do not wait for a disconnected client
         timer = env.call_later(self._ask.max_wait_ms / 1000, self.expire)
         try:
@@ -270,7 +270,7 @@ class LongFetch:
                 await self._moved.wait()
         finally:
             timer.cancel()
-            handler.parked.discard(self)
+            handler.parked.pop(self, None)
             self._exchange.pins = None
             await self._watch(on=False)
 

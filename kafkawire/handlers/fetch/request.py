@@ -34,9 +34,9 @@ JOIN_VIEWS_FROM: Final = 64
 """From this number of views of one partition on, copying them into one buffer is faster than
 passing each to the kernel: small batches of many producers are scattered."""
 
-ATTEMPT_BYTES = 32 << 10
-"""Fixed cost of a Fetch, in bytes that could be sent in the same time, so that thousands of Fetches
-of one partition do not delay all others."""
+ATTEMPT_BYTES = 16 << 10
+"""Cost of a Fetch and of each of its partitions, in bytes that could be sent in the same time, so
+that thousands of Fetches of one partition, or a few of many, do not delay all others."""
 
 CONCURRENT_HOT_S = 0.01
 """How long a Fetch with enough data from memory waits for a remote tier; later data is returned by
@@ -72,7 +72,7 @@ class Attempt:
         self.ask = ask
         self.timer: TimerHandle | None = None
         self.partitions: list[Partition] = []
-        self.cost = ATTEMPT_BYTES
+        self.cost = ATTEMPT_BYTES * (1 + len(ask.items))
         self.granted = 0  # its counted response memory in bytes
         self.spans: list[FileSpan] = []  # of its response, until that is passed on
         self.unread: list[FetchResult] = []  # its response if there is no memory
@@ -87,6 +87,15 @@ class Attempt:
             if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
                 self.park()
         return self.cost
+
+    def begin_later(self) -> int:
+        """As `begin`, in a later iteration of the event loop: its time counts for a quota, too."""
+        peer, now = self.exchange.peer, self.handler.env.clock.monotonic
+        begun = now()
+        cost = self.begin()
+        if not peer.closed:
+            peer.client_quotas().spent(now() - begun)
+        return cost
 
     def try_answer(self, *, last: bool) -> bool:
         """Answer if there are enough bytes, an error, or this is the last attempt."""
@@ -194,7 +203,8 @@ class Attempt:
                 self._view(result, plan, releases)
             self._answer(results, releases)
         else:
-            self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
+            work = self.exchange.peer.timed(self._read_then_answer(results, plans))
+            self.handler.env.spawn(work, "cold fetch")
 
     def _view(self, result: FetchResult, plan: HotRead, releases: list[Callable[[], None]]) -> None:
         """Fill a result with mapped bytes."""
@@ -339,14 +349,14 @@ class Attempt:
         if plans:
             return True
         self.unread = results
-        self.handler.starved.add(self)
+        self.handler.starved[self] = None
         memory.when_free(copied, self._have_memory)
         self.timer = self.handler.env.call_later(MEMORY_PATIENCE_S, self.give_up)
         self.exchange.pins = self._stop_waiting
         return False
 
     def _stop_waiting(self) -> None:
-        self.handler.starved.discard(self)
+        self.handler.starved.pop(self, None)
         self.handler.memory.cancel(self._have_memory)
         if self.timer is not None:
             self.timer.cancel()
@@ -382,7 +392,7 @@ class Attempt:
             # Beyond the limit a Fetch is answered empty immediately; the client retries.
             self.try_answer(last=True)
             return
-        handler.parked.add(self)
+        handler.parked[self] = None
         for partition in self.partitions:
             partition.watch(self.wake)
         self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
@@ -393,7 +403,7 @@ class Attempt:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-            self.handler.parked.discard(self)
+            self.handler.parked.pop(self, None)
             for partition in self.partitions:
                 partition.unwatch(self.wake)
 

@@ -7,6 +7,8 @@ acks=0 is never answered (an error ends the connection, as in Kafka), acks=1 aft
 acks=all after the commit that covers it. The batches stay in the receive buffer, which is pinned
 until their write batch has been written.
 
+Differs from Kafka: a record with more than 1,048,576 headers is INVALID_RECORD.
+
 v12 adds the partitions of transactional batches to the transaction (KIP-890); before, the client
 has added them, and they are verified.
 """
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.batches import CODEC_MASK
+from kafkawire.codec.compression import ZSTD
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import (
     ManyItems,
@@ -60,7 +64,9 @@ ADMIN_CLIENT_ID = "__admin_client"
 """The only client id that Kafka allows to write to internal topics (AdminUtils)."""
 
 _ATTRIBUTES_LOW_BYTE = 22
-_CODEC_MASK, _ZSTD = 7, 4
+_DECOMPRESSING_S = 0.0005
+"""So long the compressed batches of a request are checked one after the other; the rest in slices.
+One takes up to 4 ms."""
 
 
 class Produce:
@@ -71,13 +77,14 @@ class Produce:
         self.table = broker.table
         self.log = broker.log.commit_log
         self.now_ms = broker.env.clock.now_ms
+        self._monotonic = broker.env.clock.monotonic
         self.counts = broker.counts
         self.long_batches = LongBatches(broker.env)
         self._broker = broker
         self._shapes = Shapes()
         self.rights = TopicRights(broker, "Produce", Operation.WRITE)
         self.hints = LeaderHints(broker)
-        self._open: set[PendingProduces] = set()
+        self._open: dict[PendingProduces, None] = {}  # in order of arrival
         self._pending = PendingProduces(self.log, self.counts, self.now_ms(), self._open)
         broker.log.loader.register(self)
 
@@ -214,12 +221,18 @@ class Produce:
         pending = self.pending()
         results = exchange.results
         rights = exchange.peer.rights
-        appended = 0
+        appended, until_s = 0, 0.0
+        several = len(items) > 1
         for item in items:
             try:
                 if refusal is not None:
                     raise refusal
                 topic, index, start, stop = item
+                if several and _codec_of(buf, start, stop):
+                    now_s = self._monotonic()
+                    until_s = until_s or now_s + _DECOMPRESSING_S
+                    if now_s > until_s:
+                        raise LongBatch
                 if rights is not None and topic not in rights.writes:
                     self._authorize(exchange.peer, topic)
                 partition = self.table.find(topic, index)
@@ -355,6 +368,13 @@ def item_of(buf: memoryview, item: ProduceItem) -> Item:
     return Item(topic, index, None if start < 0 else buf[start:stop])
 
 
+def _codec_of(buf: memoryview, start: int, stop: int) -> int:
+    """Return the codec of a batch, 0 if there is no head."""
+    if start < 0 or stop - start <= _ATTRIBUTES_LOW_BYTE:
+        return 0
+    return buf[start + _ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+
+
 def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: ProduceItem) -> None:
     """Check what depends on the request, not only on the batch (KafkaApis.handleProduceRequest)."""
     _, _, start, stop = item
@@ -362,11 +382,7 @@ def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: Produ
         raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
     if exchange.acks == -1 and partition.too_few_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    if (
-        exchange.version < ZSTD_FROM
-        and stop - start > _ATTRIBUTES_LOW_BYTE
-        and buf[start + _ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD
-    ):
+    if exchange.version < ZSTD_FROM and _codec_of(buf, start, stop) == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if partition.topic in INTERNAL_TOPICS and exchange.peer.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

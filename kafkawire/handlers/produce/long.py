@@ -80,7 +80,7 @@ class LongProduce:
         self._block.pin()
         peer.begin(self._exchange)
         who = f"{name} of client {peer.client_id} at {peer.client_host}"
-        self._produce.env.spawn(self._serve(work), who)
+        self._produce.env.spawn(peer.timed(self._serve(work)), who)
 
     async def _serve(self, work: Coroutine[Any, Any, None]) -> None:
         peer = self._exchange.peer

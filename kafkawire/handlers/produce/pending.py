@@ -183,7 +183,7 @@ class PendingProduces:
     )  # fmt: skip
 
     def __init__(
-        self, log: CommitLog, counts: Counts, now_ms: int, open_ones: set[PendingProduces]
+        self, log: CommitLog, counts: Counts, now_ms: int, open_ones: dict[PendingProduces, None]
     ) -> None:
         self.open = open_ones
         self.is_written = False
@@ -202,7 +202,7 @@ class PendingProduces:
         `block` until the write. Hot."""
         exchanges = self.exchanges
         if not exchanges:
-            self.open.add(self)
+            self.open[self] = None
             self.log.after_write(self.written, exchanges)
         exchanges.append(exchange)
         blocks = self.blocks
@@ -281,7 +281,7 @@ class PendingProduces:
 
     def _close_if_answered(self) -> None:
         if not (self.waiting or self.storing or self.replicating):
-            self.open.discard(self)
+            self.open.pop(self, None)
 
     def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
         self._close_if_answered()

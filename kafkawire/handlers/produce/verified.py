@@ -52,7 +52,7 @@ class VerifiedProduce:
             peer.exchanges.append(exchange)  # its position in the order of responses
         peer.begin(exchange)
         who = f"verify a transaction of client {peer.client_id} at {peer.client_host}"
-        self._produce.env.spawn(self._serve(), who)
+        self._produce.env.spawn(peer.timed(self._serve()), who)
 
     async def _serve(self) -> None:
         exchange, block = self._exchange, self._block

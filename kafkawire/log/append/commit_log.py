@@ -46,6 +46,7 @@ from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
 from kafkawire.log.replicas.commits import ReplicaCommits
+from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -76,11 +77,12 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_callbacks", "_refusals", "_requests", "_trouble", "appended_bytes", "appended_records",
+        "_callbacks", "_refusals", "_requests", "appended_bytes", "appended_records",
         "batch_bytes", "batch_number", "broken", "commits", "config", "dirty", "env", "failed",
-        "frames", "full", "hooks", "journals", "ledger", "losses", "objects", "producing", "reader",
-        "refusal", "replicas", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
-        "validate_all", "waiting_for_room", "write_batches", "writer", "written",
+        "failing", "frames", "full", "hooks", "journals", "ledger", "losses", "objects",
+        "producing", "reader", "refusal", "replicas", "room_bytes", "run", "save_log_starts",
+        "scheduled", "trimmed", "validation", "waiting_for_room", "write_batches", "writer",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -102,9 +104,9 @@ class CommitLog:
         self.broken = self.full = False
         self.refusal: KafkaError | None = None
         self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
-        self.validate_all = config.record_validation == "full"
+        self.validation = config.record_validation
         self.dirty: list[Partition] = []
-        self.producing: set[Partition] = set()
+        self.producing: dict[Partition, None] = {}
         self.trimmed: dict[int, int] = {}
         self.frames: list[Frame] = []
         self.batch_bytes = self.batch_number = self.room_bytes = 0
@@ -112,7 +114,7 @@ class CommitLog:
         self.waiting_for_room: list[Callable[[], None]] = []
         self._callbacks = Callbacks()
         self._requests: Sequence[object] = ()
-        self._trouble = False
+        self.failing = False
         self.write_batches = self.appended_bytes = self.appended_records = 0
         self.writer = JournalWriter(env, config.slow_write_ms / 1000)
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
@@ -406,8 +408,8 @@ class CommitLog:
         self.write_batches += 1
         self.appended_bytes += write_batch.size_bytes
         self.appended_records += records
-        if self._trouble:
-            self._trouble = False
+        if self.failing:
+            self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
         if objects.gathered:
             objects.wrote()
@@ -420,8 +422,8 @@ class CommitLog:
 
         What was queued since then fails with it: its offsets follow those of this write batch.
         """
-        if not self._trouble and self.failed is None:
-            self._trouble = True
+        if not self.failing and self.failed is None:
+            self.failing = True
             logger.error(
                 "cannot write to the commit log, Produce requests are refused until it can: %s",
                 failure,
@@ -435,7 +437,7 @@ class CommitLog:
             if frame.partition is not None:
                 frame.partition.rollback()
         self.measure_room()
-        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure))
         error.__cause__ = failure
         self._finish(write_batch, error)
         self._finish(queued, error)
@@ -453,10 +455,22 @@ class CommitLog:
         else:
             call_all([*callbacks.committed, *callbacks.stored, *callbacks.replicated], error)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether everything appended so far is durable here."""
+        written = not self.scheduled and not self.writer.flying
+        return written and self.commits.committed == self.written
+
     async def close(self) -> None:
-        """Write and commit what is queued, then accept no more."""
-        if self.failed is None:
+        """Write and commit what is queued, then end as `end` does."""
+        while self.failed is None and not self.at_rest:
             await self.commits.durable()
-        self.commits.stop()
+        await self.end()
+
+    async def end(self) -> None:
+        """Accept no more, and return when no write and no fsync is in flight."""
         if self.failed is None:
             self.failed = "the broker is shutting down"
+        self.commits.stop()
+        await self.writer.idle()
+        await self.commits.ended()

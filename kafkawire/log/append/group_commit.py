@@ -26,6 +26,7 @@ from kafkawire.log.io.callbacks import call_all
 from kafkawire.log.io.ports import File
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.ledger import LedgerWrite
+from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -46,8 +47,8 @@ class Commits:
 
     Everything before the log position `committed` is durable; `touched` are the partitions with
     batches above their high watermark, which the next commit moves; `replicated`: those whose high
-    watermark waits for followers, too; `seconds` are the durations of the fsyncs; `refusal` is
-    None: only CommitLog refuses batches of all partitions.
+    watermark waits for followers, too; `seconds` are the durations of the fsyncs; `refusal` is None
+    until the broker shuts down: before that only CommitLog refuses batches of all partitions.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Commits:
         "_delay_s",
         "_dirty",
         "_due_at",
+        "_ended",
         "_log",
         "_pause",
         "_running",
@@ -90,6 +92,7 @@ class Commits:
         self._wanted = False
         self._running = False
         self._running_since = 0.0
+        self._ended: asyncio.Future[None] | None = None
         self._target = 0
         self._covered_bytes = 0
         self._covered_callbacks: list[Callback] = []
@@ -165,11 +168,23 @@ class Commits:
         """Return how many seconds the current fsync has been running; 0: none is."""
         return self._log.env.clock.monotonic() - self._running_since if self._running else 0.0
 
+    def refuse_batches(self) -> None:
+        """Refuse what producers append from now on: the broker is shutting down."""
+        self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
+
     def stop(self) -> None:
-        """Start no more commits."""
+        """Start no more commits because of time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def ended(self) -> None:
+        """Return when no fsync is in flight: only then may its files be closed. A thread that syncs
+        a closed file fails, or syncs the file that got the descriptor meanwhile."""
+        while self._running:
+            if self._ended is None:
+                self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
 
     def _await_durable(self, callbacks: list[Callback]) -> None:
         log = self._log
@@ -235,6 +250,9 @@ class Commits:
 
         def synced(_: None, failure: BaseException | None) -> None:
             self._running = False
+            if self._ended is not None:
+                self._ended.set_result(None)
+                self._ended = None
             now = log.env.clock.monotonic()
             self._pause.ended(self._running_since, now)
             if entry is not None:
@@ -274,7 +292,9 @@ class Commits:
 
     def _fail(self, failure: BaseException) -> None:
         log = self._log
-        why = f"fsync failed ({failure}): nothing is written until the broker is restarted"
+        why = (
+            f"fsync failed ({reason_of(failure)}): nothing is written until the broker is restarted"
+        )
         log.stop_writing(why, broken=True)
         logger.critical(
             "%s. Fetch requests are still served. Check the disk, then restart: recovery keeps all "

@@ -14,11 +14,12 @@ class JournalWriter:
     the last took more than `slow_s`; `flying`: one is being written there; `seconds`: the durations
     of the writes."""
 
-    __slots__ = ("_env", "_since", "flying", "seconds", "slow", "slow_s")
+    __slots__ = ("_env", "_idle", "_since", "flying", "seconds", "slow", "slow_s")
 
     def __init__(self, env: Env, slow_s: float) -> None:
         self._env = env
         self._since = 0.0
+        self._idle: asyncio.Future[None] | None = None
         self.slow_s = slow_s
         self.slow = False
         self.flying = False
@@ -48,6 +49,16 @@ class JournalWriter:
     def ended(self) -> None:
         """Note that what the thread has written is applied: the next one may be written."""
         self.flying = False
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def idle(self) -> None:
+        """Return when no write is in flight: only then may its journal be closed."""
+        while self.flying:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
 
     def busy_s(self) -> float:
         """Return how many seconds the write in the thread has been running; 0: none is."""

@@ -6,6 +6,7 @@ by the simulation after each crash.
 
 from __future__ import annotations
 
+import os.path
 from itertools import count
 
 from kafkawire.log.fsck.give_up import GiveUp
@@ -16,6 +17,11 @@ from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.fsck.segments import SegmentCheck
 from kafkawire.log.fsck.transactions import TransactionCheck
 from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.damaged_ranges import uncovered
+from kafkawire.log.rebuild.differences import differences
+from kafkawire.log.rebuild.evidence import gather
+from kafkawire.log.rebuild.findings import Evidence
+from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
@@ -49,13 +55,14 @@ async def check(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
     )
     usable = await segments.run()
+    seen, data = gather(env, home, silent), os.path.dirname(os.path.dirname(home))
     transactions = TransactionCheck(
         env.fs, segments.intact, held.transactions, report, journals.without_index
     )
     try:
         await _partitions(
             catalog, node_id, storage, held, usable, report, progress, give_up, transactions,
-            segments,
+            segments, seen, rebuild_command(data),
         )  # fmt: skip
     finally:
         transactions.close()
@@ -98,6 +105,8 @@ async def _partitions(
     give_up: GiveUp,
     transactions: TransactionCheck,
     segments: SegmentCheck,
+    seen: Evidence,
+    rebuild: str,
 ) -> None:
     last = catalog.last_number()
     for first in count(0, PARTITIONS_AT_ONCE):
@@ -117,7 +126,15 @@ async def _partitions(
             ranges = held.ranges.get(row.number, [])
             next_offset = held.next_offset(row.number, stored_end(row))
             name, border = f"{where.topic}-{where.index}", cut_end(row)
-            absent = missing(row, usable, ranges, next_offset)
+            wrong = list(differences(seen, catalog, row, held.recovered.checkpoint))
+            for each in wrong:
+                report.add(name, f"{each.text}: rebuild the metadata with {rebuild}")
+            unmapped = sorted(part for each in wrong for part in each.unmapped)
+            absent = [
+                part
+                for gap in missing(row, usable, ranges, next_offset)
+                for part in uncovered(*gap, unmapped)  # no loss: a rebuild restores it
+            ]
             if all(end <= border for _, end in absent):
                 transactions.run(name, row)
             for start, end in absent:
@@ -128,5 +145,5 @@ async def _partitions(
                     text += "; they were given up, and the broker cuts past them"
                     report.add(name, text, harmless=True)
                 else:
-                    report.add(name, text, skip=give_up.fix)
+                    report.add(name, text, skip=None if wrong else give_up.fix)
     progress("partitions", last + 1, last + 1)

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kafkawire.log.fsck.give_up import GiveUp
-from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.fsck.report import Fix, FsckReport
 from kafkawire.log.fsck.transactions import JournalTransactionFacts
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.index_columns import IndexColumns
@@ -28,8 +28,10 @@ from kafkawire.log.journal.scan import Scanned, scan
 from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
-from kafkawire.log.recovery.unknown_topics import not_deleted
+from kafkawire.log.recovery.unknown_topics import contradiction, not_deleted
 from kafkawire.progress import Progress
+
+REBUILD = "the start is refused until the metadata is rebuilt with `kafkawire restore --from-log`"
 
 
 @dataclass(slots=True)
@@ -92,6 +94,9 @@ class JournalCheck:
             self._report.add("ledger", f"it {wrong}; the next start writes it again", harmless=True)
         recovered = recover(self._env, self._folder, claimed, clean_end, ledger)
         self.held.recovered, self.held.bounds = recovered, bounds_of(ledger)
+        if recovered.contradicts(claimed):
+            text = contradiction(os.path.basename(self._home), recovered)
+            self._report.add("table checkpoints", f"{text}; {REBUILD}")
         for damage in recovered.examined:
             self._damage(damage)
         for at, found in enumerate(recovered.found):

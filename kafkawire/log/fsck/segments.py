@@ -202,9 +202,8 @@ class SegmentCheck:
         if there and row.object:
             self._report.add(
                 f"segment {row.uuid.hex()}",
-                "it is in the remote tier, and its file is still here",
-                "the file is removed",
-                self._drop(path, []),
+                "it is in the remote tier, and its file is still here: the broker removes it once "
+                "the tier has confirmed that it has the object",
                 harmless=True,
             )
 

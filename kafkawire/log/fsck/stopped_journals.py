@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.io.disk import DiskLock, real_env
 from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.ledger import expected_ledger
 from kafkawire.log.journal.run_file import read_run

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import mmap
 import os
-import platform
 import random
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.io.threads import ThreadOffload
 from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.log.io.worker_process import WorkerProcess
+from kafkawire.own_files import open_own
 
 COPIED_BYTES = 256 << 10
 """Bytes that `DiskFile.send` reads at once where the kernel cannot send from the file."""
@@ -144,7 +144,7 @@ class DiskLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str, *, shared: bool = False) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
@@ -164,8 +164,7 @@ class DiskFileSystem:
     """The folders of this machine as a `FileSystem`."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(os.open(path, flags, 0o644))
+        return DiskFile(open_own(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -221,7 +220,7 @@ def _machine() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        return platform.node()
+        return os.uname().nodename
 
 
 def untouched_memory(size_bytes: int) -> memoryview:
@@ -249,4 +248,4 @@ def real_env() -> Env:
     """Return the Env of a real broker."""
     clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
     watchdog = Watchdog(time.perf_counter, time.thread_time)
-    return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess(), watchdog)
+    return Env(clock, random.SystemRandom(), fs, offload, {}, WorkerProcess(), watchdog)

@@ -204,13 +204,14 @@ class Timer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Everything a shell module uses of the machine; tests pass fakes instead."""
+    """Everything a shell module uses of the machine; tests pass fakes instead. `tasks`: those that
+    are not done, in the order of their start."""
 
     clock: Clock
     random: Random
     fs: FileSystem
     offload: Offload
-    tasks: set[asyncio.Task[Any]]
+    tasks: dict[asyncio.Task[Any], None]
     worker: Worker
     watchdog: Watchdog | None = None
     slices: Slices = field(init=False)
@@ -218,15 +219,19 @@ class Env:
     def __post_init__(self) -> None:
         object.__setattr__(self, "slices", Slices(self.clock.monotonic))
 
-    def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task with a name; it is kept alive and its failure is not lost.
+    def spawn(
+        self, coro: Coroutine[Any, Any, T], name: str, *, watched: bool = True
+    ) -> asyncio.Task[T]:
+        """Start a task with a name; it is kept alive and its failure is not lost. `watched`: steps
+        that hold the event loop for too long are reported.
 
         An exception that no caller fetches is reported by the loop's exception handler.
         """
-        watched = coro if self.watchdog is None else self.watchdog.stepwise(coro, name)
-        task = asyncio.get_running_loop().create_task(watched, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        if watched and self.watchdog is not None:
+            coro = self.watchdog.stepwise(coro, name)
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
         return task
 
     def call_later(

@@ -93,7 +93,8 @@ class JobOrigin:
 
 @dataclass(slots=True)
 class CutArguments:
-    """`journals` oldest first; `wanted`: packed `PartitionToCut`, in any order."""
+    """`journals` oldest first; `wanted`: packed `PartitionToCut`, in any order. `trusts_heads`: the
+    newest timestamps in the heads of batches are not computed again (record.validation=head)."""
 
     node_id: int
     created_ms: int
@@ -101,6 +102,7 @@ class CutArguments:
     wanted: Packed
     outputs: list[SegmentOutput]
     origin: JobOrigin | None = None
+    trusts_heads: bool = False
 
 
 @dataclass(slots=True)

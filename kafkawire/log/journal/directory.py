@@ -171,7 +171,7 @@ class Journals:
         )  # once: if it fails, the roll tries again and reports the failure
         spare: tuple[str, int] | None = None
         try:
-            if not self.spares and not self._has_room():
+            if not self.spares and not self.has_room():
                 return
             spare = self.spares.pop() if self.spares else None
             future = self.env.offload.submit(
@@ -212,14 +212,14 @@ class Journals:
         self.next_number += 1
         return self.next_number - 1
 
-    def _has_room(self) -> bool:
-        """Return whether a new journal leaves the reserve free."""
+    def has_room(self) -> bool:
+        """Return whether a new journal leaves the reserve free. Blocks."""
         total, free = self.env.fs.free_bytes(self.folder)
         return free >= self.journal_bytes + min(total // RESERVE_PART, RESERVE_BYTES_MAX)
 
     def _make(self) -> Journal:
         spare = self.spares.pop() if self.spares else None
-        if spare is None and not self._has_room():
+        if spare is None and not self.has_room():
             raise OSError(errno.ENOSPC, f"no room for another journal in {self.folder}")
         return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CRC_FROM, BatchHead, read_head
 from kafkawire.codec.types import uuid_text
+from kafkawire.crc32c import crc32c
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, padded
 

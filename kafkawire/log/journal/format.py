@@ -44,8 +44,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
-from crc32c import crc32c
-
+from kafkawire.codec.format_errors import too_new
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.ports import Buffer, LogError
 
 VERSION = 1
@@ -103,10 +103,7 @@ class JournalFormatError(LogError):
 def check_version(name: str, version: int, known: int) -> None:
     """Raise JournalFormatError if a newer program wrote the file `name`."""
     if version > known:
-        raise JournalFormatError(
-            f"{name} has format version {version}, this kafkawire reads up to {known}: "
-            "start the newer version that wrote it"
-        )
+        raise JournalFormatError(f"{name} {too_new(version, known)}")
 
 
 @dataclass(frozen=True, slots=True)

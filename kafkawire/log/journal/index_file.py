@@ -34,9 +34,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Literal
 
-from crc32c import crc32c
-
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, WorkerError
 from kafkawire.log.io.worker_jobs import JournalFile
@@ -49,6 +48,7 @@ from kafkawire.log.journal.index_transactions import (
     pack_transactions,
     read_transactions,
 )
+from kafkawire.log_lines import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -143,8 +143,8 @@ class JournalIndex:
         _, version, checksum, found, end, run, claimed, rows, partitions, frames, more = (
             _HEADER.unpack_from(data)
         )
-        if version > VERSION:
-            raise JournalFormatError(f"index format {version} is newer than {VERSION}")
+        if not 1 <= version <= VERSION:  # the checksum does not cover it
+            raise JournalFormatError(f"index format {version} is not 1 to {VERSION}")
         more = more if version >= 2 else 0
         self.complete = more != _UNKNOWN
         columns_end = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
@@ -318,7 +318,7 @@ class IndexCache:
         try:
             await self._env.worker.run("index", order, -1)
         except WorkerError as failure:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)) from failure
 
     def forget(self, number: int) -> None:
         """Forget the index of a journal that was recycled."""

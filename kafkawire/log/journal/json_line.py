@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.format import check_version

@@ -30,8 +30,7 @@ import re
 from dataclasses import dataclass, field
 from struct import Struct
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.format import check_version
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CONTROL, CRC_AT, CRC_FROM, HEAD, BatchHead
 from kafkawire.codec.control import ControlContent, read_marker
+from kafkawire.crc32c import crc32c
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
     BATCH_HEAD_BYTES,

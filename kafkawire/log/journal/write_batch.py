@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal

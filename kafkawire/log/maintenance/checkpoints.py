@@ -123,7 +123,7 @@ class Checkpoints:
         for partition in part:
             partition.dirty = False
             if partition.producers.states:
-                self._commit_log.producing.add(partition)
+                self._commit_log.producing[partition] = None
         try:
             await self._committed()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))

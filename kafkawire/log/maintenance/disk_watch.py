@@ -2,10 +2,13 @@
 
 Above `disk.warn.percent` the broker warns; above `disk.delete.percent` it deletes at once what
 retention allows, and the local files of what is in a remote tier. If `disk.refuse.percent` is
-exceeded all the same, Produce requests are refused: a disk that is full to the last byte accepts no
-transaction and no offsets of groups either. While a write or an fsync takes longer than
-`busy.disk.ms`, Produce requests are refused as well, since they would only wait (RocketMQ does so
-when its page cache is busy); clients retry them. Reads continue in any case.
+exceeded all the same, or writes fail and there is no room for another journal, Produce requests are
+refused: a disk that is full to the last byte accepts no transaction and no offsets of groups
+either. The error is POLICY_VIOLATION, which clients report at once: they would retry a storage
+error until their deliveries time out, without a word about the disk. While a write or an fsync
+takes longer than `busy.disk.ms`, Produce requests are refused with KAFKA_STORAGE_ERROR, since they
+would only wait (RocketMQ does so when its page cache is busy); clients retry them. Reads continue
+in any case.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ class DiskWatch:
         """Check whether the disk is busy; to be called several times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
-        why = self._full
-        if busy_s * 1000 > log.config.busy_disk_ms:
+        why, code = self._full, ErrorCode.POLICY_VIOLATION
+        if why is None and busy_s * 1000 > log.config.busy_disk_ms:
             why = f"the disk is busy: a write has been on its way for {busy_s:.1f} s"
+            code = ErrorCode.KAFKA_STORAGE_ERROR
         if (why is None) != (self._refused is None):
             if why is not None:
                 logger.warning("Produce requests are refused: %s", why)
@@ -60,7 +64,7 @@ class DiskWatch:
                 logger.warning("the disk accepts Produce requests again")
         if why != self._refused:
             self._refused = why
-            error = None if why is None else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+            error = None if why is None else KafkaError(code, why)
             log.refuse("disk", error)
 
     async def measure(self) -> None:
@@ -71,7 +75,7 @@ class DiskWatch:
                 await self._relieve()
                 used, free = await self._used()
         finally:
-            self._judge(used, free)
+            self._judge(used, free, await self._is_stuck())
 
     async def _used(self) -> tuple[int, int]:
         """Return (used percent of the disk, free bytes)."""
@@ -80,10 +84,22 @@ class DiskWatch:
         self.size_bytes, self.free_bytes = total, free
         return 100 * (total - free) // max(total, 1), free
 
-    def _judge(self, used: int, free: int) -> None:
+    async def _is_stuck(self) -> bool:
+        """Return whether writes fail and there is no room for another journal."""
+        log = self._commit_log
+        if not log.failing or log.journals.spares:
+            return False
+        return not await log.env.offload.submit("files", log.journals.has_room)
+
+    def _judge(self, used: int, free: int, stuck: bool) -> None:
         config = self._commit_log.config
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
-        self._full = f"{used} % of the disk of {self._folder} is used" if full else None
+        self._full = None
+        if full or stuck:
+            self._full = f"{used} % of the disk of {self._folder} is used"
+            self._full += (
+                f", {free >> 20} MiB are free, too few for another journal" if stuck else ""
+            )
         self.check()
         if (used >= config.disk_warn_percent) != self._warned:
             self._warned = not self._warned

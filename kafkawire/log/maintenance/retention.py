@@ -2,9 +2,10 @@
 
 What Kafka does with segments is done with a partition's extent in each segment and in each rolled
 journal; the extent in the active journal is deleted only when everything in the partition is older
-than `retention.ms`. The decision is pure (`due`); the log start moves in SQL before it moves in
-memory. A journal without live batches becomes a spare, when no reader uses it and a checkpoint
-covers it.
+than `retention.ms`. The decision is pure (`due`); where it is about journals, the times of the
+records are computed first (kafkawire.log.partition.time_lookup). The log start moves in SQL before
+it moves in memory. A journal without live batches becomes a spare, when no reader uses it and a
+checkpoint covers it.
 
 It checks partitions with batches in the journals and those that were `touched`: loaded, cut, or
 given other settings. For all others a query of SQL finds extents in segments that are due
@@ -26,6 +27,7 @@ from kafkawire.log.journal.file import Journal, index_name
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.time_lookup import correct_times
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.plural import count
 
@@ -116,6 +118,9 @@ class Retention:
             partition = self._partitions.get(number)
             if partition is not None:
                 start = due(partition, now_ms)
+                if start > max(partition.cut_offset, partition.log_start):
+                    await correct_times(partition)  # it may rest on what producers said
+                    start = due(partition, now_ms)
                 if start > partition.log_start:
                     starts[number] = start
             if at % SLICE == SLICE - 1:

@@ -11,6 +11,7 @@ existing ones, and becomes the manifest by one rename of `current`. Blocking: ru
 from __future__ import annotations
 
 import json
+import logging
 import os.path
 from dataclasses import asdict, dataclass, fields
 
@@ -23,6 +24,8 @@ from kafkawire.manifest.keys import CURRENT, delta_key, sequence_of, snapshot_ke
 from kafkawire.manifest.layout import read_table
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.manifest.state import Delta, Snapshot
+
+logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1 << 32
 """Largest file that is read; a larger one is no manifest."""
@@ -112,7 +115,11 @@ class ManifestFiles:
         """Return the manifest in the folder, if the start `start` ended cleanly and everything up
         to its last delta is as it was written; else None."""
         try:
-            said = json.loads(self._read(ENDED))
+            text = self._read(ENDED)
+        except FileNotFoundError:  # the first start, or one after a crash
+            return None
+        try:
+            said = json.loads(text)
             ended = Ended(**{field.name: int(said[field.name]) for field in fields(Ended)})
             if ended.start != start:
                 return None
@@ -120,7 +127,11 @@ class ManifestFiles:
             self._check(snapshot_key(current.snapshot))
             for sequence in range(current.snapshot + 1, ended.sequence + 1):
                 self._check(delta_key(sequence))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # FormatError is a ValueError
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as damage:
+            logger.warning(
+                "the local manifest in %s is damaged, it is written again from the metadata: %s",
+                self._folder, damage,
+            )  # fmt: skip
             return None
         behind = delta_key(max(current.snapshot, ended.sequence) + 1)
         names = self._fs.listdir(self._folder)

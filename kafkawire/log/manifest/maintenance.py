@@ -104,7 +104,8 @@ class MaintainedManifest:
             if now == ended:
                 self._begin(current, ended.sequence)
                 return
-        logger.info("rebuilding the local manifest")
+        if log.start > 1:  # a new broker has none
+            logger.info("rebuilding the local manifest")
         self.rebuilds += 1
         self._begin(*await self._rebuild.write())
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from crc32c import crc32c
-
+from kafkawire.crc32c import crc32c
 from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.state import ClusterFacts, ManifestTopic, Snapshot
 

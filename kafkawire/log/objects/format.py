@@ -41,10 +41,9 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from kafkawire.codec import batches
 from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
     KIND_BATCH,

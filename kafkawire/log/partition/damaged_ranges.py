@@ -37,6 +37,17 @@ def holes(partition: Partition) -> list[Range]:
     return list(uncovered(start, partition.next_offset, ranges))
 
 
+def lacks_rows(partition: Partition) -> bool:
+    """Return whether a partition in memory has no row for offsets between its last segment and its
+    journals, as `holes` but without a list."""
+    extents, rows, first = partition.journal_extents, partition.rows, partition.next_offset
+    if partition.evicted:
+        first = extents.first[0]
+    elif len(rows.base):
+        first = rows.base[0]
+    return first > max(partition.cut_offset, partition.log_start)
+
+
 async def lost_ranges(
     numbers: Iterable[int], partitions: Mapping[int, Partition], storage: SegmentCatalog
 ) -> list[Loss]:

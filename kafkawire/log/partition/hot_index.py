@@ -113,6 +113,11 @@ class HotIndex:
             self.newest[start:stop],
         )
 
+    def correct(self, row: int, newest: int) -> None:
+        """Set the largest timestamp of a row."""
+        self.newest[row] = newest
+        del self._running[row:]
+
     def _maxima(self) -> Column:
         """Return the running maximum, up to the last row."""
         running, newest = self._running, self.newest

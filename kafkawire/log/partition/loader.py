@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Traffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.partition.damaged_ranges import holes
+from kafkawire.log.partition.damaged_ranges import Range, holes, lacks_rows
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.stored_rows import begun, fill
+from kafkawire.log.partition.stored_rows import begun, fill, has_all_rows, wrong_mappings
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
@@ -56,6 +56,15 @@ class NotLoaded(Exception):
     def __init__(self, *numbers: int) -> None:
         super().__init__(f"partitions {numbers} are not loaded")
         self.numbers = numbers
+
+
+class _Refusal(NamedTuple):
+    """Why a partition could not be loaded, until it is tried again. Each has its own time: failures
+    of others do not prolong it."""
+
+    until_s: float
+    code: ErrorCode
+    text: str
 
 
 @dataclass(slots=True, eq=False)
@@ -109,8 +118,8 @@ class Loader:
         self._node_id = node_id
         self._next: _Round | None = None
         self._running: _Round | None = None
-        self._refused: dict[int, tuple[ErrorCode, str]] = {}
-        self._refused_until = 0.0
+        self._refused: dict[int, _Refusal] = {}
+        self._named: set[int] = set()  # partitions of which it is said that rows are damaged
 
     def register(self, listener: LoadListener) -> None:
         """Report to `listener` each partition that is loaded or unloaded from now on."""
@@ -130,9 +139,9 @@ class Loader:
             return partition
         refused = self._refused.get(number)
         if refused is not None:
-            if self._env.clock.monotonic() < self._refused_until:
-                raise KafkaError(*refused)
-            self._refused.clear()
+            if self._env.clock.monotonic() < refused.until_s:
+                raise KafkaError(refused.code, refused.text)
+            del self._refused[number]
         raise NotLoaded(number)
 
     async def load(self, numbers: Iterable[int]) -> None:
@@ -248,13 +257,29 @@ class Loader:
     def _enter(self, row: PartitionRow) -> None:
         if row.number in self.partitions:
             return
+        if (text := wrong_mappings(row)) and has_all_rows(self._catalog, row.number):
+            self._refuse_rows(row.number, f"{text} of {self._catalog.name_of(row.number)}")
+            return
         partition = self.make(row.number)
         if partition is None:
             return  # deleted meanwhile
         fill(partition, row)
         if len(self._catalog.brokers) > 1 and not partition.config.movable:
             report_absent(partition)
+        elif lacks_rows(partition) and has_all_rows(self._catalog, row.number):
+            _report_rows(partition)
         self._entered(partition)
+
+    def _refuse_rows(self, number: int, text: str) -> None:
+        """Refuse a partition with damaged rows."""
+        if number not in self._named:
+            self._named.add(number)
+            logger.critical(
+                "%s: its requests get an error. Stop the broker, and rebuild the metadata with "
+                "`kafkawire restore --from-log`",
+                text,
+            )
+        self._refuse([number], OSError(text))
 
     def _entered(self, partition: Partition) -> None:
         for listener in self._listeners:
@@ -302,11 +327,28 @@ class Loader:
         self._rows.replaced()
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
-        self._refused_until = self._env.clock.monotonic() + REFUSE_S
+        now_s = self._env.clock.monotonic()
         code, why = ErrorCode.KAFKA_STORAGE_ERROR, f"the offset storage cannot be read: {failure}"
         if isinstance(failure, KafkaError) and failure.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             code, why = failure.code, "the leader changed while the partition was loaded"
-        self._refused.update(dict.fromkeys(numbers, (code, why)))
+        self._refused = {at: each for at, each in self._refused.items() if each.until_s > now_s}
+        self._refused.update(dict.fromkeys(numbers, _Refusal(now_s + REFUSE_S, code, why)))
+
+
+def _shown(ranges: Sequence[Range]) -> str:
+    return ", ".join(f"{first}-{end - 1}" for first, end in ranges[:MAX_SHOWN])
+
+
+def _report_rows(partition: Partition) -> None:
+    """Report offsets of a partition that no row has, nor the journals."""
+    logger.critical(
+        "table offset_mappings has no row of the offsets %s of %s-%d, nor have the journals: "
+        "reading them returns an error. `kafkawire fsck` says whether a segment has them; then "
+        "`kafkawire restore --from-log` rebuilds the metadata",
+        _shown(holes(partition)),
+        partition.topic,
+        partition.index,
+    )
 
 
 def report_absent(partition: Partition) -> None:
@@ -318,7 +360,7 @@ def report_absent(partition: Partition) -> None:
             "offsets %s of %s-%d are in no segment and not at this broker: another broker led it "
             "before and did not cut them. Reading them returns an error, all other offsets are "
             "served",
-            ", ".join(f"{first}-{end - 1}" for first, end in absent[:MAX_SHOWN]),
+            _shown(absent),
             partition.topic,
             partition.index,
         )

@@ -19,7 +19,7 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import Aborted, TransactionMarker
 from kafkawire.codec.counts import TopicTraffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
+from kafkawire.codec.validate import Head, LongBatch, check_batch, check_records, convert
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.journal.write_batch import Frame
 from kafkawire.log.partition import damaged_ranges, markers, time_lookup, truncate
@@ -42,13 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Appended", "Partition", "Plan"]
 
 logger = logging.getLogger(__name__)
-
-MAX_WALKED_RECORDS: Final = 8
-"""Batches up to this many records are always checked record by record: that costs less than the
-rest of a Produce, and clients that build batches wrongly are detected at once."""
-NO_BOUND_MS: Final = (1 << 63) - 1
-AFTER_MAX_DEFAULT_MS: Final = 3_600_000
-"""Default of message.timestamp.after.max.ms: checked on the batch head alone."""
 
 _PATCH = Struct(">qii")
 _patch: Final = _PATCH.pack_into
@@ -119,12 +112,13 @@ class Partition:
     Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset` is
     there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
     offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
-    records of its topic. Retention keeps the records of a schedule topic from `kept_from` on.
-    Offsets below `absent_end` without a row were left at another broker. `in_objects`: its topic
-    has durability=s3 (kafkawire.log.objects); `replicated`: durability=replicated
-    (kafkawire.log.replicas); `committer` commits its frames. `closed`: it takes no appends, since
-    it is being handed over or was removed; `removed`: it is not in memory any more; `resigned`:
-    another broker leads it.
+    records of its topic. Below `timed_upto` the index has the newest timestamps of the records
+    themselves (kafkawire.log.partition.time_lookup). Retention keeps the records of a schedule
+    topic from `kept_from` on. Offsets below `absent_end` without a row were left at another broker.
+    `in_objects`: its topic has durability=s3 (kafkawire.log.objects); `replicated`:
+    durability=replicated (kafkawire.log.replicas); `committer` commits its frames. `closed`: it
+    takes no appends, since it is being handed over or was removed; `removed`: it is not in memory
+    any more; `resigned`: another broker leads it.
     """
 
     __slots__ = (
@@ -133,7 +127,7 @@ class Partition:
         "in_objects", "index", "journal_extents", "kept_from", "last_stable_offset",
         "leader_epoch", "log", "log_start", "named_in", "next_offset", "number", "offsets",
         "producers", "removed", "replicated", "reserve", "resigned", "segments", "size_bytes",
-        "tail", "topic", "topic_id", "touched", "traffic", "watchers",
+        "tail", "timed_upto", "topic", "topic_id", "touched", "traffic", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -191,6 +185,7 @@ class Partition:
         self.bound = 0
         self.reserve = 0
         self.kept_from = 0
+        self.timed_upto = 0
 
     @property
     def too_few_replicas(self) -> bool:
@@ -248,13 +243,13 @@ class Partition:
         head = check_batch(batch, config.max_message_bytes)
         if log.failed is not None or self.closed or self.committer.refusal is not None:
             raise self.refusal()
-        count = head[12]
-        append_time = -1
-        newest = head[8]
-        if inspected is not None or count <= MAX_WALKED_RECORDS or self.walks(head, now_ms):
-            newest = walk(batch, head, config, now_ms) if inspected is None else inspected.newest
-            if newest != head[8]:
-                stamp(batch, newest, log_append=False)
+        count, append_time = head[12], -1
+        if inspected is not None:
+            newest = inspected.newest
+        else:
+            newest = check_records(batch, head, config, now_ms, log.validation)
+        if newest != head[8]:
+            stamp(batch, newest, log_append=False)
         producer_id = head[9]
         if producer_id >= 0:
             sequence = head[11]
@@ -297,21 +292,6 @@ class Partition:
         if not log.scheduled or log.batch_bytes > log.room_bytes:
             log.queued()
         return base, append_time, self.log_start
-
-    def walks(self, head: Head, now_ms: int) -> bool:
-        """Return whether the records of a large batch must be checked; if not, only its head is."""
-        config = self.config
-        if (
-            config.cleanup_compact
-            or config.after_max_ms != AFTER_MAX_DEFAULT_MS
-            or config.before_max_ms != NO_BOUND_MS
-            or self.log.validate_all
-        ):
-            return True
-        if head[8] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
-            text = f"timestamp {head[8]} is too far in the future"
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
-        return False
 
     def refusal(self) -> KafkaError:
         """The error for appends: the log has failed, or the partition is not here any more."""
@@ -357,7 +337,7 @@ class Partition:
     ) -> Guard | None:
         """Return the guard that the first batch of a transaction needs, or None where nothing is
         to be verified; see Producers.begin_verification."""
-        self.log.producing.add(self)  # for guards expire with producers
+        self.log.producing[self] = None  # for guards expire with producers
         return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
 
     def aborted(self, start: int, end: int) -> list[Aborted]:

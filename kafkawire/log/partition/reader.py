@@ -7,6 +7,7 @@ into buffers, with a limit on the bytes in flight. Owned by kafkawire.log.append
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
@@ -95,13 +96,15 @@ class SegmentReads(Protocol):
 
 class PartitionReader:
     """Reads batches from the commit log. `lane` is for work with old data on the event loop;
-    `segments` reads what has been cut."""
+    `segments` reads what has been cut; `correcting`: one partition at a time is corrected by
+    kafkawire.log.partition.time_lookup."""
 
     __slots__ = (
         "_env",
         "_in_flight",
         "_journals",
         "_named",
+        "correcting",
         "indexes",
         "lane",
         "segments",
@@ -115,6 +118,7 @@ class PartitionReader:
         self._journals = journals
         self.lane = SlowLane(env, busy)
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
+        self.correcting = asyncio.Lock()
         self.indexes = IndexCache(env, journals)
         self.verifier = Verifier(env, journals)
         self._named: set[str] = set()

@@ -7,11 +7,38 @@ makes a view of one that another broker leads (kafkawire.broker.replicas.views).
 
 from __future__ import annotations
 
+from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.truncate import drop_journals
+from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.manager import PartitionOffsetManager
+
+
+def has_all_rows(catalog: Catalog, number: int) -> bool:
+    """Return whether rows have all offsets of a partition that are not in the journals. Where there
+    are several brokers another one may have led it and not have cut all of it. Log objects and
+    followers, for topics other than durability=local, are read after the rows."""
+    where = catalog.locate(number)
+    if where is None or len(catalog.brokers) > 1:
+        return False
+    return catalog.by_id[where.topic_id].configs.get(DURABILITY) not in BEYOND_FOLDER
+
+
+def wrong_mappings(row: PartitionRow) -> str:
+    """Return, as a sentence, where the mappings of a partition do not follow one another from its
+    log start on, as each change leaves them; empty: nowhere. The last ones may be gone: those of
+    segments whose files were lost before they were uploaded."""
+    end = log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    for mapping in row.mappings:
+        base = mapping.base_offset
+        if base > end:
+            return f"table offset_mappings has no row of the offsets {end}-{base - 1}"
+        if base < end and end > log_start:
+            return f"table offset_mappings has two rows of the offsets {base}-{end - 1}"
+        end = max(log_start, mapping.end_offset)
+    return ""
 
 
 def begun(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
@@ -54,7 +81,7 @@ def take_row(partition: Partition, row: PartitionRow) -> None:
             partition.epochs = list(state.leader_epochs)
         partition.producers.load(state.producers)
         if state.producers:
-            partition.log.producing.add(partition)
+            partition.log.producing[partition] = None
     partition.dispatch_offset, partition.commit_offset = row.dispatch_offset, row.commit_offset
     living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
     if len(living) < len(row.mappings):

@@ -1,7 +1,15 @@
-"""ListOffsets by time: from a timestamp to the first record at or after it.
+"""ListOffsets by time, and the times of records in the journals.
 
 The running maximum of the index leads to the row, the batch heads lead to the batch, and only that
 batch's records are decoded.
+
+The index has for each batch the newest timestamp that its head names. Of a batch with more than
+MAX_WALKED_RECORDS a producer may have computed that wrongly, so before records are deleted or
+passed over by time, the rows of the journals with such batches are read once, and corrected. In
+segments the heads themselves are right: the cut corrects them
+(kafkawire.log.segments.cut.correct_heads). A correction costs a third of a millisecond for 1000
+records, in slices of the event loop, and is remembered until the partition is unloaded. With
+record.validation=head nothing is corrected.
 """
 
 from __future__ import annotations
@@ -9,9 +17,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import iter_batches, records
+from kafkawire.codec.batches import NO_TIMESTAMP, BatchHead, iter_batches, payload, records_in
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.ports import Buffer
+from kafkawire.codec.types import Buffer
+from kafkawire.codec.validate import HEAD_ONLY
+from kafkawire.codec.walk import MAX_WALKED_RECORDS, has_exact_time, newest_steps
+from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.read_plan import Plan
 
 if TYPE_CHECKING:
@@ -21,6 +32,12 @@ MAX_ROW_BYTES = 1 << 31
 """Limit of one read: a row is one MiB or one batch and always read whole."""
 WARM_BYTES = 256 << 10
 """Bytes of a segment read at a time: the sparse index leads to within some KiB."""
+READ_BYTES = 1 << 20
+"""Bytes of evicted rows that are read at a time."""
+ROWS_AT_ONCE = 4096
+"""Rows that are passed over without a pause: a tenth of a millisecond."""
+POOL, BYTES_AT_ONCE = "read", 64 << 10
+"""Compressed batches larger than this are decompressed in a thread of this pool."""
 
 
 async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, int] | None:
@@ -31,12 +48,13 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
     in their index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no batches, OSError from
     the disk.
     """
+    await correct_times(partition)
     async for plan in _candidates(partition, timestamp):
         while plan.offset < min(plan.end, partition.high_watermark):
             buffers = await partition.log.read(plan)
-            found = _first_since(buffers, timestamp, partition.log_start, partition.high_watermark)
+            found = await _first_since(partition, buffers, timestamp, plan.offset)
             if found is not None:
-                return found
+                return found if found[0] < partition.high_watermark else None
             after = _end_offset(buffers)
             if plan.end <= after or not buffers:
                 break
@@ -85,18 +103,30 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
         row += 1
 
 
-def _first_since(
-    buffers: list[Buffer], timestamp: int, log_start: int, high_watermark: int
+async def _first_since(
+    partition: Partition, buffers: list[Buffer], timestamp: int, offset: int
 ) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first such record of buffers that were read from `offset`
+    on."""
+    trusted = partition.log.validation == HEAD_ONLY or offset < partition.cut_offset
     for buffer in buffers:
         for position, head in iter_batches(buffer):
-            if head.max_timestamp < timestamp:
-                continue
-            for record in records(buffer, position):
-                if record.timestamp >= timestamp and record.offset >= log_start:
-                    if record.offset >= high_watermark:
-                        return None
-                    return record.offset, record.timestamp
+            if head.max_timestamp >= timestamp or not (trusted or has_exact_time(head)):
+                found = await _first_in(partition, buffer, position, head, timestamp)
+                if found is not None:
+                    return found
+    return None
+
+
+async def _first_in(
+    partition: Partition, buffer: Buffer, position: int, head: BatchHead, timestamp: int
+) -> tuple[int, int] | None:
+    env = partition.log.env
+    data = await _unpacked(env, buffer, position, head)
+    for record in records_in(data, head):
+        if record.timestamp >= timestamp and record.offset >= partition.log_start:
+            return record.offset, record.timestamp
+        await env.slices.give_way()
     return None
 
 
@@ -110,6 +140,7 @@ def _end_offset(buffers: list[Buffer]) -> int:
 async def max_timestamp(partition: Partition) -> tuple[int, int]:
     """Return (offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1,
     -1)."""
+    await correct_times(partition)
     rows = partition.rows
     newest = max([rows.latest(), *partition.segments.newest])
     for at in range(partition.evicted):
@@ -130,3 +161,101 @@ def _next_lower(partition: Partition, newest: int) -> int:
         time for time in partition.journal_extents.newest[: partition.evicted] if time < newest
     ]
     return max(lower, default=-1)
+
+
+async def correct_times(partition: Partition) -> None:
+    """Have the index name the newest timestamp of the records in each row below the high watermark.
+    Rows that cannot be read keep what the heads say."""
+    log = partition.log
+    if log.validation == HEAD_ONLY or partition.timed_upto >= partition.high_watermark:
+        return
+    async with (
+        log.reader.correcting
+    ):  # a second caller waits for the first, and then has nothing to do
+        end = partition.high_watermark
+        at = max(partition.timed_upto, partition.cut_offset, partition.log_start)
+        while at < end and not partition.removed:
+            extents = partition.journal_extents
+            extent = extents.find(at)
+            if 0 <= extent < partition.evicted and at < extents.end[extent]:
+                at = await _correct_extent(partition, extent, at)
+            else:
+                at = await _correct_rows(partition, at)
+            at = max(at, partition.cut_offset, partition.log_start)
+            partition.timed_upto = at
+
+
+async def _correct_rows(partition: Partition, at: int) -> int:
+    """Correct the next row from `at` on that needs it; return the offset after it."""
+    rows = partition.rows
+    row = rows.find(at)
+    if row < 0 or rows.end_offset(row) <= at:
+        row += 1  # a gap: damage
+    counts, stop = rows.count, min(row + ROWS_AT_ONCE, len(rows))
+    while row < stop and counts[row] <= MAX_WALKED_RECORDS:
+        row += 1
+    if row >= stop:
+        await partition.log.env.slices.give_way()
+        return rows.base[stop] if stop < len(rows) else partition.high_watermark
+    first, end = rows.base[row], rows.end_offset(row)
+    newest = await _newest_in(partition, first, end)
+    rows = partition.rows
+    row = rows.find(first)
+    if newest is not None and 0 <= row < len(rows) and rows.base[row] == first:
+        rows.correct(row, newest)
+        extents = partition.journal_extents
+        extent = extents.find(first)
+        if extent >= partition.evicted and first < extents.end[extent]:
+            start, stop = rows.find(extents.first[extent]), rows.find(extents.end[extent] - 1) + 1
+            extents.newest[extent] = max(rows.newest[max(start, 0) : stop])
+    return end
+
+
+async def _correct_extent(partition: Partition, extent: int, at: int) -> int:
+    """Correct an extent whose rows were evicted, from `at` on; return the offset after it."""
+    extents = partition.journal_extents
+    journal, first, end = extents.journal[extent], extents.first[extent], extents.end[extent]
+    newest = await _newest_in(partition, at, end)
+    extents = partition.journal_extents
+    extent = extents.find(at)
+    if newest is not None and extent >= 0 and extents.journal[extent] == journal:
+        if at > first:  # what is before it was corrected while its rows were in memory
+            newest = max(newest, extents.newest[extent])
+        extents.newest[extent] = newest
+    return end
+
+
+async def _newest_in(partition: Partition, start: int, end: int) -> int | None:
+    """Return the newest timestamp of the batches with these offsets; None if they cannot be
+    read."""
+    newest, at = NO_TIMESTAMP, start
+    try:
+        while at < end:
+            plan = partition.plan(max(at, partition.log_start), READ_BYTES, end, True)
+            before = at
+            for buffer in await partition.log.read(plan):
+                for position, head in iter_batches(buffer):
+                    newest = max(newest, await _newest(partition.log.env, buffer, position, head))
+                    at = head.last_offset + 1
+            if at <= before:
+                return None
+    except (KafkaError, OSError):
+        return None
+    return newest
+
+
+async def _newest(env: Env, buffer: Buffer, position: int, head: BatchHead) -> int:
+    if has_exact_time(head):
+        return head.max_timestamp
+    try:
+        data = await _unpacked(env, buffer, position, head)
+        return await env.slices.run(newest_steps(data, head.count, head.base_timestamp))
+    except (KafkaError, IndexError):  # of an earlier version, or with record.validation=head
+        return head.max_timestamp
+
+
+async def _unpacked(env: Env, buffer: Buffer, position: int, head: BatchHead) -> bytes:
+    """Return the decompressed records of a batch. KafkaError as for `payload`."""
+    if head.codec and head.length > BYTES_AT_ONCE:
+        return bytes(await env.offload.submit(POOL, payload, buffer, position, head))
+    return bytes(payload(buffer, position, head))

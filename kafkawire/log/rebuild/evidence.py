@@ -15,8 +15,8 @@ from kafkawire.codec.batches import HEAD, TRANSACTIONAL
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
-from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
     HEADER_BYTES,
@@ -153,13 +153,17 @@ def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
     for position, head, starts in frames(view, journal.number, journal.end):
         payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
         if head.kind == KIND_BATCH:
-            _batches(view, seen.of(head.number, named.get(head.number, b"")), starts, seen)
+            partition = seen.of(head.number, named.get(head.number, b""))
+            _batches(view, partition, starts, seen)
+            partition.places.append(head.log_position)
+            partition.ends.append(partition.ranges[-1][1])
         elif head.kind == KIND_NAMING:
             naming = read_naming(payload)
             named[head.number] = naming.topic_id
             partition = seen.of(head.number, naming.topic_id)
             partition.topic, partition.index = naming.topic, naming.index
             partition.log_start = max(partition.log_start, naming.log_start)
+            partition.stored_start = max(partition.stored_start, naming.log_start)
             partition.next_offset = max(partition.next_offset, naming.next_offset)
             partition.epoch = max(partition.epoch, naming.leader_epoch)
         elif head.kind == KIND_TOPIC_DELETED:

@@ -5,6 +5,7 @@ Plain data, filled by kafkawire.log.rebuild.evidence and read by kafkawire.log.r
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,9 +41,11 @@ class SegmentSeen:
 @dataclass(slots=True)
 class PartitionSeen:
     """One partition number of one topic. `ranges`: [first, end) in the journals, in their order,
-    joined; `next_offset`, `log_start`: the greatest found anywhere; `epochs`: the history of
-    epochs; `replay_from`: the end of the newest segment, whose state has the transactions before
-    it.
+    joined; `places`, `ends`: log position and end of each of their frames; `next_offset`,
+    `log_start`: the greatest found anywhere; `epochs`: the history of epochs; `replay_from`: the
+    end of the newest segment, whose state has the transactions before it; `stored_start`: the log
+    start that was stored, by journals and local manifest. A merge of an earlier version may have
+    written a later one into a segment.
     """
 
     number: int
@@ -50,12 +53,15 @@ class PartitionSeen:
     topic: str = ""
     index: int = -1
     log_start: int = 0
+    stored_start: int = 0
     next_offset: int = 0
     epoch: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     producers: Producers = field(default_factory=Producers)
     replay_from: int = 0
     ranges: list[tuple[int, int]] = field(default_factory=list)
+    places: array[int] = field(default_factory=lambda: array("q"))
+    ends: array[int] = field(default_factory=lambda: array("q"))
     shares: list[SegmentShare] = field(default_factory=list)
 
 

@@ -57,6 +57,7 @@ def _topics(manifest: Manifest, seen: Evidence) -> None:
         partition = seen.partitions.get(slot) if slot is not None else None
         if partition is not None and partition.topic_id == owners.get(row.number):
             partition.log_start = max(partition.log_start, row.log_start)
+            partition.stored_start = max(partition.stored_start, row.log_start)
 
 
 def _read(fs: FileSystem, path: str) -> bytes:

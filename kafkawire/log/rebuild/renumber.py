@@ -14,12 +14,11 @@ import os.path
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CRC_FROM, HEAD
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, entries_of, pack
 from kafkawire.log.journal.file import index_name

@@ -5,7 +5,9 @@
 generation, and the folder records it only when that transaction is durable: so SQL is never older
 than the folder, whenever the process ends. Older metadata is an old copy, metadata with another id
 belongs to another folder; `check_pairing` refuses both in a sentence that names the command to
-repair it. A folder of an older version has no identity: it gets one at its first start.
+repair it. A database that is replaced by an older copy while the broker runs is noticed within
+CHECK_S: the broker must end, and its folder keeps the newest generation. A folder of an older
+version has no identity: it gets one at its first start.
 
 Format version 1.
 """
@@ -15,13 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from kafkawire.log.io.ports import Env, FileSystem, LogError
 from kafkawire.log.journal.json_line import read_json_line, write_json_line
 from kafkawire.metadata import pairing
-from kafkawire.metadata.pairing import StoredPairing
-from kafkawire.metadata.store import Transactions
+from kafkawire.metadata.pairing import SeenInSql, StoredPairing
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import OlderMetadata, Transactions
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +36,10 @@ MAX_IDENTITY_BYTES = 4096
 """A line of short fields and a URL of 2,000 characters at most; a longer one is damaged."""
 SPACING_S = 1.0
 """Between two recorded generations: two fsyncs and a small transaction a second at most."""
-MAX_RETRY_S = 60.0
-"""Between two attempts while the disk or SQL fails."""
+CHECK_S = 1.0
+"""Between two comparisons of the database with what was seen there: two small queries. So long
+a broker may acknowledge records after its database was replaced by an older copy; they stay in the
+journals."""
 
 
 class IdentityError(LogError):
@@ -193,7 +200,9 @@ def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> Non
 class IdentityRecorder:
     """Pairs a folder with its metadata, and records generations while the broker runs.
 
-    `changed` is cheap and called on the loop after a transaction; a task does the rest."""
+    `changed` is cheap and called on the loop after a transaction; a task does the rest. `seen`
+    is what the broker has seen in SQL; `older` is called with the reason once SQL has less: the
+    broker must acknowledge nothing more."""
 
     def __init__(
         self,
@@ -203,7 +212,11 @@ class IdentityRecorder:
         node_id: int,
         cluster_id: str,
         tier: str = "",
+        seen: SeenInSql | None = None,
+        older: Callable[[str], None] = logger.critical,
     ) -> None:
+        self._seen = SeenInSql() if seen is None else seen
+        self._older = older
         self._env = env
         self._metadata = metadata
         self._home = home
@@ -218,6 +231,7 @@ class IdentityRecorder:
         """Pair the two, SQL first, and record that this start has used them. Raises what SQL and
         the disk raise."""
         metadata_id, node_id = stored.metadata_id, self._node_id
+        self._seen.note(stored.generation)
         if not metadata_id:
             metadata_id = self._env.random.randbytes(16)
             await self._metadata.transact(
@@ -225,6 +239,7 @@ class IdentityRecorder:
             )
         if folder.identity is None and folder.has_log:
             logger.info("writing the identity file of %s, which had none", self._home)
+        self._seen.metadata_id = metadata_id
         before = folder.identity.tier if folder.identity is not None else ""
         tier = self._tier or before
         self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
@@ -236,14 +251,21 @@ class IdentityRecorder:
         self._woken.set()
 
     async def record(self) -> None:
-        """Raise the generation in SQL, then record it in the folder. Raises what both raise."""
+        """Raise the generation in SQL, then record it in the folder. Raises what both raise, and
+        OlderMetadata before it changes either."""
         assert self._identity is not None, "paired before"
         self._woken.clear()
-        node_id = self._node_id
+        node_id, seen = self._node_id, self._seen
+
+        def work(session: Session) -> int:
+            seen.check(session, node_id)
+            return seen.raise_generation(session, node_id)
+
         try:
-            generation = await self._metadata.transact(
-                lambda session: pairing.raise_generation(session, node_id)
-            )
+            generation = await self._metadata.transact(work)
+            if not generation:
+                return  # the broker has used another folder since
+            seen.note(generation)
             identity = replace(self._identity, generation=generation)
             await self._env.offload.submit(
                 "files", write_identity, self._env.fs, self._home, identity
@@ -267,19 +289,32 @@ class IdentityRecorder:
             except OSError as failure:
                 logger.warning("cannot write the identity file of %s: %s", self._home, failure)
 
+    async def _check(self) -> None:
+        node_id, seen = self._node_id, self._seen
+        await self._metadata.transact(lambda session: seen.check(session, node_id))
+
     async def _run(self) -> None:
-        failures = 0
+        failing = False
         while True:
-            await self._woken.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self._woken.wait()
+            recording = self._woken.is_set()
             try:
-                await self.record()
-                failures = 0
+                await (self.record() if recording else self._check())
+                failing = False
+            except OlderMetadata as why:
+                self._woken.clear()  # the folder keeps the newest generation
+                self._older(str(why))
+                return
             except Exception as failure:
-                failures += 1
-                logger.warning(
-                    "cannot write the identity file of %s: %s",
-                    self._home,
-                    failure,
-                    exc_info=not isinstance(failure, OSError),
-                )  # fmt: skip
-            await self._env.sleep(min(SPACING_S * 2 ** min(failures, 10), MAX_RETRY_S))
+                if recording and not failing:
+                    failing = True
+                    logger.warning(
+                        "cannot write the identity file of %s, trying again: %s",
+                        self._home,
+                        failure,
+                        exc_info=not isinstance(failure, OSError),
+                    )  # fmt: skip
+            if recording or failing:
+                await self._env.sleep(SPACING_S)

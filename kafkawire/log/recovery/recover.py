@@ -40,6 +40,7 @@ from kafkawire.log.journal.format import HEADER_BYTES, check, find_frame, read_h
 from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.journal.ledger_file import LedgerContents
 from kafkawire.log.journal.losses import ends, examine, examine_index
+from kafkawire.log.journal.salvage import find_head
 from kafkawire.log.journal.scan import Gap, Scanned, scan
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 
@@ -60,12 +61,16 @@ def recover(
     `log_position`: the checkpoint's, up to which everything is committed. `clean_end`: where the
     log ended cleanly, or -1. `ledger`: the contents of the ledger, if there is one.
     """
-    result = Recovered()
+    result = Recovered(checkpoint=log_position)
     listed = ledger.journals if ledger is not None and not ledger.damaged else {}
-    claimed = max([log_position, clean_end, ledger.committed if ledger is not None else 0])
+    claimed = max(clean_end, ledger.committed if ledger is not None else 0)
     _list(env, folder, result, listed)
     for at, found in enumerate(result.found):
         _read(env.fs, found, result.found[at + 1 :], result, clean_end)
+    _reach(env.fs, result, listed, claimed, log_position)
+    if result.contradicts(log_position):
+        log_position = 0  # reported by the caller; the journals are judged without it
+    claimed = max(claimed, log_position)
     dropped = _judge(result, claimed, listed)
     result.discarded += [found.journal for found in dropped]
     if result.found:
@@ -73,6 +78,26 @@ def recover(
     _miss(result, listed, claimed)
     _examine(env.fs, folder, result, log_position)
     return result
+
+
+def _reach(
+    fs: FileSystem, result: Recovered, listed: Mapping[int, int], claimed: int, log_position: int
+) -> None:
+    """Note where the log ends if nothing but the checkpoint says that it was longer: the ledger
+    shows that all journals are there, none of them, nor the ledger, `claimed` what comes after the
+    last frame, and nothing is left there of a frame."""
+    there = {found.journal.number for found in result.found}
+    if not listed or listed.keys() - there:
+        return
+    last = result.found[-1].journal
+    end = last.end_log_position
+    if max([claimed, *(found.extent().claimed for found in result.found)]) > end:
+        return
+    if log_position > end:
+        left = find_head(last.warm(fs), last.number, last.end, last.capacity)
+        if left < last.capacity:
+            return
+    result.reached = end
 
 
 def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:

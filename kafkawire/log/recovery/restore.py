@@ -8,6 +8,7 @@ epochs. Called by kafkawire.log.manager at start, before anything else runs.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafkawire.codec.batches import HEAD
@@ -37,9 +38,10 @@ def load_partitions(
     rows: Sequence[PartitionRow],
     bounds: Mapping[int, int] | None = None,
     terms: EarlierTerms | None = None,
-) -> tuple[set[int], list[Loss]]:
-    """Fill the partitions; return the numbers of those written since the checkpoint, and the
-    offsets that may have been lost at the ends of partitions.
+) -> tuple[set[int], list[Loss], list[int]]:
+    """Fill the partitions; return the numbers of those written since the checkpoint, the offsets
+    that may have been lost at the ends of partitions, and the partitions of which the journals have
+    records before the checkpoint that their row lacks: it is older than the checkpoint.
 
     `log_position` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
     ledger's if there is one, `terms` leaves out records of earlier terms.
@@ -48,11 +50,13 @@ def load_partitions(
         if row.number in partitions:
             take_row(partitions[row.number], row)
     written: set[int] = set()
+    older: list[int] = []
     history = TransactionHistory()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
         in_memory = at >= loaded_from
-        _load_journal(fs, partitions, found, log_position, in_memory, written, history, terms)
+        _load_journal(fs, partitions, found, log_position, in_memory, written, history, terms,
+                      older)  # fmt: skip
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -62,7 +66,7 @@ def load_partitions(
     for partition in partitions.values():
         finish(partition)
         history.give(partition)
-    return written, losses
+    return written, losses, older
 
 
 def _pass_over(
@@ -90,9 +94,10 @@ def _load_journal(
     written: set[int],
     history: TransactionHistory,
     terms: EarlierTerms | None,
+    older: list[int],
 ) -> None:
     """Take the rows of one journal; add the partitions with rows at or after `log_position` to
-    `written`."""
+    `written`, and those with rows before it that were not stored to `older`."""
     index = found.index(fs)
     journal = found.journal
     if index is not None:
@@ -106,7 +111,7 @@ def _load_journal(
         and journal.end_log_position <= log_position
         and journal.indexed
     ):
-        numbers = _load_singles(index, partitions, journal, in_memory, terms)
+        numbers = _load_singles(index, partitions, journal, in_memory, terms, older)
     else:
         numbers = sorted(found.numbers())
     for number, parts in found.rows(index, numbers):
@@ -115,7 +120,10 @@ def _load_journal(
             assert partition is not None, "only known partitions have rows to load"
             if terms is not None and not len(part := terms.current(found, number, part)):
                 continue
-            if part.log_position[-1] >= log_position:
+            before = bisect_left(part.log_position, log_position)
+            if before and part.base[before - 1] + part.count[before - 1] > partition.next_offset:
+                older.append(number)
+            if before < len(part):
                 written.add(number)
                 partition.mark_dirty()
                 _replay(partition, _heads(fs, found, number, part, log_position), log_position)
@@ -128,6 +136,7 @@ def _load_singles(
     journal: Journal,
     in_memory: bool,
     terms: EarlierTerms | None,
+    older: list[int],
 ) -> list[int]:
     """Take the rows of partitions with one row in a journal; return the others.
 
@@ -141,6 +150,8 @@ def _load_singles(
         if terms is not None and terms.may_be_old(number):
             others.append(number)
         else:
+            if row[0] + row[4] > partition.next_offset:
+                older.append(number)
             _load_one(partition, journal, row, in_memory)
     return others
 

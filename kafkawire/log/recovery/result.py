@@ -81,7 +81,8 @@ class Recovered:
     """The valid state after recovery. `run` is the greatest run number found, `damage` the
     acknowledged gaps, `examined` what is known of each, `ends` what follows from it for the ends of
     partitions. `discarded`: journals without valid content, which become spares once the ledger
-    does not name them.
+    does not name them. `checkpoint`: the log position of the checkpoint; `reached`: where
+    the log ends, -1 if anything but the checkpoint shows that more was written.
     """
 
     found: list[RecoveredJournal] = field(default_factory=list)
@@ -94,6 +95,13 @@ class Recovered:
     examined: list[Damage] = field(default_factory=list)
     ends: DamagedEnds = field(default_factory=DamagedEnds)
     namings: dict[int, Naming] = field(default_factory=dict)
+    checkpoint: int = 0
+    reached: int = -1
+
+    def contradicts(self, log_position: int) -> bool:
+        """Return whether a checkpoint with this log position cannot have been stored: it is stored
+        after everything before its log position was committed, and a commit is in the ledger."""
+        return 0 <= self.reached < log_position
 
     def numbers(self) -> set[int]:
         """Return the partitions with batches in the journals."""

@@ -1,4 +1,5 @@
-"""Check whether the journals contain records of topics that the metadata does not know.
+"""Check whether the journals contradict the metadata: records of topics that it does not know, or a
+checkpoint after their end.
 
 Topics are created in SQL before any journal names them, and SQL keeps the rows of deleted ones. So
 a partition number in a journal that SQL never assigned, or that belongs to another topic there,
@@ -15,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kafkawire.codec.types import uuid_parse
 from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
     HEADER_BYTES,
@@ -50,11 +52,18 @@ async def check_known(
     metadata: Metadata,
     every_frame: bool,
 ) -> None:
-    """Raise IdentityError if journals contain records of topics that the metadata does not know.
+    """Raise IdentityError if journals contain records of topics that the metadata does not know, or
+    end before the checkpoint.
 
     `unknown`: partition numbers in the journals that the catalog does not have; `partitions`: the
     others; `every_frame`: read all journals, also what their index files cover, for a folder whose
     identity is not known yet. Raises what the metadata raises."""
+    if recovered.contradicts(recovered.checkpoint):
+        data = os.path.dirname(os.path.dirname(home))
+        raise IdentityError(
+            f"{contradiction(os.path.basename(home), recovered)}: put the newest copy of {data} "
+            f"back, or rebuild the metadata with {rebuild_command(data)}"
+        )
     namings: Iterable[tuple[int, Naming]] = recovered.namings.items()
     if every_frame:
         namings = _namings(env.fs, recovered.found)
@@ -69,6 +78,18 @@ async def check_known(
             strange |= not_deleted(env.fs, recovered.found, lost)
     if strange:
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
+
+
+def contradiction(node: str, recovered: Recovered) -> str:
+    """Return what is wrong with a checkpoint after the end of the log, for the operator."""
+    stored, end = (
+        f"byte {at & POSITION_MASK} of journal {at >> POSITION_BITS}"
+        for at in (recovered.checkpoint, recovered.reached)
+    )
+    return (
+        f"the row of broker {node} in table checkpoints says that the log reaches {stored}, but "
+        f"journals and ledger end at {end}: the row is damaged, or the journals are an older copy"
+    )
 
 
 def sentence(metadata: str, home: str, topics: list[str]) -> str:

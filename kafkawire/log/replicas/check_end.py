@@ -8,18 +8,14 @@ folder. Otherwise followers would cut their copies where this log ends.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.replicas.network import Network
-from kafkawire.log.replicas.source import FAILURES, CopyReader, reading
+from kafkawire.log.replicas.source import CopyReader, list_copies
+from kafkawire.log_lines import address_of
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
-
-ANSWERS_S = 2.0
-"""How long the answers may take. A follower that answers later, or not at all, compares by itself
-when the log is sent to it."""
 
 
 class LogBehindCopies(LogError):
@@ -36,20 +32,15 @@ async def check_end(
     """Raise LogBehindCopies if a log that ends at the log position `end` lacks something that one
     of the followers knows as committed. `epoch`: that of the process whose log it is."""
 
-    async def committed(follower: FollowerRow) -> int:
-        try:
-            async with asyncio.timeout(ANSWERS_S), reading(network, reader, follower) as source:
-                return (await source.list(epoch)).committed
-        except FAILURES:
-            return 0
-
-    answers = await asyncio.gather(*map(committed, members))
-    for follower, position in zip(members, answers, strict=True):
+    # A follower that does not answer compares by itself when the log is sent to it.
+    copies = await list_copies(network, reader, members, epoch)
+    for follower, copy in zip(members, copies, strict=True):
+        position = 0 if copy is None else copy.committed
         if position > end:
             raise LogBehindCopies(
                 f"the log of broker {reader.node_id} ends at {_text(end)}, and the follower at "
-                f"{follower.host}:{follower.port} has records up to {_text(position)} that were "
-                "acknowledged: files of this folder were damaged, or are an older copy"
+                f"{address_of(follower.host, follower.port)} has records up to {_text(position)} "
+                "that were acknowledged: files of this folder were damaged, or are an older copy"
             )
 
 

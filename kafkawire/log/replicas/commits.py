@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import call_all
+from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -256,7 +257,7 @@ class ReplicaCommits:
     def _synced(self, failure: BaseException | None) -> None:
         """The own journals are durable up to some write batch, or never will be."""
         if failure is not None:
-            self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)))
         elif self._when_written is not None:
             self._when_written()
 

@@ -120,9 +120,9 @@ class InSyncSet:
             return -1
         return self._everywhere(own)
 
-    def live(self, now_s: float) -> int:
-        """Return how many in-sync followers are connected, and have lacked nothing for too long."""
-        return sum(not self._is_late(each, now_s) for each in self.members)
+    def live(self, now_s: float) -> frozenset[str]:
+        """Return the in-sync followers that are connected, and have lacked nothing for too long."""
+        return frozenset(each for each in self.members if not self._is_late(each, now_s))
 
     def lag_s(self, replica: str, now_s: float) -> float:
         """Return for how long a follower has lacked something, or has not been connected."""

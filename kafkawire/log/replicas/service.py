@@ -26,6 +26,7 @@ from kafkawire.log.replicas.in_sync import InSyncSet, Limits
 from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
 from kafkawire.log.replicas.network import Network
 from kafkawire.log.replicas.source import FAILURES, CopyReader, reading
+from kafkawire.log_lines import reason_of
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.objectstore.backoff import wait_s
@@ -204,6 +205,13 @@ class Replication:
             for replica, link in self.links.items()
         }
 
+    def live(self) -> frozenset[str] | None:
+        """Return the in-sync followers that are there; None before the set of this process is
+        stored."""
+        in_sync = self.in_sync
+        established = in_sync is not None and in_sync.established
+        return in_sync.live(self._now()) if in_sync is not None and established else None
+
     def cut_off_s(self) -> float:
         """Return for how many seconds no machine has answered at the address of any follower, while
         too few are in sync or records wait for too long; else 0."""
@@ -212,7 +220,7 @@ class Replication:
         log, in_sync = self._running()
         now_s = self._now()
         waits = log.replicas.waiting_s() >= REFUSE_AFTER_S
-        refused = waits or in_sync.live(now_s) < in_sync.limits.needed
+        refused = waits or len(in_sync.live(now_s)) < in_sync.limits.needed
         return now_s - self._cut_off_s if refused else 0.0
 
     def _begin(self) -> None:
@@ -305,7 +313,7 @@ class Replication:
             try:
                 self._followers = await self._metadata.transact(replica_sets.load_followers)
             except OSError as failure:
-                unread = f"the registered followers cannot be read from SQL ({failure})"
+                unread = f"the registered followers cannot be read from SQL ({reason_of(failure)})"
                 if unread != self._unread:
                     logger.warning("%s: no new one is used until they can; retrying", unread)
                 self._unread = unread
@@ -421,7 +429,7 @@ class Replication:
                 f"min.insync.replicas={needed + 1} needs {needed} followers that have the log, "
                 f"{ready} are connected, and {why}"
             )
-        live = in_sync.live(now_s)
+        live = len(in_sync.live(now_s))
         if live < needed:
             return f"{live + 1} replicas are in sync, min.insync.replicas={needed + 1}"
         held = log.journals.size_bytes()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.replicas.link import greeting
 from kafkawire.log.replicas.network import Network, open_streams
+from kafkawire.log_lines import address_of
 from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import wire
@@ -31,6 +32,9 @@ from kafkawire.replication.messages import (
 
 ANSWER_S = 10.0
 """Limit for one message of a follower: it reads at most a mebibyte for it."""
+ANSWERS_S = 2.0
+"""Limit for the answers of several followers that are only compared: one that answers later, or not
+at all, counts as one that is away."""
 CHUNK_BYTES = 1 << 20
 """Bytes read at a time; the next ones are read while these are written."""
 AHEAD = 4
@@ -63,6 +67,22 @@ async def reading(
         streams[1].close()
 
 
+async def list_copies(
+    network: Network, reader: CopyReader, followers: Sequence[FollowerRow], epoch: int
+) -> list[CopyMessage | None]:
+    """Return what each of these followers has of the log of a process; None for one that has
+    nothing of it, or does not answer soon."""
+
+    async def listed(follower: FollowerRow) -> CopyMessage | None:
+        try:
+            async with asyncio.timeout(ANSWERS_S), reading(network, reader, follower) as source:
+                return await source.list(epoch)
+        except FAILURES:
+            return None
+
+    return await asyncio.gather(*map(listed, followers))
+
+
 class FollowerSource:
     """A connection to a follower for reading."""
 
@@ -78,7 +98,7 @@ class FollowerSource:
         self._reader = reader
         self._writer = writer
         self._decoder = wire.WireDecoder(FROM_FOLLOWER)
-        self.name = f"{follower.host}:{follower.port}"
+        self.name = address_of(follower.host, follower.port)
 
     async def greet(self) -> None:
         """Answer the challenge. Raises WireError if it is another follower."""

@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.partition.damaged_ranges import Range
+from kafkawire.log.partition.damaged_ranges import Range, lacks_rows
 from kafkawire.log.partition.loader import Loader
 from kafkawire.log.partition.row_version import RowVersion
+from kafkawire.log.partition.stored_rows import has_all_rows
 from kafkawire.log.recovery.given_up import GivenUp
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner
 from kafkawire.log.segments.cut.cutter import Cutter
 from kafkawire.log.segments.expiry import Lifecycle
-from kafkawire.log.segments.file.open import SUFFIX, read_entries, segment_path
+from kafkawire.log.segments.file.open import SUFFIX, read_entries
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.merger import Rewriter
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store.delete_delay import FileDelays
 from kafkawire.log.segments.store.remote_tier import RemoteTier
-from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, empty, remove
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, empty
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.log.segments.store.unfinished import Known, describe, held_in_memory, unaccounted
 from kafkawire.log.segments.store.warm_reader import WarmReader
+from kafkawire.log.segments.strays import check_records
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
-from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Segments:
             self._env, config, catalog, storage, self.store, self.swapper, node_id
         )
         self._leftover: list[Segment] = []
-        self.strays: list[str] = []  # names of files without a row, as the start found them
+        self.strays: list[str] = []  # files without a row, as the start found them
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
         self._tending = asyncio.Lock()  # and so would two rewrites
 
@@ -117,7 +119,10 @@ class Segments:
             else:
                 self.store.add(row)
         self.store.schedule_removal(row.id for row in rows if row.state == DELETING)
-        alone = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+        away = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+        for row in away:  # removed by local retention, which first asks for the object
+            self.store.by_id[row.id].has_file = True
+        alone = [row.id for row in away if not row.object]
         if alone:
             await self.swapper.update(lambda: self.storage.set_local(alone, True))
 
@@ -130,28 +135,40 @@ class Segments:
             if len(page) < PAGE:
                 return rows
 
-    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[int]:
+    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[SegmentRow]:
         """Log where rows and files differ. A crash leaves no file without a row: such a file may be
-        the only remains of lost metadata, and is left to `kafkawire fsck`. Files of segments that
-        are only in the remote tier are deleted. Returns the ids of those that have a file, although
-        their rows say otherwise, and no object."""
+        the only remains of lost metadata, and is left to `kafkawire fsck`. Returns the segments
+        that have a file, although their rows say otherwise."""
         there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
-        self.strays = sorted(there - known.keys())
-        for name in self.strays:
+        strays = sorted(there - known.keys())
+        self.strays = [os.path.join(self.folder, name) for name in strays]
+        for name in strays:
             logger.error("%s is not in the metadata: the file is ignored and kept", name)
         for name in sorted(known.keys() - there):
             row = known[name]
             if row.state == LIVE and (row.local or not row.object):
                 logger.critical("segment %s is missing: reading its records returns an error", name)
-        away = [row for name in sorted(there & known.keys()) if not (row := known[name]).local]
-        left = [row for row in away if row.object and row.state == LIVE]
-        if left:
-            logger.info(
-                "removing local files of %s in the remote tier", count(len(left), "segment")
-            )
-            remove(fs, self.folder, [segment_path(self.folder, row.uuid) for row in left])
-        return [row.id for row in away if row.state == LIVE and not row.object]
+        both = [known[name] for name in sorted(there & known.keys())]
+        return [row for row in both if not row.local and row.state == LIVE]
+
+    async def refuse_lost_rows(self) -> None:
+        """Raise IdentityError if a file has records of which there is no row: one without any row,
+        or any file if a partition lacks records between its segments and its journals. The
+        partitions with records in the journals are loaded. Raises what the storage and SQL
+        raise."""
+        home = os.path.dirname(self.folder)
+        data = os.path.dirname(os.path.dirname(home))
+        live: list[str] = []
+        if any(
+            lacks_rows(partition) and has_all_rows(self._catalog, number)
+            for number, partition in self._partitions.items()
+        ):
+            live = [one.path for one in self.store.by_id.values() if one.row.state == LIVE]
+        await check_records(
+            self._env, self.strays, live, data, self._partitions, self._catalog, self.storage,
+            self.known_partitions, self._node_id,
+        )  # fmt: skip
 
     async def clean(self) -> None:
         """Remove the files of cuts that a crash interrupted; files with records that are nowhere

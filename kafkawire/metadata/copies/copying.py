@@ -1,6 +1,6 @@
 """Copies of the metadata to an SQLite file with all tables, from either database.
 
-A backup is an SQLite file with the tables of `schema.py`, which any tool can read. SQLite is copied
+A backup is an SQLite file with the tables of `tables.py`, which any tool can read. SQLite is copied
 with its online backup, PostgreSQL in one transaction with a consistent snapshot. Blocking, for
 commands.
 """
@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import closing
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, func, insert, select, text
-
-from kafkawire.metadata import schema
+from kafkawire.log_lines import reason_of
+from kafkawire.metadata import damage, schema
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from kafkawire.metadata.database import Database, revision_of, sqlite_transaction
+from kafkawire.metadata.database import Database, revision_of
+from kafkawire.metadata.schema.created import KEYS
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import create_tables, sqlite_transaction
 from kafkawire.metadata.sqlite_device import end_wal, integrity_check, uri_of
-from kafkawire.metadata.store import MetadataError
-from kafkawire.metadata.tables import cluster, metadata, revision
+from kafkawire.metadata.store import DamagedMetadata, MetadataError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 PAGES = 1_000
 """Pages copied at a time: 4 MB, between which the broker may write."""
@@ -53,16 +56,16 @@ def read(path: str, work: Callable[[Session], T]) -> T:
     metadata, newer, or damaged."""
     stored = _valid_revision(path, path)
     if stored == schema.REVISION:
-        with sqlite_transaction(path, "ro") as connection:
-            return work(Session(connection))
+        with sqlite_transaction(path, "ro") as session:
+            return work(session)
     if not stored.isdigit() or int(stored) > int(schema.REVISION):
         raise _of_another_version(path, stored)
     with tempfile.TemporaryDirectory(prefix="kafkawire-migrated-") as folder:  # mode 0700
         copy = f"{folder}/metadata.db"
         _copy_file(path, copy, "ro")
-        asyncio.run(_run(f"sqlite:///{copy}", lambda _: None))  # migrates it
-        with sqlite_transaction(copy) as connection:
-            return work(Session(connection))
+        asyncio.run(_run(Database(f"sqlite:///{copy}"), lambda _: None))  # migrates it
+        with sqlite_transaction(copy) as session:
+            return work(session)
 
 
 def _copy_file(source: str, target: str, mode: str) -> None:
@@ -75,7 +78,9 @@ def _copy_file(source: str, target: str, mode: str) -> None:
             one.backup(other, pages=PAGES)
         end_wal(target)
     except sqlite3.Error as error:
-        raise MetadataError(f"{source} cannot be copied to {target} ({error})") from error
+        raise MetadataError(
+            f"{source} cannot be copied to {target} ({reason_of(error)})"
+        ) from error
 
 
 def check(path: str, name: str = "") -> None:
@@ -98,32 +103,30 @@ def _valid_revision(path: str, name: str) -> str:
     found = integrity_check(path)
     if found != "ok":
         raise MetadataError(f"{name} is damaged or no metadata of kafkawire ({found})")
-    with sqlite_transaction(path, "ro") as connection:
-        stored = revision_of(connection)
+    with sqlite_transaction(path, "ro") as session:
+        stored = revision_of(session)
     if stored is None:
         raise MetadataError(f"{name} is no metadata of kafkawire (it has no schema revision)")
+    if stored == schema.REVISION:  # earlier ones have no checksums
+        damage.check_file(path)
     return stored
 
 
 def new_sqlite(path: str) -> None:
     """Create a file with empty tables and no revision row, which is copied."""
-    with sqlite_transaction(path, "rwc") as connection:
-        metadata.create_all(connection)
+    with sqlite_transaction(path, "rwc") as session:
+        create_tables(session)
 
 
 def counts(path: str) -> dict[str, int]:
     """Return the number of rows of each table."""
-    with sqlite_transaction(path, "ro") as connection:
-        return {
-            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in metadata.sorted_tables
-        }
+    with sqlite_transaction(path, "ro") as session:
+        return {name: session.rows(f"SELECT count(*) FROM {name}")[0][0] for name in KEYS}
 
 
 def contents(path: str) -> tuple[str, list[tuple[str, int, int]]]:
     """Return the cluster id, and name, index and number of each partition of a live topic."""
-    with sqlite_transaction(path, "ro") as connection:
-        session = Session(connection)
+    with sqlite_transaction(path, "ro") as session:
         ((cluster_id,),) = session.rows("SELECT cluster_id FROM cluster")
         rows = session.rows(
             "SELECT t.name, p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
@@ -137,9 +140,10 @@ def enter_ends(path: str, ends: Iterable[End]) -> None:
     rows = [
         (number, end, start, pack_epochs([]), pack_producers([])) for number, start, end in ends
     ]
-    with sqlite_transaction(path) as connection:
-        Session(connection).many(
-            "INSERT INTO partition_offset_checkpoints VALUES (?, ?, ?, ?, ?, 0)"
+    with sqlite_transaction(path) as session:
+        session.many(
+            "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset,"
+            " log_start, leader_epochs, producers, updated_at) VALUES (?, ?, ?, ?, ?, 0)"
             " ON CONFLICT (partition_number) DO UPDATE SET"
             " checkpoint_offset = max(checkpoint_offset, excluded.checkpoint_offset),"
             " log_start = max(log_start, excluded.log_start)",
@@ -152,8 +156,7 @@ def remove_records(path: str) -> None:
     the next leader epoch, so no offset is assigned twice and clients detect it; there are no
     segments. Objects in a remote tier are forgotten but not deleted, because the source of the copy
     may need them."""
-    with sqlite_transaction(path) as connection:
-        session = Session(connection)
+    with sqlite_transaction(path) as session:
         for table in _OF_RECORDS:
             session.run(f"DELETE FROM {table}")
         session.run("UPDATE lead_groups SET epoch = epoch + 1")
@@ -174,38 +177,44 @@ def remove_records(path: str) -> None:
 
 def export(url: str, target: str) -> None:
     """Copy a consistent snapshot of all tables of a PostgreSQL database into a new SQLite file."""
+    from kafkawire.metadata.engines import connection_of
+
     new_sqlite(target)
-    with sqlite_transaction(target) as copy:
+    with _engine_connection(target, "rw") as copy:
 
-        def read(source: Connection) -> None:
-            source.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-            _copy_tables(source, copy)
+        def read(source: Session) -> None:
+            source.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if found := damage.find(source.rows):
+                raise DamagedMetadata(database.name, found, ours=True)
+            _copy_tables(connection_of(source), copy)
 
-        asyncio.run(_run(url, read))
+        database = Database(url)
+        asyncio.run(_run(database, read))
     check(target, url)
 
 
 def fill(url: str, source: str) -> None:
     """Copy all rows of an SQLite file into a PostgreSQL database, in one transaction. Raises
     MetadataError if the database has metadata already."""
-    with sqlite_transaction(source, "ro") as copy:
+    from kafkawire.metadata.engines import connection_of
 
-        def write(target: Connection) -> None:
-            if target.execute(select(func.count()).select_from(cluster)).scalar_one():
-                name = target.engine.url.render_as_string(hide_password=True)
-                raise MetadataError(f"{name} is not empty: restore into a new database")
-            target.execute(revision.delete())  # the copied rows replace it
-            _copy_tables(copy, target)
-            target.execute(
-                text("SELECT setval(pg_get_serial_sequence('segments', 'id'),"
-                     " (SELECT coalesce(max(id), 0) + 1 FROM segments), false)")
-            )  # fmt: skip
+    with _engine_connection(source, "ro") as copy:
 
-        asyncio.run(_run(url, write))
+        def write(target: Session) -> None:
+            if target.rows("SELECT 1 FROM cluster"):
+                raise MetadataError(f"{database.name} is not empty: restore into a new database")
+            target.run(f"DELETE FROM {schema.VERSION_TABLE}")  # the copied rows replace it
+            _copy_tables(copy, connection_of(target))
+            target.rows(
+                "SELECT setval(pg_get_serial_sequence('segments', 'id'),"
+                " (SELECT coalesce(max(id), 0) + 1 FROM segments), false)"
+            )
+
+        database = Database(url)
+        asyncio.run(_run(database, write))
 
 
-async def _run(url: str, work: Callable[[Connection], None]) -> None:
-    database = Database(url)
+async def _run(database: Database, work: Callable[[Session], None]) -> None:
     await database.open()
     try:
         await database.run(work)
@@ -213,9 +222,28 @@ async def _run(url: str, work: Callable[[Connection], None]) -> None:
         await database.close()
 
 
+@contextmanager
+def _engine_connection(path: str, mode: str) -> Iterator[Connection]:
+    """Run a transaction on an SQLite file through SQLAlchemy, which converts values between the
+    two databases. Raises MetadataError."""
+    from kafkawire.metadata.engines import EngineDriver, file_engine
+
+    engine = file_engine(path, mode)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except EngineDriver.errors as error:
+        raise EngineDriver(engine).failure(path, error) from error
+
+
 def _copy_tables(source: Connection, target: Connection) -> None:
     """Copy all rows, ROWS at a time, parents before children."""
+    from sqlalchemy import insert, select
+
+    from kafkawire.metadata.tables import metadata
+
     for table in metadata.sorted_tables:
-        found = source.execute(select(table).execution_options(yield_per=ROWS))
+        written = [column for column in table.columns if column.computed is None]
+        found = source.execute(select(*written).execution_options(yield_per=ROWS))
         for part in found.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in part])

@@ -27,7 +27,7 @@ from dataclasses import astuple, dataclass
 
 from kafkawire.metadata.session import Row, Session
 
-_LOGS = "SELECT node_id, broker_epoch, url, released, ended, changed_ms FROM object_logs"
+_COLUMNS = "node_id, broker_epoch, url, released, ended, changed_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +148,5 @@ def _find(session: Session, node_id: int, log_epoch: int) -> ObjectLog | None:
 
 
 def _logs(session: Session, condition: str, values: Row = ()) -> list[ObjectLog]:
-    return [ObjectLog(*row) for row in session.rows(f"{_LOGS} {condition}", values)]
+    found = session.checked("object_logs", _COLUMNS, condition, values)
+    return [ObjectLog(*row) for row in found]

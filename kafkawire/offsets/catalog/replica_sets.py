@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from kafkawire.log_lines import address_of
 from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.object_logs import is_newest
@@ -44,7 +45,7 @@ class FollowerRow:
     @property
     def name(self) -> str:
         """Its name in log lines."""
-        return f"the follower of broker {self.node_id} at {self.host}:{self.port}"
+        return f"the follower of broker {self.node_id} at {address_of(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,10 @@ def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
 def load_followers(session: Session) -> list[FollowerRow]:
     """Return all registered followers, by node id; of one node id those that registered last come
     first."""
-    rows = session.rows(
-        "SELECT replica_id, node_id, host, port, secret, certificate FROM followers"
-        " ORDER BY node_id, changed_ms DESC, replica_id"
+    rows = session.checked(
+        "followers",
+        "replica_id, node_id, host, port, secret, certificate",
+        "ORDER BY node_id, changed_ms DESC, replica_id",
     )
     return [FollowerRow(*row) for row in rows]
 
@@ -145,7 +147,7 @@ def _sets(session: Session, condition: str, values: Row = ()) -> list[ReplicaSet
     columns = "node_id, broker_epoch, in_sync, version"
     return [
         ReplicaSet(node, epoch, frozenset(filter(None, text.split(","))), version)
-        for node, epoch, text, version in session.rows(
-            f"SELECT {columns} FROM replica_sets {condition}", values
+        for node, epoch, text, version in session.checked(
+            "replica_sets", columns, condition, values
         )
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable
 
+from kafkawire.metadata.pairing import SeenInSql
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, Transactions
 from kafkawire.offsets.catalog.port import SegmentCatalog
@@ -29,14 +30,16 @@ def open_storage(
     leader_of: Callable[[int], int | None],
     suffix: str = "",
     term: LeaderTerm | None = None,
+    seen: SeenInSql | None = None,
 ) -> SegmentCatalog:
     """Open the storage of a broker. `sql` uses the metadata database; `rocksdb` the folder
     `<folder>/offsets<suffix>`; `memory` stores nothing. `leader_of` returns the
-    leader of a partition, `term` in which term this broker leads."""
+    leader of a partition, `term` in which term this broker leads; `seen`: what a running broker has
+    seen in SQL, which every change is compared with."""
     if kind == SQL:
         from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
-        return SqlStorage(transactions, node_id, now_ms, term)
+        return SqlStorage(transactions, node_id, now_ms, term, seen)
     if kind == ROCKSDB:
         from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 
@@ -86,14 +89,14 @@ def is_restoring(folder: str) -> bool:
 
 def rocks_damaged(folder: str) -> bool:
     """Return whether RocksDB has the offsets of the broker in this folder but cannot read all of
-    them. Raises MetadataError if that cannot be determined."""
-    if not holds_rocks(folder):
-        return False
-    if not os.path.exists(rocks_folder(folder)):
-        return True  # a restore of it was interrupted
+    them. Raises MetadataError if that cannot be determined, NewerFormatError."""
     from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
+    from kafkawire.offsets.catalog.kv.transaction_count import count_of
 
-    store = RocksStore(rocks_folder(folder))
+    place = rocks_folder(folder)
+    if is_restoring(folder) or not os.path.exists(place):
+        return is_restoring(folder) or count_of(place) > 0
+    store = RocksStore(place, read_only=True)
     try:
         store.check()
     except DamagedMetadata:

@@ -7,26 +7,20 @@ Opened by the broker before it serves, closed after the last request.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
-from kafkawire.metadata.store import MetadataError
 from kafkawire.security import versions
 from kafkawire.security.audit import Audit, NoAudit, open_audit
+from kafkawire.security.following import Following, Refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.store import Transactions
     from kafkawire.security.acls.service import AclService
     from kafkawire.security.delegation.service import DelegationTokens
-
-logger = logging.getLogger(__name__)
-
-REFRESH_S = 1.0
-"""How often another broker's changes are looked for: a revoked right ends within this time."""
 
 
 class Security:
@@ -41,6 +35,7 @@ class Security:
         self.audit: Audit = NoAudit() if audit is None else audit
         self.acls = acls
         self.tokens = tokens
+        self._following: Following | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -55,46 +50,36 @@ class Security:
             raise
 
     async def watch(
-        self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
+        self,
+        env: Env,
+        store: Transactions,
+        refresh: Mapping[str, Refresh],
+        node_id: int = 0,
+        others: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """Start to load what other brokers change. `refresh_quotas` takes the stored version of the
-        quotas."""
-        self._refreshing = env.spawn(
-            self._refresh(env, store, refresh_quotas), "refresh what other brokers changed"
-        )
+        """Start to load what other brokers change. `refresh`: by table, for tables of others;
+        `others` returns the other brokers of the cluster that are alive."""
+        every = dict(refresh)
+        if self.acls is not None:
+            every[versions.ACLS] = self.acls.refresh_from
+        if self.tokens is not None:
+            every[versions.DELEGATION_TOKENS] = self.tokens.refresh_from
+        self._following = Following(env, store, every, node_id, others)
+        self._refreshing = env.spawn(self._following.run(), "refresh what other brokers changed")
 
-    async def _refresh(
-        self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
-    ) -> None:
-        """Load what other brokers have changed, until cancelled."""
-        failing = False
-        seen: int | None = None
-        while True:
-            await env.sleep(REFRESH_S)
-            commits = store.commits()
-            if commits is not None and commits == seen:
-                continue
-            try:
-                stored = await store.transact(versions.versions)
-                if self.acls is not None and stored.get(versions.ACLS, 0) != self.acls.version:
-                    await self.acls.refresh()
-                if self.tokens is not None:
-                    await self.tokens.refresh_from(stored.get(versions.DELEGATION_TOKENS, 0))
-                await refresh_quotas(stored.get(versions.CLIENT_QUOTAS, 0))
-                failing, seen = False, commits
-            except MetadataError as failure:
-                if not failing:
-                    failing = True
-                    logger.error(
-                        "access rules, delegation tokens and quotas cannot be refreshed, changes "
-                        "by other brokers are not enforced here until that succeeds: %s", failure,
-                    )  # fmt: skip
+    async def enforced(self) -> None:
+        """Return when the other brokers, too, enforce what was changed until now: they are waited
+        for before a change is answered, for MAX_WAIT_S at most. Never raises for SQL."""
+        if self._following is not None:
+            await self._following.wait()
 
     async def close(self) -> None:
         """Stop refreshing and write the audit log."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
+        if self._following is not None:
+            await self._following.close()
         if self.tokens is not None:
             await self.tokens.close()
         await self.audit.close()

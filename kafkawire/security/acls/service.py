@@ -197,6 +197,12 @@ class AclService:
             other.remove(acl)  # frees the old index in slices
             await give_way()
 
+    async def refresh_from(self, version: int) -> None:
+        """Load the rules again if `version`, the one in SQL, is not the one in memory. Raises
+        MetadataError."""
+        if version != self._version:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Load the rules if other brokers have changed them. Raises MetadataError."""
         async with self._changing:
@@ -220,11 +226,6 @@ class AclService:
             await slices.emptied(fresh, give_way)
             await self._apply(added, removed)
             self._version = found.version
-
-    @property
-    def version(self) -> int:
-        """The version of the table that is in force here."""
-        return self._version
 
     def _may_cache(self) -> bool:
         """Count a decision; return whether it may be cached. With too many, all are dropped."""

@@ -29,9 +29,9 @@ def load(session: Session, known: int) -> StoredAcls | None:
     version = versions.version_of(session, versions.ACLS)
     if version == known:
         return None
-    rows = session.portions(
-        "SELECT resource_type, resource_name, pattern_type, principal, host, operation, permission"
-        " FROM acls"
+    rows = session.checked_portions(
+        "acls",
+        "resource_type, resource_name, pattern_type, principal, host, operation, permission",
     )
     return StoredAcls(rows, version)
 

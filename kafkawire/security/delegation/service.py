@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
+from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.metadata.store import MetadataError, Transactions
 from kafkawire.plural import count
 from kafkawire.security import versions
@@ -63,8 +64,7 @@ class DelegationTokens:
         self._loaded = _Loaded(-1, {}, {})
         self._changing = asyncio.Lock()
         self._deriving = asyncio.Semaphore(DERIVING)
-        self._refreshed_at = float("-inf")
-        self._asking = asyncio.Lock()
+        self._unknown = SharedLoad(env, "look for a delegation token", self.refresh, ASKED_AGAIN_S)
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -86,7 +86,8 @@ class DelegationTokens:
         self._sweeping = self._env.spawn(self._sweep(), "delete expired delegation tokens")
 
     async def close(self) -> None:
-        """Stop what `open` has started."""
+        """Stop what was started."""
+        await self._unknown.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
@@ -114,7 +115,6 @@ class DelegationTokens:
     async def refresh(self) -> None:
         """Load the tokens if the table was changed. Raises MetadataError."""
         async with self._changing:
-            self._refreshed_at = self._env.clock.monotonic()
             version = await self._store.transact(_version)
             if version != self._loaded.version:
                 await self._load()
@@ -237,7 +237,7 @@ class DelegationTokens:
         expired, something that looks the same."""
         if token_id not in self._loaded.by_id:  # another broker may have created it
             try:
-                await self._ask_again()
+                await self._unknown.again()
             except MetadataError as failure:
                 logger.warning("cannot read whether a delegation token exists: %s", failure)
         token = self._loaded.by_id.get(token_id)
@@ -246,18 +246,6 @@ class DelegationTokens:
         if token is None or token.has_expired(self._env.clock.now_ms()):
             return UserCredential(ScramCredential(salt, key, key, MIN_ITERATIONS), False)
         return UserCredential(token.credentials[kind], True, token.owner.name, token.expires_ms)
-
-    async def _ask_again(self) -> None:
-        """Refresh for a log-in with an unknown token, once for all that wait meanwhile: there are
-        at most `sasl.login.max.connections`. Raises MetadataError."""
-        asked_at = self._env.clock.monotonic()
-        async with self._asking:
-            if self._refreshed_at > asked_at:
-                return
-            wait_s = self._refreshed_at + ASKED_AGAIN_S - self._env.clock.monotonic()
-            if wait_s > 0:
-                await self._env.sleep(wait_s)
-            await self.refresh()
 
 
 def _version(session: Session) -> int:

@@ -58,7 +58,7 @@ def token_of(row: Row) -> DelegationToken:
 def load(session: Session) -> tuple[int, list[list[Row]]]:
     """Return the version of the table and all rows, in portions."""
     version = versions.version_of(session, versions.DELEGATION_TOKENS)
-    return version, session.portions(f"SELECT {_COLUMNS} FROM delegation_tokens")
+    return version, session.checked_portions("delegation_tokens", _COLUMNS)
 
 
 def insert(session: Session, row: Row) -> int:

@@ -15,7 +15,7 @@ from kafkawire.security.versions import CLIENT_QUOTAS, changed, version_of
 def load(session: Session) -> tuple[int, list[list[Row]]]:
     """Return the version of the table and all quotas, for `rules_of`."""
     version = version_of(session, CLIENT_QUOTAS)
-    return version, session.portions("SELECT entity, key, value FROM client_quotas")
+    return version, session.checked_portions("client_quotas", "entity, key, value")
 
 
 async def rules_of(rows: list[list[Row]], give_way: Callable[[], Awaitable[None]]) -> Rules:

@@ -97,9 +97,9 @@ def load(session: Session) -> Content:
     content: dict[str, Rows] = {}
     for table in TABLES:
         names = ", ".join((*table.key, *table.columns))
-        rows = session.rows(f"SELECT {names} FROM {table.name} WHERE {table.where}")
+        rows = session.checked(table.name, names, f"WHERE {table.where}")
         width = len(table.key)
-        content[table.name] = {row[:width]: row[width:] for row in map(tuple, rows)}
+        content[table.name] = {row[:width]: row[width:] for row in rows}
     return content
 
 

@@ -109,6 +109,12 @@ class Credentials:
         self._report_deleted(deleted)
         await slices.emptied(before, self._give_way)
 
+    async def refresh_from(self, version: int) -> None:
+        """Read the table again if `version`, the one in SQL, is not the one in memory. Raises
+        MetadataError."""
+        if version != self._loaded.version:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Read the table again if another broker has changed it. Raises MetadataError."""
         async with self._changing:
@@ -207,7 +213,7 @@ def new_salt(getrandbits: Callable[[int], int]) -> bytes:
 
 def secret_of(session: Session) -> bytes | None:
     """Return the secret of which salts of unknown users are made; None if there is none yet."""
-    found = session.rows("SELECT salt FROM scram_credentials WHERE mechanism = ?", (_SECRET,))
+    found = session.checked("scram_credentials", "salt", "WHERE mechanism = ?", (_SECRET,))
     return bytes(found[0][0]) if found else None
 
 
@@ -234,9 +240,8 @@ def _load(session: Session, secret: bytes) -> tuple[int, list[list[Row]]]:
     """Return the version and the rows; the first time, store the secret."""
     _insert_secret(session, secret)
     version = version_of(session, SCRAM_CREDENTIALS)
-    return version, session.portions(
-        "SELECT user_name, mechanism, salt, stored_key, server_key, iterations"
-        " FROM scram_credentials"
+    return version, session.checked_portions(
+        "scram_credentials", "user_name, mechanism, salt, stored_key, server_key, iterations"
     )
 
 

@@ -19,8 +19,9 @@ from typing import Any
 
 from kafkawire.codec.compile import DecodeError, decode, decoder
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.log_lines import shown
 from kafkawire.messages.headers import RequestHeader
-from kafkawire.messages.registry import request_class, spec_of
+from kafkawire.messages.registry import APIS, request_class, spec_of
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 
@@ -99,7 +100,6 @@ class LoginMachine:
 
     def _request(self, frame: memoryview) -> FrameDecision:
         key, version, number, at = self._header(frame)
-        served = key in (SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE)
         if self._state is _State.TOKENS:
             if key != SASL_AUTHENTICATE or not _serves(key, version):
                 reason = f"API {key} version {version} in the middle of a log-in"
@@ -112,8 +112,17 @@ class LoginMachine:
         if key == SASL_HANDSHAKE and _serves(key, version):
             request = decode(request_class(key), version, frame[at:])
             return self._handshake(request.mechanism, version, number)
-        what = f"API {key} version {version}" if served or 0 <= key < 200 else "no Kafka request"
-        return FrameDecision(FrameKind.CLOSE, reason=f"{what} before the log-in")
+        return FrameDecision(FrameKind.CLOSE, reason=self._too_early(key, version))
+
+    def _too_early(self, key: int, version: int) -> str:
+        """Return why a request is refused that is not part of a log-in, and what to do."""
+        if key not in APIS:
+            return "no Kafka request before the log-in"
+        return (
+            f"{APIS[key].name} v{version} before the log-in that this listener requires: set "
+            "security.protocol=SASL_PLAINTEXT (with TLS: SASL_SSL) and sasl.mechanism="
+            f"{' or '.join(self._mechanisms)} for the client"
+        )
 
     def _header(self, frame: memoryview) -> tuple[int, int, int, int]:
         key, version = int.from_bytes(frame[:2], "big", signed=True), int.from_bytes(frame[2:4])
@@ -151,7 +160,8 @@ class LoginMachine:
             self.mechanism = mechanism
         return FrameDecision(
             FrameKind.HANDSHAKE, version, number, error=error, delayed=bool(error),
-            reason="a mechanism that is not enabled" if error else "",
+            reason=f"{shown(mechanism)} is none of the mechanisms {', '.join(self._mechanisms)}"
+            if error else "",
         )  # fmt: skip
 
     def _token(self, token: bytes, decision: FrameDecision) -> FrameDecision:

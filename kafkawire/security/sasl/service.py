@@ -6,6 +6,8 @@ import hmac
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkawire.extras import install_line
+from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.security.sasl.bearer import OAUTHBEARER, Bearer, Validate
 from kafkawire.security.sasl.plain import PLAIN, Plain
 from kafkawire.security.sasl.replies import Mechanism, Overloaded
@@ -46,7 +48,7 @@ class LoginService:
         self._config = config
         self._credentials = credentials
         self._file = file
-        self._file_checked_at = env.clock.monotonic()
+        self._checking = SharedLoad(env, "check the users file", self._reload, CHECK_FILE_S)
         self._validate = validate
         self._tokens = tokens
         self._deriving = 0
@@ -125,10 +127,12 @@ class LoginService:
 
     async def _check_file(self) -> None:
         """Read the users file again if it has changed."""
-        now = self._env.clock.monotonic()
-        if self._file is not None and now - self._file_checked_at >= CHECK_FILE_S:
-            self._file_checked_at = now
-            await self._env.offload.submit("files", self._file.reload)
+        if self._file is not None:
+            await self._checking.recent()
+
+    async def _reload(self) -> None:
+        assert self._file is not None, "it is checked"
+        await self._env.offload.submit("files", self._file.reload)
 
 
 def _validator(env: Env, config: BrokerConfig) -> Validate:
@@ -142,7 +146,7 @@ def _validator(env: Env, config: BrokerConfig) -> Validate:
         from kafkawire.security.sasl.tokens import KeyRows, TokenRules, TokenValidator
     except ImportError:
         raise LoginSettingsError(
-            "sasl.enabled.mechanisms: OAUTHBEARER needs joserfc (pip install kafkawire[oauth])"
+            f"sasl.enabled.mechanisms: OAUTHBEARER needs joserfc: {install_line('oauth')}"
         ) from None
     try:
         check_source(url)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log_lines import reason_of
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Suites of TLS 1.2: with forward secrecy and authenticated encryption; all of TLS 1.3 are."""
@@ -198,7 +199,7 @@ def _try(server: ssl.SSLContext, settings: TlsSettings) -> float:
             raise ExpiredCertificate(f"{where}: the certificate has expired") from None
         raise TlsError(f"{where}: clients would refuse it ({error.verify_message})") from None
     except (ssl.SSLError, ValueError) as error:
-        raise TlsError(f"{where}: a handshake with it fails ({error})") from None
+        raise TlsError(f"{where}: a handshake with it fails ({reason_of(error)})") from None
     return float(ssl.cert_time_to_seconds(str(facts["notAfter"])))
 
 

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kafkawire.log_lines import address_of
+
 if TYPE_CHECKING:
     from kafkawire.broker.options import ServeOptions
 
@@ -21,20 +23,20 @@ class AddressError(ValueError):
 
 def cannot_bind(option: str, host: str, port: int, error: OSError) -> AddressError:
     """Return the error for an address of an option that cannot be bound."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
-    return AddressError(f"{option}={where}: {_reason(error)}")
+    return AddressError(f"{option}={address_of(host, port)}: {_reason(error)}")
 
 
 def ready_line(options: ServeOptions, listeners: Mapping[str, tuple[str, int]]) -> str:
-    """Return the addresses in the order of the listeners, and a command for the first one."""
-    addresses = ["{}:{}".format(*listeners[each.name]) for each in options.listeners]
-    first = options.listeners[0]
-    names = {"TLS": "SSL", "SASL_TLS": "SASL_SSL"}
-    protocol = names.get(first.protocol.value, first.protocol.value)
-    more = "" if protocol == "PLAINTEXT" else f" -X security.protocol={protocol}"
+    """Return protocols and addresses in the order of the listeners, as --listen takes them, and a
+    command for the first one."""
+    addresses = [address_of(*listeners[each.name]) for each in options.listeners]
+    protocols = [each.protocol.value for each in options.listeners]
+    named = ", ".join(map("{}://{}".format, protocols, addresses))
+    # The file has the authority's certificate, or a user with a password.
+    command = "kafkawire" if protocols[0] == "PLAINTEXT" else "kafkawire --command-config FILE"
     return (
-        f"kafkawire listens on {', '.join(addresses)}; data in {options.data}; "
-        f"try: kcat -b {addresses[0]}{more} -L"
+        f"kafkawire listens on {named}; data in {options.data}; "
+        f"try: {command} topics list --server {addresses[0]}"
     )
 
 

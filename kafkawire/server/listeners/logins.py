@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.log_lines import LineLimit, shown
-from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -21,10 +20,6 @@ logger = logging.getLogger(__name__)
 
 REFUSED_BURST, REFUSED_PER_S = 20, 1.0
 """Log lines about refused log-ins at once, and per second after that: clients retry."""
-
-
-REFRESH_S = 1.0
-"""Interval of the check for users that other brokers have changed."""
 
 
 class LoggingIn(Protocol):
@@ -96,26 +91,6 @@ class Logins:
             if not self._per_host[host]:
                 del self._per_host[host]
 
-    async def refresh(self) -> None:
-        """Load what other brokers have changed, until cancelled."""
-        failing = False
-        seen: int | None = None
-        while True:
-            await self.env.sleep(REFRESH_S)
-            commits = self.broker.metadata.commits()
-            if commits is not None and commits == seen:
-                continue
-            try:
-                await self.broker.load_users()
-                failing, seen = False, commits
-            except MetadataError as failure:
-                if not failing:
-                    logger.error(
-                        "users cannot be read again: users that other brokers have changed or "
-                        "deleted log in as before, until the metadata can be read: %s", failure,
-                    )  # fmt: skip
-                failing = True
-
     def sweep(self) -> None:
         """Called every second: close connections that have taken too long."""
         now = self.env.clock.monotonic()
@@ -142,8 +117,9 @@ class Logins:
         level = logging.DEBUG if omitted is None else logging.INFO
         who = f"user {shown(user)}" if user else "a client"
         logger.log(
-            level, "refused the log-in of %s at %s on listener %s with %s: %s%s", who,
-            connection.client_host, connection.listener, mechanism, cause, _more(omitted or 0),
+            level, "refused the log-in of %s at %s on listener %s%s: %s%s", who,
+            connection.client_host, connection.listener, mechanism and f" with {mechanism}", cause,
+            _more(omitted or 0),
         )  # fmt: skip
 
 

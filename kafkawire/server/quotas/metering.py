@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafkawire.handlers.context import RequestContext
     from kafkawire.handlers.exchange import HotHandler, Peer, Pinned, Repeating
     from kafkawire.handlers.table import Api
+    from kafkawire.security.quotas.sensors import ClientQuotas
 
 PRODUCE, FETCH, WRITE_TXN_MARKERS, ADD_PARTITIONS_TO_TXN = 0, 1, 27, 24
 _OF_BROKERS_FROM = {WRITE_TXN_MARKERS: 0, ADD_PARTITIONS_TO_TXN: 4}
@@ -127,9 +128,8 @@ class Timed:
                 failure = thrown
 
 
-async def timed(work: Awaitable[Any], ctx: RequestContext, now: Callable[[], float]) -> Any:
-    """Await a handler and record its time."""
-    quotas = ctx.quotas
+async def timed(work: Awaitable[Any], quotas: ClientQuotas | None, now: Callable[[], float]) -> Any:
+    """Await what serves a request in a task, and record its time on the event loop."""
     if quotas is None or quotas.requests is None:
         return await work
     measured = Timed(work, now)

@@ -3,10 +3,12 @@
 The worker sends `beat` each second while its event loop runs, and `ready` once it serves. Then it
 gets a line with the node ids of the workers that serve, whenever one more does: it gives them new
 partitions at once, without having seen their heartbeats rise, and answers `knows` with the same
-ids. With cluster.takeover.enable it sends `absent` with the brokers that this machine is to start,
-each as node id and broker epoch with a colon between; `removed` when its broker has removed itself
-from the cluster, so that it is not started again. The end of the connection says that the
-supervisor has ended: the worker then stops as after SIGTERM.
+ids. It gets `open` once all know of all: then it accepts clients at the shared addresses, too, so
+that none of them creates a topic that the first worker alone leads. With cluster.takeover.enable it
+sends `absent` with the brokers that this machine is to start, each as node id and broker epoch with
+a colon between; `removed` when its broker has removed itself from the cluster, so that it is not
+started again. The end of the connection says that the supervisor has ended: the worker then stops
+as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READY, BEAT, KNOWS, ABSENT, REMOVED = b"ready", b"beat", b"knows", b"absent", b"removed"
+OPEN = b"open"
 BEAT_S = 1.0
 """Interval of beats; the supervisor kills a worker that has sent none for ten of its own."""
 LINE_BYTES_MAX = 4096
@@ -38,15 +41,17 @@ class SupervisorLink:
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         self._broker: Broker | None = None
+        self._open: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._received = b""
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket.fileno(), self._read)
         self._timer = self._loop.call_later(BEAT_S, self._beat)
 
-    def ready(self, broker: Broker) -> None:
-        """Report that the broker serves."""
-        self._broker = broker
+    def ready(self, broker: Broker, opened: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Report that the broker serves; `opened` is called when it is to accept at the shared
+        addresses."""
+        self._broker, self._open = broker, opened
         self._send(READY)
 
     def absent(self, epochs: Mapping[int, int]) -> None:
@@ -80,9 +85,15 @@ class SupervisorLink:
             self._stop()
             return
         *lines, self._received = (self._received + data).split(b"\n")
-        if lines and self._broker is not None:  # the last line has all of them
-            nodes = frozenset(int(word) for word in lines[-1].split())
-            self._broker.env.spawn(self._learn(self._broker, nodes), "learn of workers")
+        broker, known = self._broker, [line for line in lines if line != OPEN]
+        if broker is None:
+            return
+        if known:  # the last line has all of them
+            nodes = frozenset(int(word) for word in known[-1].split())
+            broker.env.spawn(self._learn(broker, nodes), "learn of workers")
+        if len(known) < len(lines) and self._open is not None:
+            broker.env.spawn(self._open(), "open the shared addresses")
+            self._open = None
 
     async def _learn(self, broker: Broker, nodes: frozenset[int]) -> None:
         # They have just been registered: also if this worker knows of no other broker yet.

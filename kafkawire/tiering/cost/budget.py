@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from heapq import nlargest
 from typing import Any
 
-from crc32c import crc32c
-
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.offsets.catalog.port import (
@@ -84,6 +83,8 @@ class Spending:
                 if not self.month:
                     await self.load()
                 await self.tick()
+            except OSError as failure:
+                logger.warning("cannot count the costs of the remote tier: %s", failure)
             except Exception:
                 logger.warning("counting the costs of the remote tier failed", exc_info=True)
             await self._env.sleep(TICK_S)

@@ -16,7 +16,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -66,8 +66,8 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The settings of the broker that affect costs. `read_bytes_per_s`: read from the tier by
-    clients."""
+    """The settings of the broker that affect costs and sizes. `read_bytes_per_s`: read from the
+    tier by clients; `buffer_bytes`: memory that requests, answers and the tier may take."""
 
     journal_bytes: int = 128 << 20
     journal_roll_ms: int = 600_000
@@ -79,6 +79,12 @@ class Machine:
     object_bytes: int = 8 << 20
     unreleased_bytes: int = 1 << 30
     read_bytes_per_s: float = 0.0
+    hot_bytes: int = 256 << 20
+    recycle_bytes: int = 512 << 20
+    check_interval_ms: int = 300_000
+    warn_percent: int = 85
+    buffer_bytes: int = 512 << 20
+    max_loaded: int = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +127,13 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class _Made:
-    """Segments of one cut: their number, the bytes of each, and one of the loads in them."""
+class CutSegments:
+    """Segments of one cut: their number, the bytes and partitions of each, and one of the loads in
+    them."""
 
     count: float
     size_bytes: float
+    partitions: float
     load: TopicLoad
 
 
@@ -140,7 +148,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
         return _priced(Estimate(gets=gets, down_bytes=down_bytes), prices)
     log = log_objects(flowing, machine)
     cuts = DAY_S / every_s
-    made = _objects(tiered, every_s)
+    made = segments_of_cut(tiered, every_s)
     count = sum(each.count for each in made)
     first_bytes = cuts * sum(each.count * each.size_bytes for each in made)
     segment_puts = cuts * sum(each.count * requests(each.size_bytes, machine) for each in made)
@@ -208,15 +216,28 @@ class _Merged:
     down_bytes: float = 0.0
 
 
-def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total: _Merged) -> None:
+def merges_done(
+    made: CutSegments, every_s: float, machine: Machine, prices: Prices
+) -> Iterator[tuple[Merges, float]]:
+    """Yield the merges of the segments of a cut, each with the share of its bytes that is read from
+    the tier. Segments that are not copied are merged whatever that costs."""
     load = made.load
     kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
     every_s /= made.count  # segments of a cut are adjacent
     for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
         away = _part_away(one, every_s, load, machine)
         size, inputs = int(one.size_bytes), round(one.inputs)
-        if not pays(inputs, size, int(inputs * away), int(size * away), machine.part_bytes, prices):
+        if load.copies and not pays(
+            inputs, size, int(inputs * away), int(size * away), machine.part_bytes, prices
+        ):
             return
+        yield one, away
+
+
+def _merge(
+    made: CutSegments, every_s: float, machine: Machine, prices: Prices, total: _Merged
+) -> None:
+    for one, away in merges_done(made, every_s, machine, prices):
         per_cut = one.per_cut * made.count
         total.count += per_cut
         total.puts += per_cut * requests(one.size_bytes, machine)
@@ -253,22 +274,22 @@ def requests(size_bytes: float, machine: Machine) -> float:
     return puts_of(size_bytes, machine.part_bytes)
 
 
-def _objects(tiered: Sequence[TopicLoad], every_s: float) -> list[_Made]:
-    """Return the number of objects of one cut."""
-    made: list[_Made] = []
+def segments_of_cut(loads: Sequence[TopicLoad], every_s: float) -> list[CutSegments]:
+    """Return the segments of one cut."""
+    made: list[CutSegments] = []
     shared: dict[str, tuple[float, int, TopicLoad]] = {}
-    for load in tiered:
+    for load in loads:
         share = load.bytes_per_s / load.partitions * every_s
         if share >= LARGE_BYTES:
             parts = ceil(share / load.segment_bytes)
-            made.append(_Made(load.partitions * parts, share / parts, load))
+            made.append(CutSegments(load.partitions * parts, share / parts, 1, load))
         else:
             size, partitions, _ = shared.get(load.kind, (0.0, 0, load))
             size += share * load.partitions
             shared[load.kind] = size, partitions + load.partitions, load
     for size, partitions, load in shared.values():
         count = max(ceil(size / SHARED_BYTES), ceil(partitions / JOB_PARTITIONS))
-        made.append(_Made(count, size / count, load))
+        made.append(CutSegments(count, size / count, partitions / count, load))
     return made
 
 

@@ -23,7 +23,7 @@ from kafkawire.codec.configs.settings import (
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.tiering.cost.estimate import Estimate, Machine, TopicLoad, estimate
-from kafkawire.tiering.cost.prices import parse_prices
+from kafkawire.tiering.cost.prices import Prices, parse_prices
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering
@@ -56,6 +56,18 @@ TOPIC_SETTINGS = (
     "durability",
 )
 """Topic settings that the estimate uses."""
+BUFFER_SETTINGS = ("inflight.bytes", "inflight.answer.bytes")
+TIER_BUFFER_SETTINGS = ("tier.cache.bytes", "tier.upload.buffer.bytes")
+SIZE_SETTINGS = (
+    "hot.bytes",
+    "recycle.bytes",
+    "log.retention.check.interval.ms",
+    "disk.warn.percent",
+    "partitions.loaded.max",
+    *BUFFER_SETTINGS,
+    *TIER_BUFFER_SETTINGS,
+)
+"""Broker settings that only the sizes of disk and memory depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +90,19 @@ class _Traffic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def split_settings(changes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split changes into (topic settings, broker settings). Raises ValueError for a setting that
-    the estimate does not use."""
-    known = (*TOPIC_SETTINGS, *MACHINE_SETTINGS)
+def split_settings(
+    changes: Mapping[str, str], more: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Split changes into (topic settings, broker settings), `more` among these. Raises ValueError
+    for a setting that the estimate does not use."""
+    known = (*TOPIC_SETTINGS, *MACHINE_SETTINGS, *more)
     for name in changes:
         if name not in known:
             raise ValueError(
                 f"{name}: the estimate does not depend on it, but on {', '.join(known)}"
             )
     of_topics = {name: text for name, text in changes.items() if name in TOPIC_SETTINGS}
-    of_broker = {name: text for name, text in changes.items() if name in MACHINE_SETTINGS}
+    of_broker = {name: text for name, text in changes.items() if name not in TOPIC_SETTINGS}
     return of_topics, of_broker
 
 
@@ -101,6 +115,7 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
             validate(row, changes[name]) if name in changes else getattr(config, row.attribute)
         )
 
+    buffers = (*BUFFER_SETTINGS, *(TIER_BUFFER_SETTINGS if config.tier_url else ()))
     return Machine(
         journal_bytes=number("journal.bytes"),
         journal_roll_ms=number("journal.roll.ms"),
@@ -112,7 +127,32 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
         object_bytes=number("log.object.bytes"),
         unreleased_bytes=number("log.unreleased.max.bytes"),
         read_bytes_per_s=read_rate,
+        hot_bytes=number("hot.bytes"),
+        recycle_bytes=number("recycle.bytes"),
+        check_interval_ms=number("log.retention.check.interval.ms"),
+        warn_percent=number("disk.warn.percent"),
+        buffer_bytes=sum(map(number, buffers)),
+        max_loaded=number("partitions.loaded.max"),
     )
+
+
+def typed_load(
+    partitions: int,
+    bytes_per_s: float,
+    changes: Mapping[str, str],
+    *,
+    tier: str = "",
+    read_rate: float = 0.0,
+    more: Sequence[str] = (),
+) -> tuple[TopicLoad, Machine, Prices]:
+    """Return the traffic of a single topic on a broker with default settings, some of them changed,
+    and this `tier.url`. `more`: see `split_settings`. ValueError."""
+    of_topics, of_broker = split_settings(changes, more)
+    broker = BrokerConfig({"tier.url": tier} if tier else {})
+    check_topic(of_topics, broker.texts)
+    load = load_of("", partitions, bytes_per_s, TopicConfig(of_topics, broker.texts))
+    prices = parse_prices(of_broker.get("tier.prices", broker.tier_prices))
+    return load, machine_of(broker, of_broker, read_rate), prices
 
 
 def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig) -> TopicLoad:

@@ -7,6 +7,7 @@ conditional PUTs. A PUT that succeeded although its response was lost is recogni
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os.path
 from collections.abc import Callable
@@ -81,6 +82,17 @@ class BucketState:
             raise DamagedManifest(result.damaged)
         return result.outline
 
+    async def is_absent(self) -> bool:
+        """Return whether the bucket has no manifest. Raises StoreError, and OwnedByOther if a newer
+        program wrote it."""
+        try:
+            data, _ = await self._store.get(CURRENT)
+        except NoSuchObject:
+            return True
+        with contextlib.suppress(FormatError):  # damaged: `find` begins another one
+            _unpacked(data)
+        return False
+
     async def find(self) -> None:
         """Read `current`, or create it. Raises StoreError, and OwnedByOther if a newer program
         wrote it."""
@@ -92,9 +104,7 @@ class BucketState:
             await self._begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
             return
         try:
-            self.current, self._etag = unpack_current(data), etag
-        except NewerFormatError as failure:
-            raise OwnedByOther(str(failure)) from None
+            self.current, self._etag = _unpacked(data), etag
         except FormatError as failure:
             logger.error("%s: rebuilding the manifest", failure)
             await self._begin(self._env.clock.now_ms(), etag)
@@ -177,3 +187,11 @@ class BucketState:
         fs.makedirs(self.folder)
         for name in fs.listdir(self.folder):
             fs.remove(os.path.join(self.folder, name))
+
+
+def _unpacked(data: bytes) -> Current:
+    """Decode `current`. Raises FormatError, and OwnedByOther if a newer program wrote it."""
+    try:
+        return unpack_current(data)
+    except NewerFormatError as failure:
+        raise OwnedByOther(str(failure)) from None

@@ -12,7 +12,8 @@ import logging
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, SegmentCatalog
-from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
+from kafkawire.tiering.manifest.lost_objects import first_objects
+from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord, read_owner
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.store_folder import StoreFolder
 from kafkawire.tiering.store.tiers import folder_of, own_url
@@ -22,6 +23,14 @@ logger = logging.getLogger(__name__)
 CHECK_S = 10.0
 """Maximum wait at start for the owner object of a tier that was not used before: time for a storage
 process to start and for a retried request. If it times out, attaching checks it later."""
+
+
+async def holds_objects(url: str, storage: SegmentCatalog, node_id: int) -> bool:
+    """Return whether rows say that a broker has objects in a tier. Raises the storage's errors."""
+    places = url, own_url(url, node_id)
+    rows = [row for row in await storage.tiers() if row.url in places]
+    rows = [row for row in rows if row.node_id in (None, node_id)]
+    return any([await first_objects(storage, node_id, row.id) for row in rows])
 
 
 async def check_tier(
@@ -39,7 +48,7 @@ async def check_tier(
         place, url = StoreFolder(store, folder_of(node_id)), own
     try:
         found = await asyncio.wait_for(read_owner(place), CHECK_S)
-    except OwnedByOther as failure:
+    except (OwnedByOther, DamagedOwner) as failure:
         raise IdentityError(f"the tier {url} cannot be used: {failure}") from failure
     except (StoreError, OSError, TimeoutError) as failure:
         why = str(failure) or f"no answer in {CHECK_S:g} s"

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import OWNER
+from kafkawire.manifest.sealed_json import seal, unseal
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
 from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 has no checksum."""
 MAX_CLAIMS = 10
 """Attempts to claim while other brokers claim, too; after that the caller tries again later."""
 NONCE_BYTES = 16
@@ -32,9 +33,19 @@ class OwnedByOther(Refused):
         super().__init__("OwnedByOther", text)
 
 
+class DamagedOwner(StoreError):
+    """The object `owner` was written by a broker and has other bytes now: it does not say who owns
+    the tier. `data` and `etag`: of the object."""
+
+    def __init__(self, text: str, data: bytes) -> None:
+        super().__init__("DamagedOwner", text)
+        self.data = data
+        self.etag = ""
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """The object `owner`."""
+    """The object `owner`, JSON with a checksum."""
 
     cluster_id: str
     node_id: int
@@ -44,14 +55,14 @@ class OwnerRecord:
 
     def pack(self) -> bytes:
         """Return the owner as stored bytes."""
-        return json.dumps({"format": FORMAT, **asdict(self)}).encode() + b"\n"
+        return seal(json.dumps({"format": FORMAT, **asdict(self)}))
 
     @classmethod
     def unpack(cls, data: bytes) -> OwnerRecord:
-        """Parse stored bytes. Raises OwnedByOther for a version this program does not understand,
-        which must not be overwritten."""
+        """Parse stored bytes. Raises OwnedByOther for a version or a file that this program does
+        not understand, which must not be overwritten, and DamagedOwner."""
         try:
-            says: Any = json.loads(data)
+            says = unseal(data, f"the object {OWNER!r} of the tier", FORMAT)
             if says["format"] > FORMAT:
                 raise OwnedByOther(
                     f"the object {OWNER!r} of the tier has format {says['format']}, this kafkawire "
@@ -61,7 +72,10 @@ class OwnerRecord:
                 str(says["cluster_id"]), int(says["node_id"]), int(says["epoch"]),
                 str(says["nonce"]), int(says["claimed_ms"]),
             )  # fmt: skip
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError) as failure:  # FormatError is a ValueError
+            # An empty object has nothing of another program that could be overwritten.
+            if not data or any(b'"%s"' % name in data for name in (b"claimed_ms", b"crc")):
+                raise DamagedOwner(str(failure), data) from None
             raise OwnedByOther(
                 f"the object {OWNER!r} of the tier is not what kafkawire writes: remove it if this "
                 "broker is the only one that uses the tier"
@@ -70,12 +84,16 @@ class OwnerRecord:
 
 async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
     """Read the owner of a tier and the ETag of its object; None if it is not claimed. Raises
-    StoreError."""
+    StoreError, OwnedByOther and DamagedOwner among them."""
     try:
         data, etag = await store.get(OWNER)
     except NoSuchObject:
         return None
-    return OwnerRecord.unpack(data), etag
+    try:
+        return OwnerRecord.unpack(data), etag
+    except DamagedOwner as damage:
+        damage.etag = etag
+        raise
 
 
 class Owner:
@@ -97,17 +115,24 @@ class Owner:
         since this one did. After other StoreErrors try again; the claim may have succeeded.
         """
         for _ in range(MAX_CLAIMS):
-            found = await self._read()
-            record, etag = found if found is not None else (None, "")
+            try:
+                found = await read_owner(self._store)
+                record, etag = found if found is not None else (None, None)
+            except DamagedOwner as damage:
+                self._check_damaged(damage)
+                record, etag = None, damage.etag
             if record is not None and record.nonce == self._nonce:
                 self.epoch = record.epoch
                 return self.epoch
             if record is not None:
                 self._check(record)
-            epoch = max(self.epoch, record.epoch if record is not None else 0) + 1
+            before = record.epoch if record is not None else 0
+            if record is None and etag is not None:
+                before = self._env.clock.now_ms()  # above every epoch that the lost one can have
+            epoch = max(self.epoch, before) + 1
             mine = self._record(epoch)
             try:
-                if record is None:
+                if etag is None:
                     await self._store.put(OWNER, mine.pack(), if_absent=True)
                 else:
                     await self._store.put(OWNER, mine.pack(), if_match=etag)
@@ -119,21 +144,34 @@ class Owner:
             return epoch
         raise StoreError("ConditionFailed", "another broker claims the tier at the same time")
 
+    async def check(self) -> None:
+        """Raise OwnedByOther if the tier belongs to another cluster, StoreError; claim nothing."""
+        try:
+            found = await read_owner(self._store)
+        except DamagedOwner:
+            return  # a claim decides about it
+        if found is not None and found[0].nonce != self._nonce:
+            self._check(found[0])
+
     async def verify(self) -> None:
         """Raise OwnedByOther if another broker is the owner, StoreError if that cannot be
         determined."""
         if self.epoch:
             await self.claim()
 
-    async def _read(self) -> tuple[OwnerRecord, str] | None:
-        return await read_owner(self._store)
-
     def _record(self, epoch: int) -> OwnerRecord:
         now_ms = self._env.clock.now_ms()
         return OwnerRecord(self._cluster_id, self._node_id, epoch, self._nonce, now_ms)
 
+    def _check_damaged(self, damage: DamagedOwner) -> None:
+        """Raise the damage if another broker may have claimed the tier since this one did. A start
+        takes over whatever is there: the tier is known to be this broker's."""
+        if self.epoch and self._nonce.encode() not in damage.data:
+            raise damage
+        logger.warning("%s: writing it again", damage.text)
+
     def _check(self, record: OwnerRecord) -> None:
-        """Return whether this owner may be replaced."""
+        """Raise OwnedByOther unless this owner may be replaced."""
         if record.cluster_id != self._cluster_id:
             raise OwnedByOther(
                 f"the tier belongs to the cluster {record.cluster_id}, this is "

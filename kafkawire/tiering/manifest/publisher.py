@@ -31,9 +31,11 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.plural import count
 from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
 from kafkawire.tiering.manifest.compactor import Folding
+from kafkawire.tiering.manifest.lost_objects import first_objects, present, refuse_lost
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
 from kafkawire.tiering.manifest.reconcile import OBJECTS_AT_ONCE, Comparing, uploaded_end
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 __all__ = ["Added", "OwnedByOther", "Rounds"]
 
@@ -87,7 +89,11 @@ class Rounds:
         self.on_lost: Callable[[], None] = _no_coordinator
         self._env = env
         self._config = config
+        self._storage = storage
+        self._node_id = node_id
+        self._tier = tier
         self._store = store
+        self._calls = RetryingCalls(env, store)
         self._changes = Changes()
         self._pending: _Pending | None = None
         self._owner = Owner(env, store, cluster_id, node_id)
@@ -103,7 +109,7 @@ class Rounds:
         self._due_s = 0.0
         self._not_before_s = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._side: set[asyncio.Task[None]] = set()
+        self._side: dict[asyncio.Task[None], None] = {}
         self._folds: asyncio.Task[None] | None = None
         self._tried = 0
 
@@ -113,15 +119,28 @@ class Rounds:
         return self._owner.epoch
 
     @property
+    def attached(self) -> bool:
+        """Whether the manifest is known, so that changes of it can be written."""
+        return self._attached
+
+    @property
     def next_producer_id(self) -> int:
         """Producer ids from here on have not been assigned, according to leases and manifest."""
         return self._gathering.next_producer_id
 
-    async def open(self) -> None:
+    async def open(self, *, accept_loss: bool = False) -> None:
         """Claim the bucket, find its last delta, and record what the manifest lacks. May be called
-        again after a failure. Raises StoreError, OwnedByOther, OSError, WorkerError."""
-        await self._attach()
+        again after a failure. Raises StoreError, ObjectsLost, OwnedByOther, OSError,
+        WorkerError."""
+        await self._attach(accept_loss=accept_loss)
         self._arm()
+
+    def read_again(self) -> None:
+        """Compare the manifest with the broker's state again, because an object of it is lost."""
+        if self._attached and self.owned and not self._closed:
+            self._attached = False
+            self._changes.cluster = True
+            self._begin()
 
     def topic_changed(self, info: TopicInfo) -> None:
         """A topic is new, or has more partitions or other settings."""
@@ -333,14 +352,20 @@ class Rounds:
             self._changes.put_back(pending.changes)
             raise _Behind from None
 
-    async def _attach(self) -> None:
+    async def _attach(self, *, accept_loss: bool = False) -> None:
+        if not accept_loss and await self._state.is_absent():
+            await self._owner.check()
+            some = await first_objects(self._storage, self._node_id, self._tier)
+            await refuse_lost(self._calls, some)
         outline = await self._state.attach(self.sequence)
+        missing = await self._comparing.missing(outline.objects)
+        if not accept_loss:
+            await refuse_lost(self._calls, missing)
         if self._pending is not None:  # another writer may have taken its number
             self._changes.put_back(self._pending.changes)
             self._pending = None
         self.sequence = outline.sequence
         await self._comparing.compare(outline)
-        missing = await self._comparing.missing(outline.objects)
         self._attached = True
         self.error = None
         if missing:
@@ -353,7 +378,8 @@ class Rounds:
             part = uuids[start : start + OBJECTS_AT_ONCE]
             while self.owned and not self._closed:
                 try:
-                    await self.publish(await self._comparing.added(part))
+                    there = await present(self._calls, part)
+                    await self.publish(await self._comparing.added(there))
                     break
                 except (StoreError, OSError):
                     await self._env.sleep(self._config.tier_retry_max_ms / 1000)
@@ -368,9 +394,7 @@ class Rounds:
             self._lose(failure)
         except DamagedManifest as failure:
             logger.error("reading the manifest again: %s", failure)
-            self._attached = False
-            self._changes.cluster = True
-            self._begin()
+            self.read_again()
         except (StoreError, OSError, WorkerError) as failure:
             logger.warning("cannot compact the manifest, retrying later: %s", failure)
         finally:
@@ -378,8 +402,8 @@ class Rounds:
 
     def _aside(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._env.spawn(work, name)
-        self._side.add(task)
-        task.add_done_callback(self._side.discard)
+        self._side[task] = None
+        task.add_done_callback(self._side.pop)
 
 
 def _no_coordinator() -> None:

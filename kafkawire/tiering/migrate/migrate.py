@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.manifest.keys import FILTERS, OWNER, segment_key
+from kafkawire.manifest.keys import CONDITIONAL_PUT, FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.objectstore.overlap import tier_in_data
@@ -39,7 +39,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     StaleSwap,
 )
-from kafkawire.tiering.manifest.owner import Owner, read_owner
+from kafkawire.tiering.manifest.owner import DamagedOwner, Owner, read_owner
 from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
 from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
 from kafkawire.tiering.store.port import ObjectStore
@@ -214,8 +214,12 @@ class Mover:
         tiering = self._tiering
         for row in tiering.tiers.left():
             store = tiering.tiers.store_at(row.url)
-            found = await read_owner(store)
-            if found is not None and found[0].node_id != tiering.node_id:
+            try:
+                found = await read_owner(store)
+                others = found is not None and found[0].node_id != tiering.node_id
+            except DamagedOwner:
+                others = True
+            if others:
                 owner = Owner(tiering.env, store, tiering.cluster_id, tiering.node_id)
                 await owner.claim()
 
@@ -419,4 +423,4 @@ class Mover:
         for prefix in (MANIFEST, FILTERS):
             while listed := await store.list(prefix):
                 await store.delete([each.key for each in listed])
-        await store.delete([OWNER])
+        await store.delete([CONDITIONAL_PUT, OWNER])

@@ -395,7 +395,11 @@ class ColdReader:
             if await self._renewed(segment, row):
                 return Exchanged()
             counts.gone += 1
-        elif isinstance(failure, Refused) and row.object not in self._refused:
+        elif (
+            isinstance(failure, Refused)
+            and row.tier in self._tiers  # else the next read finds it, or is refused
+            and row.object not in self._refused
+        ):
             until = self._env.clock.monotonic() + self._config.tier_retry_max_ms / 1000
             self._refused[row.object] = until, failure
             if len(self._refused) > MAX_REFUSED:

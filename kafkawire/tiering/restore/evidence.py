@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState
 from kafkawire.log.io.ports import Env
+from kafkawire.log_lines import reason_of
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
@@ -21,7 +22,7 @@ from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_as
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
-from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
+from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from kafkawire.tiering.restore.broker_folders import broker_folders
 from kafkawire.tiering.restore.findings import (
     BucketEvidence,
@@ -87,7 +88,7 @@ async def _owner(asking: RetryingCalls) -> str | None:
     """Return the cluster in the owner object, which was the last to write here."""
     try:
         return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
-    except (NoSuchObject, OwnedByOther):  # unknown content
+    except (NoSuchObject, OwnedByOther, DamagedOwner):  # unknown content
         return None
 
 
@@ -105,7 +106,8 @@ async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | N
     except (NoManifest, LostManifest, FormatError) as failure:
         seen.doubt(
             DoubtKind.MANIFEST,
-            f"no manifest can be used ({failure}): what objects say of themselves is taken",
+            f"no manifest can be used ({reason_of(failure)}): what objects say of themselves is "
+            "taken",
         )
     return None
 

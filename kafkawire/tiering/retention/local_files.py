@@ -1,9 +1,9 @@
 """Local files of segments in the remote tier: their removal, and their download for a job.
 
 No state would be lost by a restart: `sweep` scans for files that are not needed, and removes them
-after a grace period without pins. Before that it reads SQL again: a segment without an object keeps
-its file, which is the only copy. Files left by a crash are removed by the next start
-(kafkawire.log.segments.manager).
+after a grace period without pins. Before that it reads SQL again and asks the tier
+(`object_presence`): a segment without an object keeps its file, which is the only copy. So do files
+that a crash left, which may be incomplete downloads.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kafkawire.plural import count
 from kafkawire.tiering.cost.merge_cost import pays
 from kafkawire.tiering.cost.prices import parse_prices
 from kafkawire.tiering.retention.local_plan import ConfigOf
+from kafkawire.tiering.retention.object_presence import ObjectPresence
 from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -53,9 +54,10 @@ class LocalFiles:
         store_of: Callable[[int], ObjectStore | None],
         config_of: ConfigOf,
         find_tier: Callable[[int], Awaitable[None]],
+        on_lost: Callable[[Segment], None],
     ) -> None:
         """`find_tier` is called before the store of a tier is requested: it may be that of a broker
-        that was started later."""
+        that was started later. `on_lost`: see ObjectPresence."""
         self._find_tier = find_tier
         self._env = env
         self._config = config
@@ -68,6 +70,10 @@ class LocalFiles:
         self._unused: dict[int, float] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._broken: set[int] = set()  # with an incomplete file
+        # with a file that an earlier process left, which may be whole
+        by_id = segments.store.by_id
+        self._left = {each.row.id for each in by_id.values() if each.has_file != each.row.local}
+        self.objects = ObjectPresence(env, self._store, on_lost)
         self._others: dict[int, Segment] = {}  # of other brokers, with a file in `downloads`
         self._room = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
         self.removed = self.downloads = self.failures = self.downloaded_bytes = 0
@@ -111,7 +117,7 @@ class LocalFiles:
                 raise result
 
     def _is_whole(self, segment: Segment) -> bool:
-        return segment.has_file and segment.row.id not in self._broken
+        return segment.has_file and segment.row.id not in self._broken | self._left
 
     async def _check_room(self, size_bytes: int) -> None:
         if not size_bytes:
@@ -148,6 +154,8 @@ class LocalFiles:
 
     async def _bring(self, segment: Segment) -> None:
         store, is_other = self._segments.store, segment.row.id not in self._segments.store.by_id
+        if segment.row.id in self._left and not await self.objects.confirm([segment]):
+            raise _unreadable(segment, "its object is not in the tier")
         if segment.has_file:  # left by a failed download
             await (store.remove_downloads if is_other else store.remove_files)([segment])
         segment.has_file = True
@@ -209,9 +217,10 @@ class LocalFiles:
                 continue
             since = now if self._is_needed(segment) else self._unused.get(row.id, now)
             unused[row.id] = since
-            if since + grace_s <= now or row.id in self._broken:
+            if since + grace_s <= now or row.id in self._broken | self._left:
                 due.append(segment)
         self._unused = unused
+        self._left &= unused.keys()
         self._broken &= unused.keys() | self._loading.keys() | self._others.keys()
         return due
 
@@ -234,6 +243,9 @@ class LocalFiles:
         """Remove the files of segments that SQL has as remote only and that are not pinned."""
         swapper, store = self._segments.swapper, self._segments.store
         await swapper.refresh({segment.row.id for segment in segments})
+        broken = self._broken
+        whole = [each for each in segments if each.row.object and each.row.id not in broken]
+        there = await self.objects.confirm(whole)
         async with self._lock:
             gone: list[Segment] = []
             alone: list[int] = []
@@ -241,13 +253,17 @@ class LocalFiles:
                 row = segment.row
                 if store.by_id.get(row.id) is not segment or row.local or row.state != LIVE:
                     continue
-                if not row.object and row.id not in self._broken:
+                if not row.object and row.id not in broken:
                     alone.append(row.id)
-                elif not self._is_needed(segment):
-                    gone.append(segment)
+                elif row.id in broken or segment in there:
+                    if not self._is_needed(segment):
+                        gone.append(segment)
+                elif self.objects.is_lost(segment) and row.id not in self._left:
+                    alone.append(row.id)
             if gone:
                 await store.remove_files(gone)
-                self._broken.difference_update(segment.row.id for segment in gone)
+                for removed in (self._broken, self._left):
+                    removed.difference_update(segment.row.id for segment in gone)
                 self.removed += len(gone)
         if alone:
             logger.error(

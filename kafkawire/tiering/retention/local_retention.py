@@ -1,7 +1,8 @@
 """Local retention: when files of uploaded segments are removed from the local disk.
 
 The file of a segment with a finished object is removed when all partitions in it are past their
-local retention, and earlier if the disk fills up. First its row is marked as not local, and readers
+local retention, and earlier if the disk fills up. The tier is asked whether it has the object
+(kafkawire.tiering.retention.object_presence). Then its row is marked as not local, and readers
 use the remote tier from then on. The file is deleted after `file.delete.delay.ms`, when it has no
 readers (kafkawire.tiering.retention.local_files). Every check works from the current state, so a
 step that failed or was cut off by a crash is repeated by a later check.
@@ -55,6 +56,7 @@ class LocalTier:
         partitions: Mapping[int, Partition],
         config_of: ConfigOf,
         find_tier: Callable[[int], Awaitable[None]],
+        on_lost: Callable[[Segment], None],
     ) -> None:
         self._env = env
         self._config = config
@@ -62,7 +64,7 @@ class LocalTier:
         self._storage = storage
         self._partitions = partitions
         self._config_of = config_of
-        self.files = LocalFiles(env, config, segments, store_of, config_of, find_tier)
+        self.files = LocalFiles(env, config, segments, store_of, config_of, find_tier, on_lost)
         self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to check it again
         self._task: asyncio.Task[None] | None = None
         self.evicted = self.relieved_bytes = 0
@@ -197,7 +199,7 @@ class LocalTier:
 
     async def _evict(self, segments: Sequence[Segment]) -> None:
         """Mark these segments as remote only; their files are removed later."""
-        ids = [segment.row.id for segment in segments]
+        ids = [segment.row.id for segment in await self.files.objects.confirm(segments)]
         if not ids:
             return
         rows = await self._segments.swapper.update(lambda: self._storage.set_local(ids, False))

@@ -5,7 +5,7 @@ A confirmed problem becomes a finding with the action that was or would be taken
 
 from __future__ import annotations
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.io.worker_jobs import DamagedRange, Lost
 from kafkawire.log.segments.store.unfinished import describe, find_unaccounted
@@ -58,6 +58,8 @@ class Checker:
             kept = await self._only_copy(tail)
         except NoSuchObject:
             return None
+        except NewerFormatError as failure:
+            return _unchecked(key, failure)
         except FormatError:
             pass  # unreadable
         if kept:
@@ -86,6 +88,8 @@ class Checker:
         try:
             size = (await self._asking.head(key)).size_bytes
             return await self._only_copy(await read_tail(self._asking, key, size))
+        except NewerFormatError as failure:
+            return f"which is kept: {failure}"
         except (NoSuchObject, FormatError):
             return ""
 
@@ -192,13 +196,15 @@ class Checker:
             return await self._all_bytes(row, segments[0], size_bytes) if deep else []
         except NoSuchObject:
             return []  # left to the next scrub
-        except (StoreError, OSError, WorkerError, StaleSwap) as failure:
+        except (StoreError, OSError, WorkerError, StaleSwap, NewerFormatError) as failure:
             return [_unchecked(key, failure)]
 
     async def _unlike(self, key: str, size_bytes: int, segment: SegmentRow) -> str:
         mappings = await self._site.storage.segment_mappings([segment.id])
         try:
             tail = await read_tail(self._asking, key, size_bytes)
+        except NewerFormatError:
+            raise  # sound, and nothing may be done about it
         except FormatError as failure:
             return str(failure)
         await self._site.env.slices.pause()

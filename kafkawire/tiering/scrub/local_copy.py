@@ -55,7 +55,7 @@ async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
 async def is_sound_here(site: Site, row: ObjectRow) -> bool:
     """Return whether the file of an object's segment exists and every byte is sound."""
     segment = site.segments.by_id.get(row.segment_id)
-    if segment is None or not segment.row.local:
+    if segment is None or not segment.has_file:
         return False
     segment.pins += 1
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.filter_pack import read_stripe
 from kafkawire.manifest.keys import FILTERS, PACK_LIST, pack_key, pack_number
 from kafkawire.manifest.packs import FilterPack, PackList, read_packs
@@ -46,6 +46,9 @@ class PackCheck:
             return []
         try:
             packs = await self._list()
+        except NewerFormatError as failure:
+            text = f"it could not be checked: {failure}"
+            return [Finding(FindingKind.UNREADABLE, PACK_LIST, text)]
         except FormatError as failure:
             text = f"{failure}: searches by key use no filter packs"
             return [Finding(FindingKind.FORMAT, PACK_LIST, text)]

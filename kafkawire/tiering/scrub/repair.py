@@ -83,8 +83,10 @@ async def discard_remote_copy(site: Site, uuid: bytes) -> bool:
         found = await site.storage.objects_by_uuid([uuid])
         ids = [row.segment_id for row in found]
         rows = await site.storage.segments_by_id(ids)
-        if not any(row.local and row.object == uuid for row in rows):
+        kept = [row.id for row in rows if row.object == uuid and _has_file(site, row.id)]
+        if not kept:
             return rows
+        await site.storage.set_local(kept, True)  # local retention may have left it for later
         after_ms = site.env.clock.now_ms() + max(1, site.grace_ms())
         await site.storage.delete_objects([uuid], after_ms)
         done = True
@@ -93,6 +95,11 @@ async def discard_remote_copy(site: Site, uuid: bytes) -> bool:
     await site.swapper.update(call)
     site.wake()
     return done
+
+
+def _has_file(site: Site, segment_id: int) -> bool:
+    segment = site.segments.by_id.get(segment_id)
+    return segment is not None and segment.has_file
 
 
 async def publish(site: Site, uuid: bytes) -> None:

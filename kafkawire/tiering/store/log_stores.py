@@ -14,9 +14,9 @@ from kafkawire.objectstore.errors import Refused
 from kafkawire.objectstore.overlap import same_place
 from kafkawire.objectstore.port import FileRange, Listed, Stored
 from kafkawire.objectstore.url import TierUrl, parse_tier
-from kafkawire.tiering.store.conditional_put import IGNORED, check_conditional_put
 from kafkawire.tiering.store.metering import LOG_OBJECTS, Meter, MeteredStore, charging
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.storage_check import IGNORED, check_conditional_put
 from kafkawire.tiering.store.store_folder import StoreFolder
 from kafkawire.tiering.store.tiers import Opener, folder_of, own_url
 
@@ -105,7 +105,7 @@ class LogStores:
 
 def folder_of_node(place: TierUrl) -> str | None:
     """Return the folder of a broker, like `nodes/1`, that a place is; None if it is none."""
-    name = (place.prefix if place.is_s3 else place.folder).rpartition("/")[2]
+    name = place.path.rpartition("/")[2]
     if not (name.isascii() and name.isdigit()):
         return None
     folder = folder_of(int(name))

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from kafkawire.tiering.store.process import StoreProcess
 
 
-def open_store(url: str, config: BrokerConfig) -> StoreProcess:
+def open_store(url: str, config: BrokerConfig, *, seen: bool = False) -> StoreProcess:
     """Open the store of a tier with the broker's settings; nothing is started before its first use.
+    `seen`: it has objects of this broker, so it is not created again if it is gone.
 
     Raises ValueError like `parse_tier`.
     """
@@ -26,4 +27,5 @@ def open_store(url: str, config: BrokerConfig) -> StoreProcess:
         upload_threads=config.tier_upload_threads,
         read_threads=config.tier_read_threads,
         storage_class=config.tier_s3_storage_class,
+        seen=seen,
     )

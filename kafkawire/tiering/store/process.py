@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkawire.childprocess.parent_end import ChildProcess
+from kafkawire.extras import need
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.file_ranges import check_ranges
 from kafkawire.objectstore.keys import check_key
@@ -40,7 +41,8 @@ class StoreProcess:
     """The ObjectStore in a child process; see kafkawire.tiering.store.port.
 
     `part_bytes`: parts of multipart uploads; `upload_threads`: concurrent long calls;
-    `storage_class`: of segments in S3, empty: the bucket's default.
+    `storage_class`: of segments in S3, empty: the bucket's default; `seen`: the bucket or folder
+    existed before, so it is not created again if it is gone.
     """
 
     def __init__(
@@ -52,7 +54,11 @@ class StoreProcess:
         read_threads: int = 16,
         idle_s: float = IDLE_S,
         storage_class: str = "",
+        *,
+        seen: bool = False,
     ) -> None:
+        if tier.is_s3:
+            need("s3", tier.url)  # its import would fail in the process
         self._tier = tier
         self._storage_class = storage_class
         self._part_bytes = part_bytes
@@ -70,7 +76,7 @@ class StoreProcess:
         self._child: StorageChild | None = None
         self._starting: asyncio.Task[StorageChild] | None = None
         self._not_before = 0.0
-        self._seen = False
+        self._seen = seen
         self._left: list[str] = []
         self._closed = False
 

@@ -17,8 +17,11 @@ import os.path
 from collections.abc import Callable
 from dataclasses import replace
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.io.shared_load import SharedLoad
+from kafkawire.manifest.sealed_json import seal, unseal
 from kafkawire.objectstore.overlap import overlap, same_place
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import BEING_LEFT, CURRENT, LEFT, SegmentCatalog, TierRow
@@ -33,6 +36,8 @@ NODES = "nodes"
 RELOAD_INTERVAL_S = 1.0
 """Minimum time between two searches for an unknown tier."""
 NAME = "tier-move"
+MARK_FORMAT = 2
+"""Of the file; format 1 has no checksum."""
 MAX_MARK_BYTES = 4096
 """Maximum size of the file; a URL has at most 2,000 bytes."""
 
@@ -70,7 +75,7 @@ class Tiers:
         self.rows: list[TierRow] = []
         self.current = TierRow(0, url)
         self._node_id = node_id
-        self._reloaded_s = -RELOAD_INTERVAL_S
+        self._searching = SharedLoad(env, "find a tier", self._load, RELOAD_INTERVAL_S)
         self.refusal = ""
         self.moving = False
         self._env = env
@@ -152,11 +157,11 @@ class Tiers:
     async def reload(self, tier: int) -> None:
         """Read the tiers of brokers that were started later, if this one is not known. Raises the
         storage's errors."""
-        now = self._env.clock.monotonic()
-        known = any(row.id == tier for row in self.rows)
-        if not known and now >= self._reloaded_s + RELOAD_INTERVAL_S:
-            self._reloaded_s = now
-            self.rows = await self._storage.tiers()
+        if not any(row.id == tier for row in self.rows):
+            await self._searching.again()
+
+    async def _load(self) -> None:
+        self.rows = await self._storage.tiers()
 
     def store_at(self, url: str) -> ObjectStore:
         """Return the store of a URL, which is opened once; that of a folder of another broker is
@@ -178,7 +183,7 @@ class Tiers:
             tier = parse_tier(url)
         except ValueError:  # of an older version
             return None
-        node = (tier.prefix if tier.is_s3 else tier.folder).rpartition("/")[2]
+        node = tier.path.rpartition("/")[2]
         folder = f"{NODES}/{node}"
         outer = tier.outside(folder) if node.isdigit() else None
         known = {self._url, *(row.url for row in self.rows)}
@@ -208,6 +213,7 @@ class Tiers:
 
     async def close(self) -> None:
         """Close all opened stores."""
+        await self._searching.close()
         for store in self._by_url.values():
             await store.close()
 
@@ -247,17 +253,23 @@ def overlaps(url: str, other: str) -> bool:
 
 def _read(fs: FileSystem, folder: str) -> str:
     """Read the target of a move in progress; empty if there is none."""
-    data = read_whole_file(fs, os.path.join(folder, NAME), MAX_MARK_BYTES)
+    path = os.path.join(folder, NAME)
+    data = read_whole_file(fs, path, MAX_MARK_BYTES)
+    if not data:
+        return ""
     try:
-        says = json.loads(data or b"")
-    except ValueError:
-        return ""  # absent, or left by a crash while it was written, before the move began
-    return str(says.get("to", "")) if isinstance(says, dict) else ""
+        return str(unseal(data, path, MARK_FORMAT)["to"])
+    except (FormatError, KeyError) as failure:
+        logger.warning(
+            "%s is damaged (%s), so uploads go to tier.url: move the tier again", path, failure
+        )
+        return ""
 
 
 def mark_move(fs: FileSystem, folder: str, url: str) -> None:
     """Note in a broker's folder that a move to a tier is in progress."""
-    write_whole_file(fs, os.path.join(folder, NAME), json.dumps({"to": url}).encode())
+    data = seal(json.dumps({"format": MARK_FORMAT, "to": url}))
+    write_whole_file(fs, os.path.join(folder, NAME), data)
 
 
 def _remove(fs: FileSystem, folder: str) -> None:

@@ -63,7 +63,8 @@ def fault_of(failure: BaseException) -> Fault:
 
 class Uploader:
     """Uploads segments. `noted`: segments to be checked; `uploads`, `uploaded_bytes`: finished
-    since the start."""
+    since the start; `refusal`: the first failure since an upload succeeded that an operator must
+    correct."""
 
     def __init__(
         self,
@@ -101,10 +102,10 @@ class Uploader:
         self._uploaded: list[Flight] = []
         self._garbage: list[bytes] = []
         self._warnings = Warnings(env, logger)
-        self._refused = False
+        self.refusal: Refused | None = None
         self._wake = asyncio.Event()
         self._publish = asyncio.Event()
-        self._uploads: set[asyncio.Task[Any]] = set()
+        self._uploads: dict[asyncio.Task[Any], None] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
@@ -176,8 +177,8 @@ class Uploader:
             await self._admit(admitted)
         for segment_id in self.dispatcher.begin(self._now()):
             task = self._env.spawn(self._upload(self._flights[segment_id]), "upload a segment")
-            self._uploads.add(task)
-            task.add_done_callback(self._uploads.discard)
+            self._uploads[task] = None
+            task.add_done_callback(self._uploads.pop)
         now = self._now()
         return min(MAX_SCAN_S, max(0.0, self.dispatcher.wake_at(now) - now))
 
@@ -320,7 +321,7 @@ class Uploader:
             del self._flights[flight.id]
             self._failed(flight.id, failure)
         else:
-            self._refused = False
+            self.refusal = None
             self.dispatcher.uploaded()
             self._uploaded.append(flight)
             self._publish.set()
@@ -342,8 +343,8 @@ class Uploader:
     def _refuse(self, failure: Refused) -> None:
         """Log an error that needs an operator once, as an ERROR, until an upload succeeds. The
         manifest has logged that another broker owns the bucket."""
-        if not self._refused and failure.code != "OwnedByOther":
-            self._refused = True
+        if self.refusal is None and failure.code != "OwnedByOther":
+            self.refusal = failure
             logger.error(
                 "the remote tier refuses uploads, records stay on the disk of this broker: %s",
                 failure,

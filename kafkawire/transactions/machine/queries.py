@@ -30,7 +30,7 @@ def _listed(
     for transactional_id, at in items:
         passes = _passes(at, wanted, now_ms)
         if passes and wanted.matches is not None:
-            passes = yield from wanted.matches(transactional_id)
+            passes = wanted.matches(transactional_id)
         if passes:
             yield listed.TransactionState(
                 transactional_id=transactional_id,

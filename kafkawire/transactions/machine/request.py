@@ -8,7 +8,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from kafkawire.codec.errors import ErrorCode
@@ -86,13 +86,12 @@ class Answer(NamedTuple):
 
 class ListFilter(NamedTuple):
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
-    a transaction (-1: any) and a test of the transactional id (None: all), which yields between
-    portions of work (kafkawire.transactions.machine.pattern)."""
+    a transaction (-1: any) and a test of the transactional id (None: all)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
-    matches: Callable[[str], Generator[None, None, bool]] | None = None
+    matches: Callable[[str], bool] | None = None
 
 
 def append_error(code: ErrorCode) -> ErrorCode:

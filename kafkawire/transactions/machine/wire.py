@@ -8,7 +8,7 @@ called by the handlers.
 
 from __future__ import annotations
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -16,14 +16,11 @@ from kafkawire.messages.add_partitions_to_txn import (
 )
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafkawire.messages.list_transactions import ListTransactionsRequest
-from kafkawire.transactions.machine.pattern import IdPattern, PatternError
 from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
     InitProducer,
-    ListFilter,
     VerifyPartitions,
 )
 from kafkawire.transactions.machine.transaction import TopicPartition
@@ -105,25 +102,6 @@ def add_offsets_of(request: AddOffsetsToTxnRequest, partition: TopicPartition) -
         request.producer_epoch,
         frozenset({partition}),
         VERSION_1,
-    )
-
-
-# -- ListTransactions -----------------------------------------------------------------------
-
-
-def filter_of(request: ListTransactionsRequest) -> ListFilter:
-    """The filters of a ListTransactions; a null or empty pattern is none. Raises
-    INVALID_REGULAR_EXPRESSION."""
-    pattern = request.transactional_id_pattern
-    try:
-        matches = IdPattern(pattern).matches if pattern else None
-    except PatternError as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
-    return ListFilter(
-        frozenset(request.state_filters),
-        frozenset(request.producer_id_filters),
-        request.duration_filter,
-        matches,
     )
 
 

@@ -5,7 +5,8 @@ Covers: kafkawire.broker.followers.opening.
 
 from __future__ import annotations
 
-from kafkawire.broker.followers.opening import expects_any, leads_any, leads_local
+from kafkawire.broker.followers.install import leads_any
+from kafkawire.broker.followers.opening import expects_any, leads_local
 from kafkawire.metadata.catalog import Catalog, NewTopic
 from kafkawire.metadata.directory import local_group
 from kafkawire.metadata.rows import new_topic

@@ -18,7 +18,7 @@ from kafkawire.broker.overrides import AlterConfigOp, Op, ResourceType
 from kafkawire.codec.batches import build
 from kafkawire.log.segments.merge import decommissioned
 from kafkawire.manifest.contents import Manifest
-from kafkawire.manifest.keys import LOGS
+from kafkawire.manifest.keys import CONDITIONAL_PUT, LOGS
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from kafkawire.messages.create_topics import CreatableTopicConfig as Setting
@@ -146,7 +146,8 @@ async def test_broker_with_log_objects_leaves_its_bucket_empty(
         assert leads_all(first, "t")
         assert await records(first, "t") == before
         left = {key for key in buckets[URL].objects if key.startswith(place)}
-        assert left == {f"{place}owner", f"{place}manifest/current", *manifests(left)}
+        kept = {f"{place}{name}" for name in ("owner", "manifest/current", CONDITIONAL_PUT)}
+        assert left == {*kept, *manifests(left)}
         assert not manifest_at(buckets[URL], place).objects
 
 

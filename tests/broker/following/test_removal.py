@@ -38,6 +38,7 @@ async def test_unknown_and_living_brokers_are_refused() -> None:
         (OTHER, ErrorCode.INVALID_REQUEST),
     ):
         answer = await call(broker, UnregisterBrokerRequest(node_id), 0)
+        assert answer.error_message, node_id
         assert answer.error_code == code
         assert ("stop it" in answer.error_message) == (node_id != NOBODY)
     assert broker.steps == []

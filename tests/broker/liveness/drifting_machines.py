@@ -36,7 +36,7 @@ class GuestLife(ObjectLife):
         super().__init__(world, disk)
         self.after = after
         self.metadata = MemoryMetadata(world.database, self.sql_pause, self._fault)
-        self.starting = StartingHeartbeats(self.env, self)
+        self.starting = StartingHeartbeats(self.env, self, guest=False)  # type: ignore[arg-type]
         self.sql_down_until = 0.0
         self.beat_s = self.env.clock.monotonic()
         self.beat_ms = self.env.clock.now_ms()
@@ -101,7 +101,7 @@ class DriftingMachine:
         self.clock: MachineClock = world.clock_of(disk)
         offload = InlineOffload()
         self._env = MachineEnv(
-            self.clock, world.rng, disk, offload, set(), OffloadWorker(offload, disk)
+            self.clock, world.rng, disk, offload, {}, OffloadWorker(offload, disk)
         )
         self.metadata = MemoryMetadata(world.database, self._pause)
         self.life: GuestLife | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.liveness.starting import StartingHeartbeats
+from kafkawire.broker.liveness.starting import BrokerReturns, StartingHeartbeats
 from kafkawire.log.manager import Log
 from kafkawire.metadata import heartbeats
 from kafkawire.metadata.catalog import BrokerInfo, Catalog
@@ -31,6 +31,8 @@ class Table:
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.failure: Exception | None = None
+        self.is_returning = False
+        self.ended = 0
 
     async def beat(self, node_id: int, starting: bool = False) -> dict[int, int]:
         assert (node_id, starting) == (1, True)
@@ -40,15 +42,21 @@ class Table:
         return {1: self.numbers[-1]}
 
     async def end_heartbeats(self, node_id: int) -> None:
-        raise AssertionError("a start does not end them")
+        assert self.is_returning, "another machine waits for the lease"
+        self.ended += 1
+
+    async def transact(self, _: Callable[[Any], Any]) -> bool:
+        return self.is_returning
 
 
-def run(work: Callable[[Table, StartingHeartbeats], Awaitable[None]]) -> Table:
+def run(
+    work: Callable[[Table, StartingHeartbeats], Awaitable[None]], *, guest: bool = False
+) -> Table:
     """Run `work` in virtual time; return the table."""
     loop = simloop.SimLoop()
     table = Table()
     env = sim_env(loop, random.Random(1), MemFileSystem())
-    simloop.run(loop, work(table, StartingHeartbeats(env, table)))  # type: ignore[arg-type]
+    simloop.run(loop, work(table, StartingHeartbeats(env, table, guest=guest)))  # type: ignore[arg-type]
     return table
 
 
@@ -106,6 +114,58 @@ def test_superseded_start_stores_no_more(caplog: pytest.LogCaptureFixture) -> No
 
     assert len(run(work).numbers) == 1
     assert "stores no more heartbeats" in caplog.text
+
+
+def covered(*, guest: bool) -> tuple[Table, str]:
+    """A start that waits for 30 s, whose broker is asked to return after 10 s; return what it ends
+    with."""
+    ends: list[str] = []
+
+    async def work(table: Table, starting: StartingHeartbeats) -> None:
+        async def start() -> str:
+            await starting.begin(1, catalog(1, 2))
+            await asyncio.sleep(30)
+            return "started"
+
+        asyncio.get_running_loop().call_later(10, setattr, table, "is_returning", True)
+        try:
+            ends.append(await starting.cover(start()))
+        except BrokerReturns as why:
+            ends.append(str(why))
+            await asyncio.sleep(0)  # the cancellation was taken back
+        stored = len(table.numbers)
+        await asyncio.sleep(10)
+        assert len(table.numbers) == stored
+
+    return run(work, guest=guest), ends[0]
+
+
+def test_start_elsewhere_ends_when_the_broker_is_asked_to_return() -> None:
+    table, end = covered(guest=True)
+    assert 10 <= len(table.numbers) <= 12
+    assert end == "broker 1 is not started here: its own machine runs again"
+    assert table.ended == 1
+
+
+def test_start_on_its_own_machine_is_not_asked_to_return() -> None:
+    table, end = covered(guest=False)
+    assert (end, table.ended) == ("started", 0)
+    assert len(table.numbers) >= 29
+
+
+def test_start_that_is_cancelled_is_not_taken_for_a_return() -> None:
+    async def work(table: Table, starting: StartingHeartbeats) -> None:
+        async def start() -> None:
+            await starting.begin(1, catalog(1, 2))
+            await asyncio.sleep(30)
+
+        running = asyncio.create_task(starting.cover(start()))
+        await asyncio.sleep(5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    assert run(work, guest=True).ended == 0
 
 
 async def test_broker_stores_them_while_it_opens_its_log(

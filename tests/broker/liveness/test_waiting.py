@@ -52,6 +52,17 @@ class Elsewhere:
         self.ends_s = self._loop.now + 1
 
 
+async def no_step() -> None:
+    return
+
+
+class Found:
+    """A copy that is there."""
+
+    async def finds(self, *, lost: bool) -> bool:
+        return True
+
+
 def waited(
     ends_s: float | None, *, beats: bool = True, fails_until_s: float = 0.0
 ) -> tuple[float, int, list[tuple[float, str | None]]]:
@@ -63,7 +74,7 @@ def waited(
     env = sim_env(loop, random.Random(1), MemFileSystem())
 
     async def wait() -> tuple[float, int, list[tuple[float, str | None]]]:
-        epoch = await wait_until_ended(env, sql, config)
+        epoch = await wait_until_ended(env, sql, config, no_step, Found())
         return loop.now, epoch, sql.asked
 
     return simloop.run(loop, wait())
@@ -101,7 +112,7 @@ def test_start_elsewhere_is_waited_for() -> None:
     sql.restarted_s, sql.stops_starting_s = 10.0, 50.0
     config = settings(node_id=2, lease_ms=5000, cluster_return_delay_ms=600_000)
     env = sim_env(loop, random.Random(1), MemFileSystem())
-    assert simloop.run(loop, wait_until_ended(env, sql, config)) == EPOCH + 1
+    assert simloop.run(loop, wait_until_ended(env, sql, config, no_step, Found())) == EPOCH + 1
     assert 55 <= loop.now <= 57
 
 

@@ -15,13 +15,16 @@ import pytest
 
 from kafkawire.broker.liveness.waiting import (
     INTERVAL_S,
+    RETURNING,
     end_returning,
     is_returning,
+    read_returning,
     wait_until_ended,
 )
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata import heartbeats
+from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.env import SettableClock
@@ -82,16 +85,30 @@ async def nothing(_: float) -> None:
     return
 
 
+async def no_step() -> None:
+    return
+
+
+class Found:
+    """A copy that is there; `when`: a function of whether it is known that there is none."""
+
+    def __init__(self, when: Callable[[bool], bool] = lambda _: True) -> None:
+        self._when = when
+
+    async def finds(self, *, lost: bool) -> bool:
+        return self._when(lost)
+
+
 async def test_broker_without_heartbeat_has_ended(start: Start) -> None:
     metadata = await start()
     steps = Steps(nothing)
-    assert await wait_until_ended(steps.env, metadata, CONFIG) == 0
+    assert await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found()) == 0
     other = await guest(start)
     epoch = other._catalog.brokers[1].epoch
     await other.beat(1)
     assert await metadata.transact(lambda session: heartbeats.read(session, 1)) == (epoch, 1)
     await other.end_heartbeats(1)
-    assert await wait_until_ended(steps.env, metadata, CONFIG) == epoch > 0
+    assert await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found()) == epoch > 0
     assert steps.now_s == 0
 
 
@@ -101,10 +118,10 @@ async def test_broker_that_was_killed_has_ended_after_the_lease(
     metadata, other = await start(), await guest(start)
     await other.beat(1)
     steps = Steps(nothing)
-    epoch = await wait_until_ended(steps.env, metadata, CONFIG)
+    epoch = await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found())
     assert epoch == other._catalog.brokers[1].epoch
     assert steps.now_s == LEASE_S
-    assert "runs on another machine" not in caplog.text
+    assert "runs already" not in caplog.text
 
 
 async def test_broker_that_runs_is_asked_to_end_after_the_delay(
@@ -124,7 +141,7 @@ async def test_broker_that_runs_is_asked_to_end_after_the_delay(
     await other.beat(1)
     steps = Steps(step)
     with caplog.at_level(logging.WARNING):
-        assert await wait_until_ended(steps.env, metadata, CONFIG) > 0
+        assert await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found()) > 0
     assert asked_s == [DELAY_S + INTERVAL_S]
     assert [each for each in caplog.messages if "it is asked to in 20 s" in each] != []
     catalog = await metadata.reload()
@@ -132,6 +149,22 @@ async def test_broker_that_runs_is_asked_to_end_after_the_delay(
     await end_returning(metadata, catalog, 1)
     assert not is_returning(await other.reload(), 1)
     await end_returning(metadata, await metadata.reload(), 1)
+
+
+async def test_broker_that_does_not_end_is_named_once(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was started with the same node.id, and takes no notice."""
+    metadata, other = await start(), await guest(start)
+
+    async def step(now_s: float) -> None:
+        if now_s < DELAY_S + 4 * LEASE_S:
+            await other.beat(1)
+
+    await other.beat(1)
+    with caplog.at_level(logging.WARNING):
+        await wait_until_ended(Steps(step).env, metadata, CONFIG, no_step, Found())
+    assert len([each for each in caplog.messages if "node.id of its own" in each]) == 1
 
 
 async def test_request_is_repeated_when_another_start_has_removed_it(start: Start) -> None:
@@ -150,7 +183,7 @@ async def test_request_is_repeated_when_another_start_has_removed_it(start: Star
 
     await other.beat(1)
     steps = Steps(step)
-    await wait_until_ended(steps.env, metadata, CONFIG)
+    await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found())
     assert len(removed) == 1
     assert steps.now_s <= DELAY_S + LEASE_S + 2 * INTERVAL_S
 
@@ -175,7 +208,7 @@ async def test_failures_of_sql_are_waited_for_once_the_broker_was_seen(
     monkeypatch.setattr(metadata, "transact", broken)
     monkeypatch.setattr(metadata, "alter_configs", not_altered)
     with pytest.raises(MetadataError):
-        await wait_until_ended(Steps(nothing).env, metadata, CONFIG)
+        await wait_until_ended(Steps(nothing).env, metadata, CONFIG, no_step, Found())
 
     async def step(now_s: float) -> None:
         nonlocal fails
@@ -186,5 +219,63 @@ async def test_failures_of_sql_are_waited_for_once_the_broker_was_seen(
     fails = False
     await other.beat(1)
     steps = Steps(step)
-    await wait_until_ended(steps.env, metadata, CONFIG)
+    await wait_until_ended(steps.env, metadata, CONFIG, no_step, Found())
     assert 10 + LEASE_S <= steps.now_s <= 10 + LEASE_S + 2 * INTERVAL_S  # the lease begins again
+
+
+async def test_what_others_need_is_done_while_it_waits(start: Start) -> None:
+    """Not before the broker was seen to run elsewhere, and again if SQL fails."""
+    metadata, other = await start(), await guest(start)
+    done_s: list[float] = []
+    failures = 2
+
+    async def meanwhile() -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise MetadataError("gone")
+        done_s.append(steps.now_s)
+
+    async def step(now_s: float) -> None:
+        if now_s < 10:
+            await other.beat(1)
+
+    steps = Steps(step)
+    await wait_until_ended(steps.env, metadata, CONFIG, meanwhile, Found())
+    assert done_s == []  # it runs nowhere
+    await other.beat(1)
+    steps = Steps(step)
+    await wait_until_ended(steps.env, metadata, CONFIG, meanwhile, Found())
+    assert len(done_s) == 1
+    assert done_s[0] <= 4 * INTERVAL_S
+
+
+async def test_request_to_return_is_read_from_sql(start: Start) -> None:
+    metadata, other = await start(), await guest(start)
+
+    async def reads() -> bool:
+        return await other.transact(lambda session: read_returning(session, 1))
+
+    assert not await reads()
+    await metadata.alter_configs([ConfigChange(BROKER_RESOURCE, "1", RETURNING, "true")])
+    assert await reads()
+    await end_returning(metadata, await metadata.reload(), 1)
+    assert not await reads()
+
+
+async def test_broker_is_left_to_others_until_its_log_can_be_copied(start: Start) -> None:
+    """It is neither started here, when it runs nowhere, nor asked to return."""
+    metadata, other = await start(), await guest(start)
+    asked_s: list[float] = []
+
+    async def step(now_s: float) -> None:
+        if now_s < 200:
+            asked_s.extend([now_s] * is_returning(await other.reload(), 1))
+            await other.beat(1)
+
+    await other.beat(1)
+    steps = Steps(step)
+    copies = Found(lambda lost: steps.now_s > (300 if lost else 100))
+    assert await wait_until_ended(steps.env, metadata, CONFIG, no_step, copies) > 0
+    assert 100 < asked_s[0] < 103
+    assert 300 < steps.now_s < 303

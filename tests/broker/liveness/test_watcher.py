@@ -10,13 +10,14 @@ from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 
 LEASE_S = 5.0
 GAP_S = 3.0
+INTERVAL_S = 1.0
 
 
 class Watch:
     """A watcher of broker 1, read once a second; `rows` is the table."""
 
     def __init__(self, *others: int) -> None:
-        self.watcher = HeartbeatWatcher(1, LEASE_S, GAP_S)
+        self.watcher = HeartbeatWatcher(1, LEASE_S, GAP_S, INTERVAL_S)
         self.registered = [1, *others]
         self.rows = dict.fromkeys(self.registered, 7)
         self.now_s = 100.0
@@ -107,6 +108,22 @@ def test_row_that_is_deleted_is_silent_at_once() -> None:
     watch.pass_s(20)
     assert watch.silent == {2}
     watch.pass_s(1, 2)
+    assert (watch.silent, watch.beating) == (set(), {2})
+
+
+def test_lease_lasts_longer_on_a_machine_that_is_late_itself() -> None:
+    """Others on it are as late with their heartbeats: of 2.5 s between two reads 1.25 count."""
+    watch = Watch(2)
+    watch.pass_s(10, 2)
+    waited_s = 0.0
+    while not watch.silent:
+        watch.now_s += 2.5
+        waited_s += 2.5
+        watch.read()
+    assert waited_s == 2 * LEASE_S
+    watch.rows[2] += 1
+    watch.now_s += 2.5
+    watch.read()
     assert (watch.silent, watch.beating) == (set(), {2})
 
 

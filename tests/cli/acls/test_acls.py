@@ -6,6 +6,7 @@ Covers: kafkawire.cli.acls.commands, kafkawire.client.acls.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_rules_are_added_listed_explained_and_removed(server: str) -> None:
     assert typed("remove", "alice", "read", "--topic", "orders").out == "removed 1 access rule\n"
     again = typed("remove", "alice", "read", "--topic", "orders")
     assert (again.code, "no such access rule" in again.err) == (1, True)
+
+
+@pytest.mark.real
+def test_partitions_of_a_created_topic_are_unknown_without_a_right(tmp_path: Path) -> None:
+    rules = [("alice", "Create", "topic:orders")]
+    with BrokerProcess(tmp_path / "data", users={"alice": "secret"}, acls=rules) as broker:
+        settings = broker.client_settings("alice")
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+        to = ("--command-config", str(file), "topics", "create", "orders", "--partitions", "3")
+        (created,) = Typed(settings["bootstrap.servers"], *to, "--json").json
+    assert created["partitions"] is None
 
 
 @pytest.mark.parametrize(

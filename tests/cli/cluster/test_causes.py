@@ -100,7 +100,7 @@ def test_moves_wait_for_brokers_that_are_not_alive() -> None:
     moves = [PlannedMove(T0, 1, 2), PlannedMove(T1, 1, 3)]
     alive = {1: True, 2: True, 3: False}
     seen = found(alive, 1, 1, moves=moves)
-    assert (seen[1, "moving"], seen[1, "waits-for-target"]) == (False, True)
+    assert (seen[1, "moving"], seen[1, "waits-for-target"]) == (False, False)
     assert "broker 3: they wait" in sentence("waits-for-target", alive, 1, 1, moves=moves)
     seen = found({1: False, 2: True, 3: True}, 1, 1, moves=moves)
     assert {kind for node, kind in seen if node == 1} == {"not-alive", "waits-for-leader"}
@@ -141,3 +141,23 @@ def test_decommissioned_broker_says_what_is_left(
     text = sentence("decommissioning", BOTH, *leaders, decommissioning=[1])
     assert text.startswith("It is being decommissioned: ")
     assert says in text
+
+
+def test_produces_that_are_refused_for_lack_of_replicas_are_stuck() -> None:
+    lacks = {"out_of_sync": {2: [1]}, "in_sync": {2: 1}, "needed": {2: 2}, "replicated": [1]}
+    gone = {1: False, 2: True}
+    assert found(gone, 1, 2, takes_over=[2], **lacks) == {
+        (1, "not-alive"): True,
+        (2, "serves"): False,
+        (2, "replicas-refused"): True,
+    }
+    assert sentence("replicas-refused", gone, 1, 2, **lacks) == (
+        "1 replica in sync, and min.insync.replicas=2: produces are refused until the follower on "
+        "the machine of broker 1 has its log."
+    )
+    assert sentence("not-alive", gone, 1, 2, takes_over=[2], **lacks).endswith(
+        "1 partition not served until 2 machines run: a start waits for their followers "
+        "(min.insync.replicas)."
+    )
+    enough = {**lacks, "in_sync": {1: 2, 2: 2}, "needed": {2: 2}}
+    assert found(BOTH, 1, 2, **enough)[2, "replicas-out-of-sync"] is False

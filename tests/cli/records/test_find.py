@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from kafkawire.cli.records.find import LONG_S, LongProgress
 from kafkawire.codec.batches import Record, pack
 from kafkawire.metadata.tables import metadata
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.fake_kafka import Log, serving
 from tests.kit.spark.files import Files, Share
@@ -75,9 +75,9 @@ def test_conditions(files: Files, tmp_path: Path) -> None:
     assert offsets(files, "--header", "type=order") == [0, 1]
     assert offsets(files, "--header", "type=order", "--limit", "1") == [0]
     assert offsets(files, "--key", "4711", "--latest") == [4]
-    assert offsets(files, "--from", f"@{T0 + 1000}", "--to", "+2m") == [1, 2, 3, 4]
-    assert offsets(files, "--from", "2023-11-14T22:15", "--to", "2023-11-14T22:16") == [4]
-    assert offsets(files, "--key", "4711", "--to", f"@{T0 + 1}") == [0]
+    assert offsets(files, "--from", f"@{T0 + 1000}", "--until", "+2m") == [1, 2, 3, 4]
+    assert offsets(files, "--from", "2023-11-14T22:15", "--until", "2023-11-14T22:16") == [4]
+    assert offsets(files, "--key", "4711", "--until", f"@{T0 + 1}") == [0]
     (tmp_path / "key").write_bytes(LARGE)
     assert offsets(files, "--key-file", str(tmp_path / "key")) == [3]
     (tmp_path / "key").write_bytes(b"\xff")
@@ -168,15 +168,15 @@ def test_broker() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "--key=: it must be given, or one of --key-file, --header, --from and --to"),
+        ([], "--key=: it must be given, or one of --key-file, --header, --from and --until"),
         (["--key", "a", "--key-file", "b"], "--key-file=b: it must be left out"),
         (["--key-file", "/absent/file"], "--key-file=/absent/file: it must be a file that can"),
         (["--key-file", "/"], "--key-file=/: it must be a file that can be read"),
         (["--latest", "--header", "a"], "--latest=: it must be used together with --key"),
         (["--latest", "--key", "a", "--from", "-1h"], "--from=-1h: it must be used without"),
-        (["--key", "a", "--to", "+5m"], "--to=+5m: it must be a time, or used together"),
-        (["--from", "-1h", "--to", "+5x"], "--to=+5x: it must be a time"),
-        (["--from", "@0", "--to", "+99999999999d"], "--to=+99999999999d: it must be a time"),
+        (["--key", "a", "--until", "+5m"], "--until=+5m: it must be a time, or used together"),
+        (["--from", "-1h", "--until", "+5x"], "--until=+5x: it must be a time"),
+        (["--from", "@0", "--until", "+99999999999d"], "--until=+99999999999d: it must be a time"),
         (["--from", "soon"], "--from=soon: it must be a time"),
         (["--header", "=x"], "--header==x: it must be NAME or NAME=VALUE"),
         (["--key", "a", "--isolation-level", "x"], "--isolation-level=x: it must be read_c"),

@@ -15,14 +15,20 @@ from kafkawire.cli.shared.partitions import (
 )
 from kafkawire.cli.shared.source import SourceKind, parse_source
 from kafkawire.cli.shared.times import (
-    EARLIEST,
-    LATEST,
     MAX_TIME_MS,
-    parse_position,
     parse_time,
     time_text,
 )
-from kafkawire.cli.shared.units import ago, duration, parse_duration, size
+from kafkawire.cli.shared.units import (
+    ago,
+    duration,
+    parse_duration,
+    plain_value,
+    size,
+    split_setting,
+)
+from kafkawire.codec.configs.row import ConfigType
+from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.plural import count
 
 NOW_MS = 1_767_225_600_000
@@ -71,12 +77,7 @@ def test_one_partition_is_exactly_one(text: str) -> None:
     ],
 )
 def test_times_are_parsed(text: str, ms: int) -> None:
-    assert parse_time("--from", text, NOW_MS) == parse_position("--from", text, NOW_MS) == ms
-
-
-def test_ends_of_a_log_are_positions() -> None:
-    assert parse_position("--to", "earliest", NOW_MS) == EARLIEST
-    assert parse_position("--to", "Latest", NOW_MS) == LATEST
+    assert parse_time("--from", text, NOW_MS) == ms
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,6 @@ def test_ends_of_a_log_are_positions() -> None:
 def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="ISO 8601 such as"):
         parse_time("--from", text, NOW_MS)
-    with pytest.raises(OptionError, match="earliest, latest or a time"):
-        parse_position("--from", text, NOW_MS)
 
 
 def test_times_are_printed_as_they_are_read() -> None:
@@ -156,3 +155,73 @@ def test_kinds_of_sources_are_distinguished(tmp_path: Path) -> None:
     for wrong in ("", "nowhere", "a:99999", str(tmp_path / "absent"), "x\0y", "mysql://h/d"):
         with pytest.raises(OptionError, match="--source"):
             parse_source("--source", wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "value"),
+    [
+        ("retention.ms", "7d", "604800000"),
+        ("log.retention.ms", "1h30m", "5400000"),
+        ("retention.ms", "-1", "-1"),
+        ("retention.ms", "5000", "5000"),
+        ("segment.bytes", "64MiB", "67108864"),
+        ("segment.bytes", "1.5 GB", "1500000000"),
+        ("segment.bytes", "64", "64"),
+        ("segment.bytes", "512B", "512"),
+        ("log.retention.hours", "7d", "168"),
+        ("offsets.retention.minutes", "1h30m", "90"),
+        ("quota.window.size.seconds", "1m", "60"),
+        ("log.cleaner.dedupe.buffer.size", "10MB", "10000000"),
+        ("worker.bytes.per.second", "10MiB/s", "10485760"),
+        ("log.cleaner.io.max.bytes.per.second", "1e9", "1e9"),
+        ("socket.listen.backlog.size", "1h", "1h"),
+        ("cleanup.policy", "1h", "1h"),
+    ],
+)
+def test_durations_and_sizes_of_settings(name: str, typed: str, value: str) -> None:
+    assert split_setting("--config", f"{name}={typed}") == (name, value)
+
+
+COUNTS = """
+backup.keep compression.gzip.level compression.lz4.level compression.zstd.level
+controller.quota.window.num default.replication.factor disk.delete.percent disk.refuse.percent
+disk.warn.percent flush.messages group.max.size journal.entries log.cleaner.io.buffer.load.factor
+log.cleaner.min.cleanable.ratio log.cleaner.threads log.flush.interval.messages
+max.connection.creation.rate max.connections max.connections.per.ip
+max.request.partition.size.limit min.cleanable.dirty.ratio min.insync.replicas node.id
+num.partitions offsets.topic.num.partitions offsets.topic.replication.factor parked.fetches.max
+partitions.loaded.max quota.window.num replica.group.size sasl.login.max.connections
+sasl.login.max.connections.per.ip socket.listen.backlog.size tier.budget.month
+tier.hedge.percentile tier.manifest.fold tier.read.threads tier.upload.threads
+transaction.state.log.num.partitions transaction.state.log.replication.factor
+"""
+"""Settings with a number that is neither a time nor a size."""
+
+
+def test_every_setting_of_a_time_or_size_has_units() -> None:
+    numbers = (ConfigType.SHORT, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
+    for name, row in (BROKER_CONFIGS | TOPIC_CONFIGS).items():
+        if row.type in numbers:
+            taken = any(_is_taken(name, text) for text in ("2h", "2MB"))
+            assert taken != (name in COUNTS.split()), name
+
+
+def _is_taken(name: str, text: str) -> bool:
+    try:
+        return plain_value(name, text) != text
+    except OptionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "allowed"),
+    [
+        ("retention.ms", "64MiB", "a number of ms, or a duration such as 30s, 15m, 1h30m, 2d"),
+        ("log.retention.hours", "90m", "a number of hours, or a duration"),
+        ("segment.bytes", "7d", "a number of bytes, or a size such as 64MiB or 10MB"),
+        ("segment.bytes", "10MB/s", "a number of bytes, or a size"),
+    ],
+)
+def test_other_units_of_settings_are_refused(name: str, typed: str, allowed: str) -> None:
+    with pytest.raises(OptionError, match=f"{name}={typed}: it must be {allowed}"):
+        split_setting("--config", f"{name}={typed}")

@@ -132,7 +132,16 @@ def command(*words: str) -> Iterator[subprocess.Popen[str]]:
 def test_followed_topic_has_each_record_once_over_restarts(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings={**SETTINGS, "num.partitions": "2"}) as broker:
         produce(broker.bootstrap, "t", {0: 50, 1: 50})
-        words = ("consume", "t", "--follow", "--json", "--max", "300", "--server", broker.bootstrap)
+        words = (
+            "consume",
+            "t",
+            "--follow",
+            "--json",
+            "--limit",
+            "300",
+            "--server",
+            broker.bootstrap,
+        )
         with command(*words) as consuming:
             assert consuming.stdout is not None
             lines = [json.loads(consuming.stdout.readline()) for _ in range(100)]

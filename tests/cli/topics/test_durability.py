@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.serving.run import Given, run
-from kafkawire.testing.process import BrokerFailed, BrokerProcess
+from kafkawire.testing.control import BrokerFailed
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
 
 

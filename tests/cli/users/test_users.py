@@ -64,7 +64,7 @@ def test_users_of_running_broker(broker: tuple[BrokerProcess, str], tmp_path: Pa
     made = Run("users", "create", "alice", *server, given=f"{PASSWORD}\n")
     assert (made.code, made.out) == (0, "created user alice for SCRAM-SHA-256 and SCRAM-SHA-512\n")
     again = Run("users", "create", "alice", *server, given="x\n")
-    assert (again.code, "exists already" in again.err) == (1, True)
+    assert (again.code, "adds a mechanism with --mechanism" in again.err) == (1, True)
     rows = json.loads(Run("users", "list", *server, "--json").out)
     assert [(row["user"], row["iterations"]) for row in rows] == [("alice", 4096)] * 2
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -86,6 +86,26 @@ def test_users_of_running_broker(broker: tuple[BrokerProcess, str], tmp_path: Pa
     assert Run("users", "delete", "alice", "bob", *server).code == 1
     assert Run("users", "delete", "alice", *server).out == "deleted user alice\n"
     assert Run("users", "password", "alice", *server, given="x").code == 1
+
+
+@pytest.mark.real
+def test_a_second_mechanism_can_be_added(broker: tuple[BrokerProcess, str]) -> None:
+    process, _ = broker
+    server = ("--server", process.bootstrap)
+
+    def changed(command: str, mechanism: str) -> str:
+        words = ("users", command, "carol", "--mechanism", mechanism, *server)
+        done = Run(*words, given=f"{PASSWORD}\n")
+        assert not done.code
+        return done.out
+
+    assert changed("create", "SCRAM-SHA-256") == "created user carol for SCRAM-SHA-256\n"
+    added = changed("password", "SCRAM-SHA-512")
+    assert added == "changed the password of user carol for SCRAM-SHA-512\n"
+    rows = json.loads(Run("users", "list", *server, "--json").out)
+    mechanisms = [row["mechanism"] for row in rows if row["user"] == "carol"]
+    assert mechanisms == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert not Run("users", "delete", "carol", *server).code
 
 
 @pytest.mark.real

@@ -41,12 +41,13 @@ GROUP_FIELDS = ("group_id", "key")
 
 @dataclass(frozen=True)
 class Case:
-    """One request: its readable name and its frame for the socket."""
+    """One request: its readable name and its frame for the socket, which is sent `count` times."""
 
     name: str
     api: str
     version: int
     frame: bytes
+    count: int = 1
 
 
 class Filler:

@@ -111,7 +111,7 @@ class World(TierWorld):
                     self.broker.end(self.how)
             task.result()
         finally:
-            left = asyncio.all_tasks(self.loop)
+            left = self.loop.tasks()
             for each in left:
                 each.cancel()
             if left:
@@ -170,7 +170,7 @@ class World(TierWorld):
             if handle not in self.timers:
                 handle.cancel()
         for _ in range(BURY_ROUNDS):
-            left = asyncio.all_tasks(self.loop) - self.clients
+            left = [task for task in self.loop.tasks() if task not in self.clients]
             if not left:
                 break
             for task in left:

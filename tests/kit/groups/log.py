@@ -259,7 +259,7 @@ def fake_env() -> Env:
     fs: Any = FakeFs()
     offload: Any = InlineOffload()
     seeded: Any = random.Random(7)
-    return Env(clock, seeded, fs, offload, set(), OffloadWorker(offload, fs))
+    return Env(clock, seeded, fs, offload, {}, OffloadWorker(offload, fs))
 
 
 class Bench:

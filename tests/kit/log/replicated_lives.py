@@ -93,7 +93,7 @@ class ReplicatedWorld(ObjectTierWorld):
         catalog = self.database.catalog
         brokers = {} if catalog is None else catalog.brokers
         epochs = {each.node_id: each.epoch for each in brokers.values()}
-        return self.database.tables.run(work, epochs)
+        return self.database.tables.run(work, epochs, 0)
 
     def stored_set(self) -> ReplicaSet | None:
         """Return the set in SQL."""

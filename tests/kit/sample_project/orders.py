@@ -233,6 +233,7 @@ def test_offsets_for_times(kafkawire_broker: BrokerProcess) -> None:
             consumer.assign([partition])
             found = await consumer.offsets_for_times({partition: 2500})
             assert found[partition].offset == 3
+            assert await consumer.position(partition) == 5  # its first, which no later reset moves
             await consumer.seek_to_beginning(partition)
             assert await consumer.position(partition) == 0
 

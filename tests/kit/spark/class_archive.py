@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.session import SessionError, find_java, open_session
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.mapping import map_in_arrow
+from kafkawire_spark.session import SessionError, find_java, open_session
 from tests.kit.jvm import SHORT_LIVED, SPARK_CLASSES
 from tests.kit.spark.files import Files, Share, batches
 

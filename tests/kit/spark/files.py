@@ -14,7 +14,7 @@ from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import Delta, ManifestTopic
-from kafkawire.spark.source.files.locations import Place
+from kafkawire.reading.files.locations import Place
 
 CLUSTER = "abcdefghijklmnopqrstuv"
 MADE_MS = 1_700_000_000_000

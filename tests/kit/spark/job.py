@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.session import open_session
+from kafkawire_spark.mapping import map_in_arrow
+from kafkawire_spark.session import open_session
 
 if TYPE_CHECKING:
     import pyarrow as pa

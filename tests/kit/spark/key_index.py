@@ -12,10 +12,10 @@ from kafkawire.codec.segment.filter_pack import (
 )
 from kafkawire.codec.segment.format import KEYS, read_trailer
 from kafkawire.codec.segment.keys import read_keys
-from kafkawire.log.segments.file.key_port import key_collector
+from kafkawire.log.segments.file.writer import key_collector
 from kafkawire.manifest.keys import PACK_LIST, pack_key, segment_key
 from kafkawire.manifest.packs import FilterPack, PackList, write_packs
-from kafkawire.spark.source.files.locations import Place
+from kafkawire.reading.files.locations import Place
 from tests.kit.spark.files import Files, Share
 
 

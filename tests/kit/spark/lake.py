@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkawire.spark.model.source import PartitionRange
-from kafkawire.spark.pipeline.jobs.job import Job, from_dict
-from kafkawire.spark.pipeline.jobs.naming import Values, file_path
-from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
-from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
-from kafkawire.spark.pipeline.tables.port import Table
-from kafkawire.spark.source.files.locations import Place
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.model.source import PartitionRange
+from kafkawire_spark.pipeline.jobs.job import Job, from_dict
+from kafkawire_spark.pipeline.jobs.naming import Values, file_path
+from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
+from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.tables.port import Table
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

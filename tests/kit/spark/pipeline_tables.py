@@ -10,10 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkawire.spark.model.source import DAMAGED, Account, PartitionRange
-from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share, dump, load_record
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import DAMAGED, Account, PartitionRange
+from kafkawire_spark.pipeline.jobs.runs import (
+    FileFacts,
+    RunRecord,
+    Share,
+    dump,
+    load_json,
+    load_record,
+)
+from kafkawire_spark.pipeline.jobs.state import TableState
 
 ROW, DEAD = "row", "dead"
 T0 = 1_700_000_000_000
@@ -159,7 +166,7 @@ def forge(folder: Path, topic: str, offset: int, reason: str | None) -> None:
     table records about it to match: the run saw no row there, for this reason. None: add a made-up
     row."""
     for path in sorted((folder / "_kafkawire" / "commits").iterdir()):
-        record = load_record(path.read_bytes())
+        record = load_record(load_json(path.read_bytes(), str(path)))
         for at, share in enumerate(record.shares):
             if share.range[:2] == (topic, 0) and share.range.base <= offset < share.range.end:
                 shares = list(record.shares)

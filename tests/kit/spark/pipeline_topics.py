@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.codec.batches import build
-from kafkawire.spark.source.files.locations import Place
+from kafkawire.reading.files.locations import Place
 from tests.kit.spark.files import START_MS, Files, Share
 
 DAY_MS = 86_400_000

@@ -14,8 +14,10 @@ import pytest
 
 from kafkawire.objectstore.port import Objects
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.model.columns import Selection
-from kafkawire.spark.model.source import (
+from kafkawire.reading.catalog import Bounds
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.model.columns import Selection
+from kafkawire.reading.model.source import (
     ABORTED,
     COMPACTED,
     LOST,
@@ -26,13 +28,11 @@ from kafkawire.spark.model.source import (
     Task,
     TaskPart,
 )
-from kafkawire.spark.pipeline.engine import Engine, RunOutcome
-from kafkawire.spark.pipeline.jobs.job import Job, from_dict
-from kafkawire.spark.pipeline.jobs.naming import described
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables.parquet import ParquetTable
-from kafkawire.spark.source.catalog import Bounds
-from kafkawire.spark.source.files.locations import Place
+from kafkawire_spark.pipeline.engine import Engine, RunOutcome
+from kafkawire_spark.pipeline.jobs.job import Job, from_dict
+from kafkawire_spark.pipeline.jobs.naming import described
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables.parquet import ParquetTable
 from tests.kit.spark.inline import Inline
 
 DAY_US = 86_400_000_000
@@ -239,8 +239,8 @@ class Bench:
         # Jobs of a few rows: tasks of 20 records, several in a run.
         running = replace(self.job.running, task_bytes=20 * RECORD_BYTES)
         self.job = replace(self.job, running=running)
-        self.patch.setattr("kafkawire.spark.pipeline.engine.open_catalog", self.world.catalog)
-        self.patch.setattr("kafkawire.spark.pipeline.tasks.read_task", self.world.read)
+        self.patch.setattr("kafkawire_spark.pipeline.engine.open_catalog", self.world.catalog)
+        self.patch.setattr("kafkawire_spark.pipeline.tasks.read_task", self.world.read)
 
     def copied(self) -> Bench:
         """A copy of this bench in its current state."""

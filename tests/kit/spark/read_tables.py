@@ -14,7 +14,7 @@ import json
 import sys
 from typing import Any
 
-from kafkawire.spark.session import open_session
+from kafkawire_spark.session import open_session
 from tests.kit.spark.session import CONF
 
 SETTINGS = {

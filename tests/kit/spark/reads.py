@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.model.columns import Selection
-from kafkawire.spark.model.source import Account, PartitionRange, Source, Task
-from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.plan import plan_tasks
-from kafkawire.spark.source.read_task import read_task
+from kafkawire.reading.catalog import SourceCatalog, open_catalog
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.columns import Selection
+from kafkawire.reading.model.source import Account, PartitionRange, Source, Task
+from kafkawire.reading.plan import plan_tasks
+from kafkawire.reading.read_task import read_task
 from tests.kit.spark.files import Files, Share, batches, value
 
 SELECTION = Selection(("topic", "partition", "offset", "value"))

@@ -11,10 +11,10 @@ import json
 import os
 import sys
 
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.reports.jobs import REPORTS, report
-from kafkawire.spark.reports.scope import Request
-from kafkawire.spark.session import open_session
+from kafkawire.reading.model.source import Source
+from kafkawire_spark.reports.jobs import REPORTS, report
+from kafkawire_spark.reports.scope import Request
+from kafkawire_spark.session import open_session
 from tests.kit.spark.reports import findings_of
 
 

@@ -10,11 +10,11 @@ from kafkawire.codec.batches import Record as Stored
 from kafkawire.codec.batches import pack
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.messages.stored import OffsetCommitKey, OffsetCommitValue
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
 from tests.kit.spark.files import Files, Share
 
 if TYPE_CHECKING:
-    from kafkawire.spark.reports.report import Report
+    from kafkawire_spark.reports.report import Report
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

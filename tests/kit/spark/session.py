@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark import register
-from kafkawire.spark.session import SessionError, find_java, open_session
+from kafkawire_spark import register
+from kafkawire_spark.session import SessionError, find_java, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.sink import transaction
-from kafkawire.spark.sink.connection import SinkConnection
-from kafkawire.spark.sink.options import parse_options
-from kafkawire.spark.sink.partitions import Partitioner
-from kafkawire.spark.sink.rows import RowEncoder
-from kafkawire.spark.sink.staging import StagedPart, StagingWriter
-from kafkawire.spark.sink.transaction import BatchIdentity, SinkTransaction
-from kafkawire.spark.source.files.locations import Place
+from kafkawire.reading.files.locations import Place
+from kafkawire_spark.sink import transaction
+from kafkawire_spark.sink.connection import SinkConnection
+from kafkawire_spark.sink.options import parse_options
+from kafkawire_spark.sink.partitions import Partitioner
+from kafkawire_spark.sink.rows import RowEncoder
+from kafkawire_spark.sink.staging import StagedPart, StagingWriter
+from kafkawire_spark.sink.transaction import BatchIdentity, SinkTransaction
 from tests.kit.spark.sink import Killed
 
 STEPS = ("init_producer", "committed", "add_partitions", "append", "add_offsets", "commit_offsets",

@@ -1,4 +1,4 @@
-"""The reference for `kafkawire.spark.decode`: the codec's own reader, one record at a time."""
+"""The reference for `kafkawire.reading.decode`: the codec's own reader, one record at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kafkawire.codec.batches import (
     records,
 )
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.spark.model.source import ABORTED, COMPACTED, Account
-from kafkawire.spark.model.source import CONTROL as CONTROL_GAP
+from kafkawire.reading.model.source import ABORTED, COMPACTED, Account
+from kafkawire.reading.model.source import CONTROL as CONTROL_GAP
 
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """(offset, microseconds, timestamp type, key, value, headers)"""

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.model.source import Source, SourceError
 from kafkawire.testing.process import BrokerProcess
 
 WITHIN_S = 60.0

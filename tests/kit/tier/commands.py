@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import kafkawire.cli.backup.restore  # noqa: F401  (see `buckets_in_memory`)
 from kafkawire.cli.app import app
 from kafkawire.messages.create_topics import (
     CreatableTopic,
@@ -19,6 +20,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
@@ -87,11 +89,12 @@ def buckets_in_memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeBucket]:
     made = {URL: FakeBucket()}
     monkeypatch.setattr(fakestore, "BUCKETS", made)
 
-    def opened(url: str, _: object) -> FakeStore:
-        return FakeStore(made.setdefault(url, FakeBucket()), memory_bytes=16 << 20)
+    def opened(tier: TierUrl, **_: object) -> FakeStore:
+        return FakeStore(made.setdefault(tier.url, FakeBucket()), memory_bytes=16 << 20)
 
-    monkeypatch.setattr("kafkawire.tiering.store.open.open_store", opened)
-    monkeypatch.setattr("kafkawire.tiering.service.open_store", opened)
+    # Not `open_store`: a module that is first imported meanwhile would keep the fake. This
+    # one name is looked up when a store is opened, but for `restore`, which is imported above.
+    monkeypatch.setattr("kafkawire.tiering.store.process.StoreProcess", opened)
     return made
 
 

@@ -34,6 +34,7 @@ class LocalWorld(World):
         self.config.texts["tier.url"] = "s3://bucket/prefix"
         self.bucket = FakeBucket()
         self.uploads = 0
+        self.lost: list[Segment] = []
 
     async def begin(self, **configs: str) -> Partition:
         """The first start, with a topic `t`."""
@@ -52,7 +53,7 @@ class LocalWorld(World):
 
         made = LocalTier(
             self.env, self.config, log.segments, self.storage, store_of, log.partitions,
-            log.loader.config_of, known_tier,
+            log.loader.config_of, known_tier, self.lost.append,
         )  # fmt: skip
         log.segments.remote.attach_files(made.files)
         return made
@@ -98,6 +99,7 @@ class LocalWorld(World):
                 continue
             self.uploads += 1
             made = ObjectRow((1 << 120 | self.uploads).to_bytes(16, "big"), row.id, 1)
+            made.size_bytes = row.size_bytes
             mappings = await self.storage.segment_mappings([row.id])
             made.ranges = pack_ranges([(m.number, m.base_offset, m.end_offset) for m in mappings])
             assert await self.storage.start_objects([made], {}) == [made.uuid]

@@ -10,6 +10,7 @@ from typing import Any
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
@@ -120,6 +121,7 @@ class RoundsBroker:
         row.ranges = pack_ranges(parts)
         dispatched = {number: end for number, _, end in parts}
         assert await self.storage.start_objects([row], dispatched) == [row.uuid]
+        self.world.bucket.store(segment_key(row.uuid), bytes(4096))
         return row, segment, mappings
 
     async def upload(self, *parts: tuple[int, int, int]) -> Added:

@@ -183,7 +183,7 @@ class TierProcess:
         fs: Any = PointFileSystem(world.fs, self.points, kind_of)
         offload = SimOffload(self.loop, self.rng)
         clock = JumpClock(self.loop, world)
-        self.env = Env(clock, self.rng, fs, offload, set(), OffloadWorker(offload, fs))
+        self.env = Env(clock, self.rng, fs, offload, {}, OffloadWorker(offload, fs))
         self.store = FakeStore(world.bucket, fs, MEMORY_BYTES)
         world.bucket.hook = self._on_request
         world.process = self
@@ -279,7 +279,7 @@ class TierProcess:
         """Cancel the remaining tasks, including those that wait for what a dead process cannot
         do."""
         for _ in range(BURIED_WITHIN):
-            left = asyncio.all_tasks(self.loop)
+            left = self.loop.tasks()
             if not left:
                 break
             for task in left:

@@ -1,7 +1,7 @@
 """fsck: no findings after every kind of end, and each kind of damage is located.
 
 Covers: kafkawire.cli.fsck, kafkawire.log.fsck.journals, kafkawire.log.fsck.offsets,
-kafkawire.log.fsck.read_only_disk, kafkawire.log.fsck.segments,
+kafkawire.log.io.read_only_disk, kafkawire.log.fsck.segments,
 kafkawire.log.segments.store.unfinished.
 """
 

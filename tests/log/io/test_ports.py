@@ -218,10 +218,10 @@ async def test_tasks_have_names_and_references(make: Callable[[], Env]) -> None:
         return 5
 
     task = env.spawn(work(), "work")
-    assert (task.get_name(), env.tasks) == ("work", {task})
+    assert (task.get_name(), env.tasks) == ("work", {task: None})
     assert await task == 5
     await asyncio.sleep(0)
-    assert env.tasks == set()
+    assert not env.tasks
     seen: list[int] = []
     env.call_soon(seen.append, 1)
     env.call_later(0, seen.append, 2)
@@ -287,6 +287,25 @@ def test_virtual_time_jumps_and_a_deadlock_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         loop.run_until_complete(task)
     loop.close()
+
+
+def test_tasks_left_in_virtual_time_are_cancelled_in_order_of_their_start() -> None:
+    loop, cancelled = SimLoop(), list[int]()
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.append(number)
+
+    async def main() -> None:
+        env = sim_env(loop, random.Random(0), MemFileSystem())
+        tasks = [env.spawn(wait(number), "waiting") for number in range(200)]
+        assert list(env.tasks) == tasks
+        await env.sleep(1)
+
+    run(loop, main())
+    assert cancelled == list(range(200))
 
 
 def test_lock_on_file_that_was_removed_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
+from tests.kit.groups.log import fake_env
 from tests.kit.waiting import WITHIN_S
 
 
@@ -133,6 +135,20 @@ def test_watchdog_reports_cpu_time_and_cause(
     assert watchdog.seconds.total == pytest.approx(0.04)
     (line,) = [record.getMessage() for record in caplog.records]  # the second within a second
     assert line.startswith("Metadata v9 of client c at 10.0.0.1 held the event loop for 20.0 ms")
+
+
+async def test_a_task_that_is_not_watched_is_not_reported() -> None:
+    wall, cpu = Hand(), Hand()
+    env = replace(fake_env(), watchdog=Watchdog(wall, cpu))
+
+    async def work() -> None:
+        wall.now += 0.02
+        cpu.now += 0.02
+
+    for watched in (False, True):
+        await env.spawn(work(), "start", watched=watched)
+        assert env.watchdog is not None
+        assert env.watchdog.count == watched
 
 
 def test_slow_timer_is_reported_with_the_name_of_its_function(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.log.maintenance.disk_watch import DiskWatch
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.log.logs import World, batch
+from tests.kit.waiting import ticks
 
 GIB = 1 << 30
 
@@ -17,8 +20,8 @@ GIB = 1 << 30
 class Disk:
     """A log whose disk has 1 TiB, with the given free space."""
 
-    def __init__(self) -> None:
-        self.world = World(busy_disk_ms=1000)
+    def __init__(self, **settings: Any) -> None:
+        self.world = World(busy_disk_ms=1000, **settings)
         self.relieved: list[float] = []
 
     async def start(self) -> DiskWatch:
@@ -59,11 +62,34 @@ async def test_filling_disk_warns_once_then_frees_then_refuses(
     await watch.measure()
     assert commit_log.refusal is not None
     assert commit_log.refusal.message == f"98 % of the disk of {disk.world.folder} is used"
+    assert commit_log.refusal.code is ErrorCode.POLICY_VIOLATION  # KAFKA_STORAGE_ERROR is retried
     assert commit_log.full
     disk.free(500 * GIB)
     await watch.measure()
     assert commit_log.refusal is None
     assert not commit_log.full
+
+
+async def test_disk_without_room_for_a_journal_refuses_with_an_error_that_clients_report() -> None:
+    disk = Disk(disk_refuse_percent=100)
+    watch = await disk.start()
+    (partition,) = await disk.world.topic("t")
+    commit_log = disk.log.commit_log
+    disk.free(50 << 20)
+    await watch.measure()
+    assert commit_log.refusal is None
+    disk.free(0)
+    partition.append(batch(b"lost"), EPOCH_MS)
+    await ticks()
+    assert commit_log.failing
+    disk.free(50 << 20)
+    await watch.measure()
+    assert commit_log.refusal is not None
+    assert commit_log.refusal.code is ErrorCode.POLICY_VIOLATION
+    assert "are free, too few for another journal" in str(commit_log.refusal.message)
+    disk.free(500 * GIB)
+    await watch.measure()
+    assert commit_log.refusal is None
 
 
 async def test_busy_disk_releases_waiting_produces() -> None:

@@ -194,6 +194,35 @@ async def test_real_broker_writes_manifest_for_spark(tmp_path: Path) -> None:
     assert json.loads((home / ENDED).read_bytes())["topics"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["bit", "gone"])
+async def test_damaged_manifest_is_replaced_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    async def start() -> str:
+        caplog.clear()
+        async with running(tmp_path) as server:
+            manifest = server.broker.manifest
+            assert manifest is not None
+            if "t" not in server.broker.catalog.by_name:  # an empty log has no clean end
+                await server.broker.topics.create([CreatableTopic("t", 1, 1)])
+            await until(lambda: manifest.settled, "a manifest")
+        return "\n".join(each.getMessage() for each in caplog.records if each.levelno > 20)
+
+    home = tmp_path / "brokers" / "1"
+    assert "manifest" not in await start()
+    assert "manifest" not in await start()
+    (*_, snapshot) = sorted(home.glob("manifest/snapshot-*"))
+    if harm == "gone":
+        snapshot.unlink()
+    else:
+        data = bytearray(snapshot.read_bytes())
+        data[len(data) // 2] ^= 1
+        snapshot.write_bytes(data)
+    assert f"the local manifest in {home}/manifest is damaged, it is written again" in await start()
+    assert "manifest" not in await start()
+
+
 async def test_manifest_can_be_disabled(tmp_path: Path) -> None:
     async with running(tmp_path, local_manifest_enable="false") as server:
         assert server.broker.manifest is None

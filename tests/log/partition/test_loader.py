@@ -305,3 +305,20 @@ async def test_topics_without_settings_share_one_object() -> None:
     world.config.texts["log.retention.ms"] = "9"
     await world.log.alter_defaults()
     assert (held.config, held.config.retention_ms, two.config.retention_ms) == (config, 6, 9)
+
+
+@pytest.mark.parametrize(("durability", "reported"), [("s3", False), ("local", True)])
+async def test_records_may_be_in_log_objects(
+    caplog: pytest.LogCaptureFixture, durability: str, reported: bool
+) -> None:
+    """Log objects and followers are read after the rows: their offsets were reported as lost."""
+    world = Lazy()
+    await world.start()
+    (info,) = await world.metadata.create_topics([NewTopic("t", [1], {"durability": durability})])
+    world.catalog.add_topic(info)
+    number = info.partitions[0].number
+    await world.storage.save_checkpoint(
+        Checkpoint(1, 0, [PartitionCheckpoint(number, next_offset=17, log_start=3)])
+    )
+    await world.loader.load([number])
+    assert ("has no row of the offsets 3-16" in caplog.text) is reported

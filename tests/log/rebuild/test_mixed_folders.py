@@ -31,6 +31,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
     with monkeypatch.context() as patch:
         patch.setattr("kafkawire.log.manager.check_known", accept)
+        patch.setattr("kafkawire.log.segments.manager.check_records", accept)
         yield patch
 
 

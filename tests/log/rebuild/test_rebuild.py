@@ -338,7 +338,7 @@ def test_restore_command_on_folder_of_real_broker(tmp_path: Path) -> None:
     folder = ("--data", str(tmp_path))
     with BrokerProcess(data=tmp_path) as broker:
         produce(broker.bootstrap, "made", {0: 20})
-        begun = Typed(broker.bootstrap, "consume", "made", "--group", "g", "--max", "15")
+        begun = Typed(broker.bootstrap, "consume", "made", "--group", "g", "--limit", "15")
         assert begun.code == 0
         busy = Typed("", "restore", "--from-log", *folder)
         assert (busy.code, "another kafkawire process" in busy.err) == (1, True)

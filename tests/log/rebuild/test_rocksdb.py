@@ -5,6 +5,7 @@ The layout of the folder is RocksDB's: CURRENT names a MANIFEST file, which name
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.offsets.storage.open import RESTORING
-from kafkawire.testing.process import BrokerFailed, BrokerProcess
+from kafkawire.testing.control import BrokerFailed
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 
 SETTINGS = {
@@ -28,7 +30,7 @@ def filled(data: Path) -> None:
     for number in range(2):
         with BrokerProcess(data=data, settings=SETTINGS) as broker:
             produce(broker.bootstrap, "made", {0: 20})
-            words = ("consume", "made", "--group", "g", "--max", "15")
+            words = ("consume", "made", "--group", "g", "--limit", "15")
             assert number or Typed(broker.bootstrap, *words).code == 0
 
 
@@ -76,6 +78,41 @@ def test_damaged_rocksdb_is_refused_and_restored(tmp_path: Path, kind: str) -> N
     assert done.code == 0, done.err
     assert (tmp_path / "brokers" / "1" / "offsets.damaged-1").is_dir()
     serves(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["flipped", "cut", "folder missing"])
+def test_damaged_log_of_a_killed_broker_is_refused_and_restored(tmp_path: Path, kind: str) -> None:
+    """RocksDB itself opens with the transactions before the damage, and offsets were given
+    again."""
+    pytest.importorskip("rocksdict")
+    with BrokerProcess(data=tmp_path, settings=SETTINGS) as broker:
+        for _ in range(2):
+            produce(broker.bootstrap, "made", {0: 20})
+            words = ("consume", "made", "--group", "g", "--limit", "15")
+            Typed(broker.bootstrap, *words)
+        broker.kill()
+    offsets = tmp_path / "brokers" / "1" / "offsets"
+    (log,) = offsets.glob("*.log")
+    data = log.read_bytes()
+    half = len(data) // 2
+    if kind == "flipped":
+        log.write_bytes(data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :])
+    elif kind == "cut":
+        log.write_bytes(data[:half])
+    else:
+        shutil.rmtree(offsets)
+    with pytest.raises(BrokerFailed, match=r"ended with 2") as refused:
+        BrokerProcess(data=tmp_path, settings=SETTINGS).start()
+    assert f"kafkawire restore --from-log --data {tmp_path}" in str(refused.value)
+    done = Typed("", "restore", "--from-log", "--data", str(tmp_path))
+    assert done.code == 0, done.err
+    with BrokerProcess(data=tmp_path, settings=SETTINGS) as broker:
+        every = Typed(broker.bootstrap, "consume", "made").out.split()
+        assert every == [str(at) for at in range(20)] * 2
+        produce(broker.bootstrap, "made", {0: 1})
+        assert Typed(broker.bootstrap, "consume", "made").out.split() == [*every, "0"]
 
 
 @pytest.mark.slow

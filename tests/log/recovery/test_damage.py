@@ -9,11 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.journal.salvage import Unexplained, explain, located
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.metadata.checkpoint import Checkpoint
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.log.recovery import flip_bit
@@ -121,3 +127,51 @@ async def test_fsck_reports_the_same_before_and_after_start() -> None:
         world.metadata = MemoryMetadata(world.database)
         world.catalog = await world.metadata.open()
         world.storage = world.metadata.storage(world.env.clock.now_ms)
+
+
+SHIFTS = [8, 4096, 1_000_000, 1 << 32, 1 << 50]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("shift", SHIFTS)
+async def test_checkpoint_after_the_end_of_the_log_is_damage_of_its_row(
+    shift: int, clean: bool
+) -> None:
+    """A bit of the row changed: neither journals nor ledger have anything there. It is found at
+    once, by a check and by the start, which changes nothing."""
+    world, _ = await three()
+    await world.log.checkpoint()
+    if clean:
+        await world.log.close()
+    else:
+        await world.abandon()
+        world.fs.kill()
+    metadata = MemoryMetadata(world.database)
+    catalog = await metadata.open()
+    storage = metadata.storage(world.env.clock.now_ms)
+    right = await storage.load_log_position(1)
+    await storage.save_checkpoint(Checkpoint(1, right + shift))
+    before = {path: bytes(node.data) for path, node in world.fs.files.items()}
+    with pytest.raises(IdentityError, match="row of broker 1 in table checkpoints says") as refused:
+        await world.start()
+    assert "`kafkawire restore --from-log --data " in str(refused.value)
+    assert {path: bytes(node.data) for path, node in world.fs.files.items()} == before
+    report = await check(world.env, FOLDER, 1, catalog, storage, metadata)
+    assert [problem.where for problem in report.problems] == ["table checkpoints"]
+    await storage.save_checkpoint(Checkpoint(1, right))
+    await world.start()
+    assert [world.find("t", at).next_offset for at in range(3)] == [7, 3, 3]
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) - 64])
+def test_zeros_are_not_searched_for_frames(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search for a wrong byte in them would take a second."""
+    monkeypatch.setattr("kafkawire.log.journal.salvage.located", lambda *_: pytest.fail("searched"))
+    assert explain(memoryview(bytes(64 + size)), 1, 64, 64 + size) == [Unexplained(64, 64 + size)]
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(0, 199), st.integers(1, 255))
+def test_wrong_byte_is_found_by_the_checksum(covered: bytes, at: int, error: int) -> None:
+    wrong = bytearray(covered)
+    wrong[at % len(covered)] ^= error
+    assert located(bytes(wrong), crc32c(covered)) == covered

@@ -5,8 +5,11 @@ Covers: kafkawire.log.recovery.unknown_topics, kafkawire.log.segments.strays.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,11 +18,12 @@ from typing import TypeVar
 
 import pytest
 from crc32c import crc32c
-from sqlalchemy import create_engine
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.recovery.identity import (
+    CHECK_S,
+    SPACING_S,
     Folder,
     Identity,
     IdentityError,
@@ -29,16 +33,19 @@ from kafkawire.log.recovery.identity import (
     read_identity,
     write_identity,
 )
-from kafkawire.metadata import pairing, tables
+from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.pairing import SeenInSql, StoredPairing
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import SqliteSession, create_tables
 from kafkawire.metadata.store import MetadataError
-from tests.kit.env import memory_env
+from tests.kit.env import memory_env, sim_env
 from tests.kit.log.cutting import fill, started
 from tests.kit.log.logs import FOLDER, World
 from tests.kit.memfs import MemFileSystem
 from tests.kit.server import running
+from tests.kit.simloop import SimLoop, run
+from tests.kit.waiting import until
 
 T = TypeVar("T")
 
@@ -118,10 +125,9 @@ class Sql:
         return None
 
     def __init__(self, left: int = 1 << 30) -> None:
-        self.engine = create_engine("sqlite://")
-        with self.engine.begin() as connection:
-            tables.metadata.create_all(connection)
-            Session(connection).run("INSERT INTO cluster VALUES (1, 'cluster-a', 1, 1, 0, 0, 0)")
+        self.connection = sqlite3.connect(":memory:")
+        self.run(create_tables)
+        self.change("INSERT INTO cluster VALUES (1, 'cluster-a', 1, 1, 0, 0, 0)")
         self.left = left
 
     def step(self) -> None:
@@ -136,8 +142,11 @@ class Sql:
         return done
 
     def run(self, work: Callable[[Session], T]) -> T:
-        with self.engine.begin() as connection:
-            return work(Session(connection))
+        with self.connection:
+            return work(SqliteSession(self.connection))
+
+    def change(self, statement: str) -> None:
+        self.run(lambda session: session.run(statement))
 
 
 async def life(env: Env, sql: Sql) -> None:
@@ -180,6 +189,88 @@ async def test_crash_at_any_step_keeps_pair_valid(power: bool) -> None:
             stored.metadata_id.hex(),
             stored.generation,
         )
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "older"),
+    [
+        ("generation", "UPDATE data_folders SET generation = generation - 1"),
+        ("generation", "DELETE FROM data_folders"),
+        ("catalog version", "UPDATE cluster SET version = 6"),
+    ],
+)
+def test_database_that_goes_back_under_a_broker_is_noticed(
+    name: str, older: str, changed: bool
+) -> None:
+    """Within a second, whether or not the broker has something to record; the folder keeps what is
+    known, so that the next start refuses the copy."""
+    loop, sql, reasons = SimLoop(), Sql(), list[str]()
+    env = sim_env(loop, random.Random(1), MemFileSystem())
+    env.fs.makedirs(f"{FOLDER}/journals")
+
+    async def main() -> None:
+        sql.change("UPDATE cluster SET version = 7")
+        seen = SeenInSql(lambda: 7)
+        recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a", "", seen, reasons.append)
+        folder = inspect_folder(env.fs, "/data", FOLDER, 1)
+        await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
+        recorder.changed()
+        await asyncio.sleep(10)  # virtual time
+        before = read_identity(env.fs, FOLDER)
+        assert reasons == []
+        sql.change(older)
+        if changed:
+            recorder.changed()
+        await asyncio.sleep(CHECK_S + SPACING_S)
+        assert [name in why for why in reasons] == [True]
+        await recorder.close()
+        assert read_identity(env.fs, FOLDER) == before is not None
+
+    run(loop, main())
+
+
+def test_broker_that_uses_another_folder_since_has_no_older_database() -> None:
+    """Its epoch fences this process, which says so."""
+    loop, sql, reasons = SimLoop(), Sql(), list[str]()
+    env = sim_env(loop, random.Random(1), MemFileSystem())
+    env.fs.makedirs(f"{FOLDER}/journals")
+
+    async def main() -> None:
+        recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a", older=reasons.append)
+        folder = inspect_folder(env.fs, "/data", FOLDER, 1)
+        await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
+        for _ in range(3):
+            recorder.changed()
+            await asyncio.sleep(10)
+        before = read_identity(env.fs, FOLDER)
+        sql.run(lambda session: pairing.pair(session, 1, bytes(16), 1))
+        for _ in range(3):
+            recorder.changed()
+            await asyncio.sleep(10)
+        await recorder.close()
+        assert reasons == []
+        assert read_identity(env.fs, FOLDER) == before is not None
+
+    run(loop, main())
+
+
+async def test_database_that_does_not_answer_is_not_taken_for_older(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    env, sql, reasons = memory_env(), Sql(), list[str]()
+    env.fs.makedirs(f"{FOLDER}/journals")
+    recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a", older=reasons.append)
+    folder = inspect_folder(env.fs, "/data", FOLDER, 1)
+    await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
+    sql.left = 0
+    recorder.changed()
+    await until(lambda: "trying again" in caplog.text)
+    sql.left = 1 << 30
+    before = read_identity(env.fs, FOLDER)
+    await until(lambda: read_identity(env.fs, FOLDER) != before)
+    await recorder.close()
+    assert reasons == []
 
 
 async def forgotten(world: World, name: str) -> int:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
 
+from kafkawire.broker.followers.install import CopySearch, NoCopy
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal.file import POSITION_BITS, journal_name
+from kafkawire.metadata.session import Session
+from kafkawire.offsets.catalog import replica_sets
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, batch
 from tests.kit.log.replica_network import FOLDER as REPLICAS
 from tests.kit.log.replica_network import SimFollower
 from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.tier.world import CLUSTER_NODE
 from tests.kit.waiting import until
 
 ACKNOWLEDGED = 2
@@ -159,5 +164,74 @@ def test_start_ends_if_the_own_disk_is_full() -> None:
         await world.lives[-1].bury()
         disk.faults.room_bytes = None
         assert await end_offset(await start(world)) == ACKNOWLEDGED + 1
+
+    run(world.loop, main())
+
+
+def search(life: ReplicatedLife) -> CopySearch:
+    metadata: Any = life.metadata
+    return CopySearch(life.env, metadata, life.network, life.catalog.cluster_id, CLUSTER_NODE)
+
+
+def test_copy_is_found_while_a_follower_that_was_in_sync_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """If it has the log: one whose disk was replaced is another follower."""
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        life = ReplicatedLife(world, world.sites[3])
+        life.catalog = await life.metadata.open()
+        found = search(life)
+        assert await found.finds(lost=False)
+        for at in (1, 2):
+            world.sites[at].follower.end("kill", restart_s=1000)
+        assert not await found.finds(lost=False)
+        assert not await found.finds(lost=True)  # they may return
+        waiting = asyncio.ensure_future(found.wait(1))
+        await asyncio.sleep(30)
+        assert not waiting.done()
+        await found.wait(0)  # the broker has another epoch: this start ends when it registers
+        await asyncio.sleep(1000)
+        await waiting
+        assert await found.finds(lost=False)
+
+    run(world.loop, main())
+    assert len([each for each in caplog.messages if "waits for a follower" in each]) == 1
+
+
+def test_no_copy_is_found_if_no_follower_was_in_sync() -> None:
+    world = make_world()
+
+    async def main() -> None:
+        await write_and_die(world)
+        life = ReplicatedLife(world, world.sites[3])
+        life.catalog = await life.metadata.open()
+        stored = world.stored_set()
+        assert stored is not None
+        version, epoch = stored.version, stored.broker_epoch
+        node = CLUSTER_NODE
+
+        def clear(session: Session) -> bool:
+            return replica_sets.store(session, node, epoch, [], version, EPOCH_MS)
+
+        assert await life.metadata.transact(clear)
+        assert not await search(life).finds(lost=False)  # a process elsewhere has everything
+        assert await search(life).finds(lost=True)  # the start is refused with a sentence
+
+    run(world.loop, main())
+
+
+def test_start_that_gets_no_copy_ends_where_others_take_over() -> None:
+    world = make_world()
+    world.config.cluster_takeover_enable = True
+
+    async def main() -> None:
+        await write_and_die(world)
+        for at in (1, 2):
+            world.sites[at].follower.end("kill", restart_s=1000)
+        with pytest.raises(NoCopy, match="no follower gives a copy of the log of broker"):
+            await start(world)
 
     run(world.loop, main())

@@ -86,7 +86,7 @@ class Simulation:
             loop.run_until_complete(self.main())
         finally:
             for _ in range(3):
-                left = asyncio.all_tasks(loop)
+                left = loop.tasks()
                 for task in left:
                     task.cancel()
                 if left:

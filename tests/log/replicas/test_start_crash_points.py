@@ -153,7 +153,7 @@ class Scenario(replication.Simulation):
             task.result()
         finally:
             for _ in range(3):
-                left = asyncio.all_tasks(loop)
+                left = loop.tasks()
                 for each in left:
                     each.cancel()
                 if left:

@@ -29,7 +29,6 @@ from kafkawire.codec.segment.key_hash import key_hash
 from kafkawire.codec.segment.keys import (
     KEY_BLOCK_BYTES,
     PartitionKeys,
-    build_filters,
     check_keys,
     read_keys,
     write_keys,
@@ -38,9 +37,15 @@ from kafkawire.log.io.worker_jobs import Input, JobOrigin, Keep, RewriteArgument
 from kafkawire.log.io.worker_jobs import no_pace as none
 from kafkawire.log.segments.file import key_kernels as kernels
 from kafkawire.log.segments.file.key_collector import HashCollector
-from kafkawire.log.segments.file.key_port import key_collector, report_absence
-from kafkawire.log.segments.file.writer import INDEX_KEYS, JobOrigins, SegmentWriter
+from kafkawire.log.segments.file.writer import (
+    INDEX_KEYS,
+    JobOrigins,
+    SegmentWriter,
+    key_collector,
+    report_absence,
+)
 from kafkawire.log.segments.store.segment_store import Segment
+from tests.kit.key_filters import build_filters
 from tests.kit.log.compacted import clean, cut_all, fill, started
 from tests.kit.log.segment_jobs import files_in_memory, scrub  # noqa: F401  (a fixture, by name)
 from tests.kit.log.segments import cutting, everything, journal, output, read, topic_id, wanted

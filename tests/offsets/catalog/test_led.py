@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import OlderMetadata
+from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from kafkawire.offsets.catalog.sql import statements
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database
@@ -83,6 +86,31 @@ async def test_write_of_earlier_term_is_refused(store: SqlMetadata, url: str) ->
         await storage.save_checkpoint(Checkpoint(1, 8, states))
     life = 2
     await storage.save_checkpoint(Checkpoint(1, 8, states))
+
+
+async def test_no_change_is_stored_in_an_older_copy(store: SqlMetadata) -> None:
+    """Not even if only the last transaction is missing, as after a switch to a standby server."""
+    (info,) = await store.create_topics([NewTopic("t", [1])])
+    number = info.partitions[0].number
+    await store.transact(lambda session: pairing.pair(session, 1, bytes(16), 1))
+    storage = SqlStorage(store, 1, lambda: 0, None, pairing.SeenInSql(metadata_id=bytes(16)))
+    for place in (5, 6):
+        state = PartitionCheckpoint(number, place, 0)
+        await storage.save_checkpoint(Checkpoint(1, place, [state]))
+    older = "UPDATE data_folders SET generation = generation - 1"
+    await store.transact(lambda session: session.run(older))
+    changes: list[Callable[[], Awaitable[object]]] = [
+        partial(storage.save_checkpoint, Checkpoint(1, 7, [])),
+        partial(storage.start_segments, [SegmentRow(bytes(16), 1, 0)]),
+        partial(storage.remove_mappings, {number: 1}),
+        partial(storage.set_due, None, 1),
+        partial(storage.save_tiering_offsets, {number: (3, 3)}),
+    ]
+    for change in changes:
+        with pytest.raises(OlderMetadata, match="its generation is"):
+            await change()
+    assert await storage.load_log_position(1) == 6
+    assert await storage.segments(1, [STARTED], 10) == []
 
 
 @pytest.mark.real

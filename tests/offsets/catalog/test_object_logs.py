@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
 from kafkawire.metadata.database import Database
@@ -304,8 +303,8 @@ async def test_change_waits_for_a_registration(postgres_url: str) -> None:
     await other.open()
     registered, finish = asyncio.Event(), asyncio.Event()
 
-    def register_slowly(connection: Connection) -> None:
-        connection.execute(text("UPDATE brokers SET epoch = epoch + 1"))
+    def register_slowly(session: Session) -> None:
+        session.run("UPDATE brokers SET epoch = epoch + 1")
         registered.set()
         await_only(finish.wait())
 
@@ -325,11 +324,11 @@ async def lock_waited_for(url: str, waiting: asyncio.Future[Any]) -> None:
     """Return when a statement in the database waits for a lock. Fails if `waiting` ends first."""
     watching = Database(url)
     await watching.open()
-    query = text(
+    query = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    while not await watching.run(lambda connection: connection.execute(query).scalar_one()):
+    while await watching.run(lambda session: session.rows(query)) == [(0,)]:
         assert not waiting.done(), "it did not wait"
         await asyncio.sleep(0.01)
     await watching.close()

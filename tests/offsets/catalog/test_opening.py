@@ -65,7 +65,7 @@ async def test_missing_package_is_named(
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
     monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
     storage = await opened("rocksdb")
-    with pytest.raises(MetadataError, match=r"install kafkawire\[rocksdb\], or use"):
+    with pytest.raises(MetadataError, match=r"needs rocksdict: .*\[rocksdb\]"):
         await storage.load_log_position(1)
 
 
@@ -85,7 +85,7 @@ async def test_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
     database = rocksdict.Rdict(f"{tmp_path}/offsets", options)
     database.put(b"v", b"\x09")
     database.close()
-    with pytest.raises(MetadataError, match=r"has format b'\\t', this kafkawire knows b'\\x02'"):
+    with pytest.raises(MetadataError, match="has format version 9, this kafkawire reads up to 2"):
         await (await opened("rocksdb")).load_log_position(1)
     (tmp_path / "offsets" / "CURRENT").write_text("nonsense")
     with pytest.raises(MetadataError, match="offsets is damaged") as caught:

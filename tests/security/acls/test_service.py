@@ -235,15 +235,11 @@ def test_texts_that_cannot_be_stored() -> None:
     assert fault_of(rule("a" * 5_000)) is not None
 
 
-async def no_quotas(version: int) -> None:
-    """Refresh no quotas."""
-
-
 @pytest.mark.real
 async def test_other_broker_enforces_changes(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.security.acls.security.REFRESH_S", 0.02)
+    monkeypatch.setattr("kafkawire.security.following.ALONE_POLL_S", 0.02)
     url = await new_database(postgres_url)
     stores: list[SqlStore] = []
     both: list[Security] = []
@@ -251,7 +247,7 @@ async def test_other_broker_enforces_changes(
         stores.append(open_metadata(url, str(tmp_path)))
         await stores[-1].open()
         both.append(await Security.open(real_env(), stores[-1], config(authorizer="acl")))
-        await both[-1].watch(real_env(), stores[-1], no_quotas)
+        await both[-1].watch(real_env(), stores[-1], {})
     first, second = both[0].acls, both[1].acls
     assert first is not None
     assert second is not None

@@ -12,6 +12,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import SqlStore
+from kafkawire.security import versions
 from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.alterations import Alteration
 from kafkawire.security.quotas.arithmetic import SampleWindow
@@ -132,14 +133,14 @@ async def test_other_broker_enforces_changes(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without an authorizer."""
-    monkeypatch.setattr("kafkawire.security.acls.security.REFRESH_S", 0.02)
+    monkeypatch.setattr("kafkawire.security.following.ALONE_POLL_S", 0.02)
     url = await new_database(postgres_url)
     stores = [open_metadata(url, str(tmp_path)) for _ in range(2)]
     for store in stores:
         await store.open()
     one, two = [await quotas_of(store) for store in stores]
     security = await Security.open(real_env(), stores[1], BrokerConfig({}))
-    await security.watch(real_env(), stores[1], two.refresh_from)
+    await security.watch(real_env(), stores[1], {versions.CLIENT_QUOTAS: two.refresh_from})
     await alter(one, USER, "producer_byte_rate", 1.5e6)
     await until(lambda: two.of_clients)
     await alter(one, USER, "producer_byte_rate", None)

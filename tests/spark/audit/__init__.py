@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.audit."""
+"""Tests of kafkawire_spark.audit."""

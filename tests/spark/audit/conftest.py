@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkawire.cli.pipeline import audit as pipeline_audit
-from kafkawire.spark import session
-from kafkawire.spark.audit import through
+from kafkawire_spark import session
+from kafkawire_spark.audit import through
+from kafkawire_spark.cli import audit as pipeline_audit
 from tests.kit.spark.inline import in_process
 
 

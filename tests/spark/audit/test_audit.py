@@ -1,7 +1,7 @@
 """The pure half of `pipeline audit`: rows to islands, islands compared with accounts and with a
 model that checks every offset.
 
-Covers: kafkawire.spark.audit.foreign, kafkawire.spark.audit.judging.
+Covers: kafkawire_spark.audit.foreign, kafkawire_spark.audit.judging.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.audit.continuity import (
+from kafkawire.reading.model.source import ABORTED, COMPACTED, CONTROL, Account, PartitionRange
+from kafkawire_spark.audit.continuity import (
     DUPLICATE,
     OUTSIDE,
     UNEXPECTED,
@@ -21,9 +22,8 @@ from kafkawire.spark.audit.continuity import (
     Outcome,
     Range,
 )
-from kafkawire.spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
-from kafkawire.spark.audit.islands import islands, outside
-from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, Account, PartitionRange
+from kafkawire_spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
+from kafkawire_spark.audit.islands import islands, outside
 
 ROW = "row"
 

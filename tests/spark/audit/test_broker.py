@@ -22,17 +22,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafkawire.spark.audit.counting import FEWER
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.through import through_spark
-from kafkawire.spark.audit.verdict import PartitionReport
-from kafkawire.spark.model.source import COMPACTED, Source
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.jobs.job import from_dict
-from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.model.source import COMPACTED, Source
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.audit.counting import FEWER
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.audit.verdict import PartitionReport
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.executors import OnSpark
+from kafkawire_spark.pipeline.jobs.job import from_dict
 from tests.kit.json_schema import check_document
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, forge
 from tests.kit.spark.session import need_java

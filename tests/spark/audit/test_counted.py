@@ -1,7 +1,7 @@
 """`pipeline audit --source` compares counts: tables written from hand-built tiers, and later
 changes of the table, its accounts or the source.
 
-Covers: kafkawire.spark.audit.rereading, kafkawire.cli.pipeline.audit.
+Covers: kafkawire_spark.audit.rereading, kafkawire_spark.cli.audit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.spark.audit import counting
-from kafkawire.spark.audit.counting import FEWER, MORE, claims
-from kafkawire.spark.audit.coverage import coverage
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.verdict import MISSING, AuditCounts, TableReport, Uncompared
-from kafkawire.spark.model.source import (
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -30,10 +27,13 @@ from kafkawire.spark.model.source import (
     PartitionRange,
     Source,
 )
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import from_dict
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.open import open_place
+from kafkawire_spark.audit import counting
+from kafkawire_spark.audit.counting import FEWER, MORE, claims
+from kafkawire_spark.audit.coverage import coverage
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.verdict import MISSING, AuditCounts, TableReport, Uncompared
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import from_dict
 from tests.kit.fake_kafka import FakeKafka, Log, serving
 from tests.kit.json_schema import check_document
 from tests.kit.spark.files import Files, Share, batch, batches, marker
@@ -101,7 +101,7 @@ def world(tmp_path: Path) -> World:
 def test_whole_segments_are_counted_from_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.spark.source.read_task.read_task", None)  # nothing is read
+    monkeypatch.setattr("kafkawire.reading.read_task.read_task", None)  # nothing is read
     assert world.counts() == AuditCounts(120, 120)
     assert world.counts().verdict == "equal"
 
@@ -347,7 +347,7 @@ def test_other_kafka_broker_is_read_up_to_a_limit(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.brokers.queries.BrokerQueries.segments", lambda self: ("", [])
+        "kafkawire.reading.files.broker_queries.BrokerQueries.segments", lambda self: ("", [])
     )
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts == AuditCounts(150, 150, 150)
@@ -409,7 +409,7 @@ def test_command_accepts_broker_as_source(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.brokers.queries.BrokerQueries.segments", lambda self: ("", [])
+        "kafkawire.reading.files.broker_queries.BrokerQueries.segments", lambda self: ("", [])
     )
     for given in ({"source": kafka.address}, {"server": kafka.address}):
         command(str(world.table), **given, verbose=True)

@@ -11,11 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.audit.continuity import Continuity
-from kafkawire.spark.audit.counts import ComparedCounts, Stretches, compare, stretches, without_row
-from kafkawire.spark.audit.coverage import Coverage, coverage
-from kafkawire.spark.audit.islands import between, islands
-from kafkawire.spark.model.source import (
+from kafkawire.reading.catalog import Bounds, Counted
+from kafkawire.reading.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -24,7 +21,10 @@ from kafkawire.spark.model.source import (
     Account,
     PartitionRange,
 )
-from kafkawire.spark.source.catalog import Bounds, Counted
+from kafkawire_spark.audit.continuity import Continuity
+from kafkawire_spark.audit.counts import ComparedCounts, Stretches, compare, stretches, without_row
+from kafkawire_spark.audit.coverage import Coverage, coverage
+from kafkawire_spark.audit.islands import between, islands
 from tests.spark.audit.test_audit import ROW, account
 
 RECORD = (ROW, CONTROL, ABORTED)

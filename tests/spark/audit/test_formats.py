@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.listing import AuditError, ListedTable
-from kafkawire.spark.audit.scanning import ScanFinding
-from kafkawire.spark.audit.verdict import MISSING, TableReport
-from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
-from kafkawire.spark.pipeline.compaction import compact
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.source.files.locations import FolderPlace
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.locations import FolderPlace
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.listing import AuditError, ListedTable
+from kafkawire_spark.audit.scanning import ScanFinding
+from kafkawire_spark.audit.verdict import MISSING, TableReport
+from kafkawire_spark.pipeline.compaction import compact
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET, from_dict
 from tests.kit.minio import Minio
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.inline import Inline, in_process

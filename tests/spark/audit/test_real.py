@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.through import through_spark
-from kafkawire.spark.model.source import COMPACTED, Source
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.jobs.job import from_dict
-from kafkawire.spark.query import QueryError, Shell
+from kafkawire.reading.model.source import COMPACTED, Source
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.executors import OnSpark
+from kafkawire_spark.pipeline.jobs.job import from_dict
+from kafkawire_spark.query import QueryError, Shell
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.kit.spark.topics import START_MS, Topics

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.audit.against import BEYOND, hold_against
-from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
-from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
-from kafkawire.spark.model.source import COMPACTED, CONTROL, DAMAGED, Account, PartitionRange
+from kafkawire.reading.model.source import COMPACTED, CONTROL, DAMAGED, Account, PartitionRange
+from kafkawire_spark.audit.against import BEYOND, hold_against
+from kafkawire_spark.audit.continuity import UNEXPLAINED, Found
+from kafkawire_spark.audit.verdict import MISSING, PartitionReport, SourceState
 from tests.spark.audit.test_audit import ROW, examine
 
 
@@ -92,4 +92,4 @@ def test_rows_impossible_for_source_are_a_problem() -> None:
     each.next = 3
     hold_against(each, SourceState(0, 7), source([ROW] * 7))
     assert each.clean
-    assert each.notes == ["4 offsets less than the source"]
+    assert each.notes == ["the source has 4 newer offsets"]

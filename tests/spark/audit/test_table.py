@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.listing import AuditError
-from kafkawire.spark.audit.scanning import ScanFile
-from kafkawire.spark.audit.through import spread
-from kafkawire.spark.audit.verdict import TableReport
-from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
-from kafkawire.spark.source.files.locations import PlaceError
+from kafkawire.reading.files.locations import PlaceError
+from kafkawire.reading.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.listing import AuditError
+from kafkawire_spark.audit.scanning import ScanFile
+from kafkawire_spark.audit.through import spread
+from kafkawire_spark.audit.verdict import TableReport
 from tests.kit.json_schema import check_document
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import DEAD, ROW, MadeTable, rows_table

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.verdict import TableReport
-from kafkawire.spark.model.source import (
+from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.model.source import (
     ABORTED,
     CONTROL,
     READ_UNCOMMITTED,
@@ -22,15 +21,16 @@ from kafkawire.spark.model.source import (
     Source,
     SourceError,
 )
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import from_dict
-from kafkawire.spark.reports import lag
-from kafkawire.spark.reports.commits import COMMIT
-from kafkawire.spark.reports.continuity import check_part
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.reading.plan import plan_tasks
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.verdict import TableReport
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import from_dict
+from kafkawire_spark.reports import lag
+from kafkawire_spark.reports.commits import COMMIT
+from kafkawire_spark.reports.continuity import check_part
 from tests.kit.minio import Minio
 from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.topics import QUICK, Topics

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.pipeline."""
+"""Tests of kafkawire_spark.pipeline."""

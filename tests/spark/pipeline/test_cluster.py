@@ -13,10 +13,10 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.pipeline.jobs.job import parse
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.jobs.job import parse
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables.port import open_table
 from tests.kit.spark.cluster import CONF, ROOT, cluster
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.session import need_java

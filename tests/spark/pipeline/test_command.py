@@ -12,23 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.pipeline import run as pipeline_run
-from kafkawire.spark.model.source import DataLoss, OffsetGap, PartitionRange, SourceError
-from kafkawire.spark.pipeline import __main__ as submitted
-from kafkawire.spark.pipeline import summary
-from kafkawire.spark.pipeline.continuous import TRIES, run_on, until_signalled
-from kafkawire.spark.pipeline.engine import RunOutcome
-from kafkawire.spark.pipeline.jobs.runs import (
+from kafkawire.reading.model.source import DataLoss, OffsetGap, PartitionRange, SourceError
+from kafkawire_spark.cli import run as pipeline_run
+from kafkawire_spark.pipeline import __main__ as submitted
+from kafkawire_spark.pipeline import summary
+from kafkawire_spark.pipeline.continuous import TRIES, run_on, until_signalled
+from kafkawire_spark.pipeline.engine import RunOutcome
+from kafkawire_spark.pipeline.jobs.runs import (
+    DamagedState,
     FileFacts,
     Run,
     RunRecord,
     Share,
     UnknownVersion,
     dump,
+    load_json,
     load_record,
     load_run,
 )
-from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.section import JobError
 
 
 def outcome(run: int = 3) -> RunOutcome:
@@ -46,11 +48,16 @@ def outcome(run: int = 3) -> RunOutcome:
 def test_records_and_intents_round_trip() -> None:
     record = outcome().record
     assert record is not None
-    assert load_record(dump(record)) == record
+    assert load_record(load_json(dump(record), "record")) == record
     run = Run("j", 1, ((PartitionRange("a", 0, 0, 5),), ()), {"a": {0: 5}})
-    assert load_run(dump(run)) == run
-    with pytest.raises(UnknownVersion, match="version 9, this kafkawire reads 1"):
-        load_run(dump(run).replace(b'"version":1', b'"version":9'))
+    assert load_run(load_json(dump(run), "run")) == run
+    with pytest.raises(
+        UnknownVersion, match=r"runs/1\.json has the version 9, this kafkawire reads"
+    ):
+        load_json(b'{"version": 9, "number": 1}', "runs/1.json")
+    assert load_json(b'{"version": 1, "number": 1}', "1.json") == load_json(b'{"number": 1}', "2")
+    with pytest.raises(DamagedState, match=r"runs/1\.json is damaged"):
+        load_json(dump(run).replace(b'"a"', b'"c"'), "runs/1.json")
 
 
 def test_run_report_as_rows_and_as_line() -> None:
@@ -63,7 +70,7 @@ def test_run_report_as_rows_and_as_line() -> None:
     }  # fmt: skip
     assert summary.shown(rows[1])["no row"] == "1 lost"
     line = summary.sentence(outcome())
-    assert line == "run 3: 10 rows in 1 files, 3.0 MiB, 1 dead letters, 2.0 s (5 rows/s), lag 4"
+    assert line == "run 3: 10 rows in 1 file, 3.0 MiB, 1 dead letter, 2.0 s (5 rows/s), lag 4"
     assert summary.sentence(RunOutcome(lags={("a", 0): 2})) == "nothing new, lag 2"
     totals = summary.totals(outcome())
     assert (totals["rows"], totals["offsets"], totals["bytes"], totals["lag"]) == (
@@ -177,4 +184,6 @@ def test_missing_package_is_reported_before_import(command: str, tmp_path: Path)
     asked = [sys.executable, "-c", code, *more]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "kafkawire: pyarrow is not installed: pip install 'kafkawire[spark]'\n"
+    what = "a replay" if command == "replay" else "a pipeline"
+    assert done.stderr.startswith(f"kafkawire: {what} needs pyarrow: ")
+    assert done.stderr.endswith("[spark]'\n")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.model.source import PartitionRange, TaskPart
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.naming import file_path
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.planning import tasks_of
+from kafkawire.reading.model.source import OffsetGap, PartitionRange, TaskPart
+from kafkawire_spark.pipeline import executors
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.executors import OnSpark, result_batch
+from kafkawire_spark.pipeline.jobs.naming import file_path
+from kafkawire_spark.pipeline.jobs.runs import Done, FileFacts, Share
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.planning import tasks_of
 from tests.kit.spark.pipelines import (
     Bench,
     grow,
@@ -58,7 +63,7 @@ def test_columns_and_values_match_records(bench: Bench) -> None:
 
 
 def test_snapshots_keep_listing_short(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.spark.pipeline.tables.parquet.SNAPSHOT_EVERY", 4)
+    monkeypatch.setattr("kafkawire_spark.pipeline.tables.parquet.SNAPSHOT_EVERY", 4)
     for _ in range(10):
         bench.run()
         grow(bench, by=1)
@@ -134,3 +139,16 @@ def test_small_runs_are_not_split_over_many_cores() -> None:
 
 def test_engine_does_not_import_spark(bench: Bench) -> None:
     assert isinstance(bench.engine(), Engine)
+
+
+def test_results_of_spark_tasks_reach_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Spark: its rows are those of the batches that tasks return."""
+    part = PartitionRange("a", 0, 5, 9)
+    share = Share(part, 2, 1, {"lost": 1}, (OffsetGap(6, 7, "lost"),))
+    done = Done(3, (FileFacts("ä.parquet", 2, 9, *part, (("d", None),)),), (), (share,), True)
+    batches = [result_batch(done), result_batch(None)]  # None: it was not needed any more
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    monkeypatch.setattr(executors, "watched", lambda frame, scan: rows)
+    spark: Any = SimpleNamespace(sparkContext=None)
+    frame: Any = None
+    assert OnSpark(spark).collect(frame, 2, print) == [done]

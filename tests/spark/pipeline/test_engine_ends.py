@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.pipeline.compaction import remove_unfinished, sweep
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.compaction import remove_unfinished, sweep
+from kafkawire_spark.pipeline.tables.commit import CommitError
 from tests.kit.spark.pipelines import (
     Bench,
     Counting,
@@ -123,7 +123,7 @@ def test_compaction_concurrent_with_another_driver(
     while acted:
         bench = begun.copied()
         hook = _Meanwhile(getattr(bench.engine(), other), point)
-        with contextlib.suppress(JobError):  # it reports that another driver does this
+        with contextlib.suppress(CommitError):  # it reports that another driver does this
             bench.engine(hook).compact()
         bench.run()
         bench.engine().compact()

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.spark.model.source import DamagedData, DataLoss
-from kafkawire.spark.pipeline.executors import translated
-from kafkawire.spark.pipeline.jobs import state as state_module
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.jobs.state import TableState
+from kafkawire.manifest.sealed_json import seal
+from kafkawire.reading.model.source import DamagedData, DataLoss
+from kafkawire_spark.pipeline.executors import translated
+from kafkawire_spark.pipeline.jobs import state as state_module
+from kafkawire_spark.pipeline.jobs.runs import DamagedState, UnknownVersion
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import TableState
 from tests.kit.spark.pipelines import (
     Bench,
     Killed,
@@ -189,9 +191,13 @@ def test_partition_columns_cannot_change(bench: Bench) -> None:
 def test_newer_state_format_is_refused(bench: Bench) -> None:
     bench.run()
     key = f"{state_module.FOLDER}/commits/{1:020}.json"
-    bench.place.files[key] = bench.place.files[key].replace(b'"version":1', b'"version":2')
+    sound = bench.place.files[key]
+    bench.place.files[key] = seal('{"version": 3, "run": 1}')
     grow(bench)
-    with pytest.raises(Exception, match="version 2, this kafkawire reads 1"):
+    with pytest.raises(UnknownVersion, match="version 3, this kafkawire reads 2"):
+        bench.run()
+    bench.place.files[key] = sound.replace(b'"base":0', b'"base":1', 1)
+    with pytest.raises(DamagedState, match=f"{key} is damaged"):
         bench.run()
 
 
@@ -204,6 +210,6 @@ def test_spark_failure_is_reported_by_its_cause() -> None:
     )
     said = "Spark's job failed: Python worker exited unexpectedly (crashed)"
     assert str(translated(RuntimeError(text))) == said
-    ours = "Traceback:\n  x\nkafkawire.spark.model.source.DamagedData: segments/x: damaged\n"
+    ours = "Traceback:\n  x\nkafkawire.reading.model.source.DamagedData: segments/x: damaged\n"
     assert str(translated(RuntimeError(ours))) == "segments/x: damaged"
     assert isinstance(translated(KeyboardInterrupt()), KeyboardInterrupt)

@@ -1,6 +1,6 @@
 """Whole runs of the three formats over real segments, without Spark: rows, kills, compaction.
 
-Covers: kafkawire.spark.pipeline.dead_letters.
+Covers: kafkawire_spark.pipeline.dead_letters.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import Job, parse
-from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_at
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import Job, parse
+from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.tables.port import Table, open_table, open_table_at
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, marker
 from tests.kit.spark.inline import Inline
@@ -81,7 +81,7 @@ class Ending:
         self.place, self.hides = table.place, table.hides
         self.prepare, self.file_schema = table.prepare, table.file_schema
         self.committed, self.compacted, self.files = table.committed, table.compacted, table.files
-        self.tidy = table.tidy
+        self.tidy, self.exists, self.misfit = table.tidy, table.exists, table.misfit
 
     def commit(self, record: RunRecord) -> None:
         self._around(lambda: self._table.commit(record))

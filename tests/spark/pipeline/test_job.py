@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.pipeline.jobs.job import Job, PartitionColumn, parse
+from kafkawire.reading.model.source import Source, SourceError
+from kafkawire_spark.pipeline.jobs.job import Job, PartitionColumn, parse
 
 LEAST = """
 [job]

@@ -1,16 +1,18 @@
 """A job is checked before Spark is started: exit code 2, one sentence, and no Java.
 
-Covers: kafkawire.spark.pipeline.preflight, kafkawire.cli.pipeline.run,
-kafkawire.cli.pipeline.query, kafkawire.cli.pipeline.audit.
+Covers: kafkawire_spark.pipeline.preflight, kafkawire_spark.cli.run,
+kafkawire_spark.cli.query, kafkawire_spark.cli.audit.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,39 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline.run import run
-from kafkawire.spark import session
-from kafkawire.spark.model.source import DataLoss, SourceError
-from kafkawire.spark.pipeline import submitted
-from kafkawire.spark.pipeline.jobs.job import parse
-from kafkawire.spark.pipeline.preflight import Unreachable, check_job
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.objectstore import open as stores
+from kafkawire.objectstore.errors import SlowDown
+from kafkawire.objectstore.folder import FolderProvider
+from kafkawire.reading.files.locations import UnreachablePlace
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import (
+    DataLoss,
+    InvalidInput,
+    PartitionRange,
+    SourceError,
+    TaskFailed,
+    Unreachable,
+    exit_code,
+)
+from kafkawire_spark import session
+from kafkawire_spark.cli.run import run
+from kafkawire_spark.pipeline import submitted
+from kafkawire_spark.pipeline.jobs.job import parse
+from kafkawire_spark.pipeline.jobs.runs import DamagedState, Run
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.preflight import check_job
+from kafkawire_spark.pipeline.tables.commit import Unsettled
+from kafkawire_spark.pipeline.tables.ownership import description
+from kafkawire_spark.pipeline.values.registry import RegistryUnavailable
+from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError
+from kafkawire_spark.session import InvalidSetup
 from tests.kit.spark.pipeline_topics import Tier, job_text
+
+COLUMNS = {
+    "_topic": "string", "_partition": "int32", "_offset": "int64",
+    "_timestamp": "timestamp[us, tz=UTC]", "_key": "binary", "id": "int64", "name": "string",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -86,6 +113,87 @@ def test_unreachable_catalog_is_named(tier: Tier, tmp_path: Path, closed_port: i
         check_job(parse(text))
 
 
+def test_unreachable_bucket_is_named(
+    tier: Tier, tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    bucket = f"s3://lake/x?endpoint=http://127.0.0.1:{closed_port}&region=eu-west-1"
+    sentence = f"cannot connect to the object store at 127.0.0.1:{closed_port}: Connection refu"
+    for section, key in (("source", "url"), ("table", "path"), ("dead_letter", "path")):
+        with pytest.raises(Unreachable, match=sentence):
+            check(tier, tmp_path, **{section: {key: bucket}})
+
+
+class Busy(FolderProvider):
+    """Object storage that asks for fewer requests."""
+
+    def get(self, *_: Any) -> tuple[bytes, str]:
+        raise SlowDown("SlowDown", "reduce your request rate")
+
+
+def test_bucket_that_answers_later_is_a_failure(
+    tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "FolderProvider", Busy)
+    with pytest.raises(Unreachable, match="reduce your request rate") as caught:
+        check(tier, tmp_path)
+    assert exit_code(caught.value, started=False) == 1
+
+
+def json_of(schema: str) -> dict[str, str]:
+    return {"format": "json", "schema": schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("id BIGINT, name", "the schema 'id BIGINT, name' is not one of Spark: a type is missing"),
+        ("id BIGNIT", "there is no type 'BIGNIT'"),
+        ("id STRING, name STRING", "the table's column id is int64, the job makes it string"),
+        ("name STRING", r"the table has a column id \(int64\), which the job does not have"),
+        ("id BIGINT, name STRING, _offset INT", "'_offset': that is reserved"),
+    ],
+)
+def test_schema_that_is_wrong_is_found_before_spark_is_started(
+    schema: str, words: str, tier: Tier, tmp_path: Path
+) -> None:
+    """As the schema of a first run, of a later one, and of one that has begun."""
+    state = TableState(open_place(str(tmp_path / "table")))
+    known = parse(job_text(tier.files.place.url, tmp_path / "table"))
+    for value in (json_of("id BIGINT, name STRING"), json_of("id BIGINT, name STRING, more INT")):
+        check(tier, tmp_path, value=value)
+        state.describe(description(known, COLUMNS), new=state.table() is None)
+    with pytest.raises(InvalidInput, match=words) as caught:
+        check(tier, tmp_path, value=json_of(schema))
+    assert exit_code(caught.value, started=False) == exit_code(caught.value, started=True) == 2
+    run = Run("orders", 1, ((PartitionRange("orders", 0, 0, 1),),), {}, Format(), Format(), {})
+    state.intend(replace(run, value=Format(**json_of(schema), resolved=True)))
+    with pytest.raises(InvalidInput, match=words):
+        check(tier, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("problem", "before", "after"),
+    [
+        (JobError("x"), 2, 2),
+        (ValueFormatError("x"), 2, 2),
+        (SourceError("there is no such topic"), 2, 1),
+        (Unreachable("x"), 1, 1),
+        (UnreachablePlace("x"), 1, 1),
+        (RegistryUnavailable("x"), 1, 1),
+        (Unsettled("x"), 1, 1),
+        (DataLoss("x"), 1, 1),
+        (DamagedState("x"), 1, 1),
+        (TaskFailed("x"), 1, 1),
+        (InvalidSetup("x"), 2, 2),
+    ],
+)
+def test_exit_codes(problem: SourceError, before: int, after: int) -> None:
+    assert exit_code(problem, started=False) == before
+    assert exit_code(problem, started=True) == after
+
+
 def test_batch_ends_with_1_and_continuous_job_starts_if_the_broker_is_away(
     tier: Tier,
     tmp_path: Path,
@@ -107,16 +215,74 @@ def test_batch_ends_with_1_and_continuous_job_starts_if_the_broker_is_away(
     assert capsys.readouterr().err.count("Connection refused") == 2
 
 
-@pytest.mark.parametrize(("command", "code"), [(("query", "SELECT 1"), 1), (("audit", "lake"), 2)])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("query", "SELECT 1"), 1), (("audit", "lake"), 2), (("report", "lag", "--out", "out"), 1)],
+)
 def test_unreachable_source_is_reported_before_spark_is_started(
     command: tuple[str, ...], code: int, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "open_session", None)  # is not called
-    result = CliRunner().invoke(app, ["pipeline", *command, "--server", f"127.0.0.1:{closed_port}"])
-    assert (result.exit_code, result.stdout) == (code, "")
     address = f"127.0.0.1:{closed_port}"
+    option = "--source" if command[0] == "report" else "--server"
+    result = CliRunner().invoke(app, ["pipeline", *command, option, address])
+    assert (result.exit_code, result.stdout) == (code, "")
     sentence = f"kafkawire: cannot connect to the broker at {address}: Connection refused\n"
     assert result.stderr == sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["query", "SELECT 1", "--source"], 1),
+        (["audit"], 2),
+        (["replay", "--to", "x"], 1),
+        (["report", "lag", "--out", "out", "--source"], 1),
+        (["report", "lag", "--source", "127.0.0.1:1", "--out"], 1),
+    ],
+)
+def test_unreachable_bucket_is_reported_before_spark_is_started(
+    words: list[str], code: int, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "open_session", None)  # is not called
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    bucket = f"s3://lake/x?endpoint=http://127.0.0.1:{closed_port}&region=eu-west-1"
+    result = CliRunner().invoke(app, ["pipeline", *words, bucket])
+    assert (result.exit_code, result.stdout) == (code, "")
+    store = f"the object store at 127.0.0.1:{closed_port}"
+    assert result.stderr == f"kafkawire: cannot connect to {store}: Connection refused\n"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("command", ["run", "audit", "replay", "query", "report"])
+def test_damage_is_no_wrong_input(
+    command: str, tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the table's state, or of the source's manifest."""
+    monkeypatch.setattr(session, "open_session", None)  # is not called
+    url, table = tier.files.place.url, tmp_path / "table"
+    file = tmp_path / "job.toml"
+    file.write_text(job_text(url, table))
+    state = TableState(open_place(str(table)))
+    state.describe(description(parse(file.read_text()), COLUMNS), new=True)
+    flip(table / "_kafkawire" / "table.json")
+    flip(tmp_path / "tier" / "manifest" / "current")
+    words = {
+        "run": [str(file)],
+        "audit": [str(table)],
+        "replay": [str(table), "--to", "x"],
+        "query": ["SELECT 1", "--source", url],
+        "report": ["sizes", "--source", url, "--out", "out"],
+    }
+    result = CliRunner().invoke(app, ["pipeline", command, *words[command]])
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert re.search(r"(table\.json|manifest/current) is damaged", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +315,7 @@ def test_audit_of_a_missing_table_is_reported_before_spark_is_started(
     [
         ({"subscribe": "order"}, "there is no topic 'order' in "),
         ({"subscrib": "orders"}, "has a key 'subscrib' that is not known"),
+        ({"schema": "id BIGNIT"}, "there is no type 'BIGNIT'"),
     ],
 )
 def test_command_starts_no_java(
@@ -160,7 +327,10 @@ def test_command_starts_no_java(
     java.write_text(f"#!/bin/sh\ntouch {flag}\nexit 1\n")
     java.chmod(0o755)
     file = tmp_path / "job.toml"
-    file.write_text(job_text(tier.files.place.url, tmp_path / "table", source=source))
+    sections: dict[str, Any] = {"source": source}
+    if "schema" in source:
+        sections = {"value": {"format": "json", **source}}
+    file.write_text(job_text(tier.files.place.url, tmp_path / "table", **sections))
     command = [sys.executable, "-m", "kafkawire", "pipeline", "run", str(file)]
     environ = {**os.environ, "JAVA_HOME": str(home)}
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)

@@ -18,13 +18,13 @@ import pytest
 
 from kafkawire.objectstore.staging import UNFINISHED
 from kafkawire.progress import PHASE
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.jobs.job import Job, parse
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.executors import OnSpark
+from kafkawire_spark.pipeline.jobs.job import Job, parse
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables.port import open_table
 from tests.kit.json_schema import check_document, check_lines
 from tests.kit.spark.pipeline_topics import BAD_EVERY, Tier, job_text
 from tests.kit.spark.session import need_java
@@ -138,7 +138,7 @@ class Fragile(OnSpark):
 
         class Ends:  # not importable by a worker, so it is pickled by value
             def do(self, index: int) -> Any:
-                from kafkawire.spark.pipeline.writing import TaskWriter
+                from kafkawire_spark.pipeline.writing import TaskWriter
 
                 method = getattr(TaskWriter, call)
 
@@ -276,13 +276,13 @@ def test_continuous_runs_until_signal(tier: Tier, tmp_path: Path) -> None:
 def test_job_through_spark_submit(tier: Tier, tmp_path: Path) -> None:
     import pyspark
 
-    import kafkawire.spark.pipeline
+    import kafkawire_spark.pipeline
 
     tier.grow(500)
     file = tmp_path / "job.toml"
     file.write_text(job_text(tier.files.place.url, tmp_path / "table"))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    script = Path(kafkawire.spark.pipeline.__file__).parent / "__main__.py"
+    script = Path(kafkawire_spark.pipeline.__file__).parent / "__main__.py"
     environ = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     need_java()
     done = subprocess.run(

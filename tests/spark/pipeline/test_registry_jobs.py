@@ -1,6 +1,6 @@
 """Jobs with a schema registry, without Spark: checks before the start, logins, dead letters.
 
-Covers: kafkawire.spark.pipeline.preflight, kafkawire.spark.pipeline.values.registry.
+Covers: kafkawire_spark.pipeline.preflight, kafkawire_spark.pipeline.values.registry.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import Job, parse
-from kafkawire.spark.pipeline.preflight import Unreachable, check_job
-from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.pipeline.values import registry as client
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import SourceError, Unreachable
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import Job, parse
+from kafkawire_spark.pipeline.preflight import check_job
+from kafkawire_spark.pipeline.tables.port import open_table
+from kafkawire_spark.pipeline.values import registry as client
 from tests.kit.spark.files import START_MS, Files, Share
 from tests.kit.spark.inline import Inline
 from tests.kit.spark.pipeline_topics import job_text

@@ -1,7 +1,7 @@
 """docs/schema-registry.md: its blocks run in their order, as written, with confluent-kafka's
 serializers, a registry of the tests, and the tests' Spark session.
 
-Covers: kafkawire.spark.pipeline.values.avro, kafkawire.spark.pipeline.values.protobuf.
+Covers: kafkawire_spark.pipeline.values.avro, kafkawire_spark.pipeline.values.protobuf.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline import query
+from kafkawire.cli.shared.source import source_of
 from kafkawire.testing.plugin import Factory
+from kafkawire_spark.cli import query
 from tests.documents.pages import lines, text_of
 from tests.kit.spark.registry import FakeRegistry, running
 
@@ -68,7 +69,7 @@ class Session:
         words = shlex.split(here)
         if words[:3] == ["kafkawire", "pipeline", "query"]:
             source, server, sql = words[4], words[6], words[7]
-            asked = query.source_of(source, server)
+            asked = source_of(source, server)
             query.run(self.spark, asked, sql, lambda found: self._counted(found), 100)
         elif words[:2] == ["kafkawire", "pipeline"]:
             job = str(self.folder / words[-1])

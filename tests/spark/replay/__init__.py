@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.replay."""
+"""Tests of kafkawire_spark.replay."""

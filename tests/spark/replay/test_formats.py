@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.replay.job import open_rows
-from kafkawire.spark.replay.lane import TableRows
-from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
-from kafkawire.spark.replay.rows import RowFile
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET, from_dict
+from kafkawire_spark.replay.job import open_rows
+from kafkawire_spark.replay.lane import TableRows
+from kafkawire_spark.replay.record import Replay, ReplayError, ReplayLane
+from kafkawire_spark.replay.rows import RowFile
 from tests.kit.spark.files import START_MS, Files, Share, batches, value
 from tests.kit.spark.inline import Inline
 

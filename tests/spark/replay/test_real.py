@@ -18,13 +18,13 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.offsets import LATEST, leaders, list_offsets
 from kafkawire.progress import silent
-from kafkawire.spark.model.source import PartitionRange
-from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
-from kafkawire.spark.replay.choice import Bound
-from kafkawire.spark.replay.job import ReplayRequest, Summary, open_table, replay
-from kafkawire.spark.replay.lane import ComparedRow
-from kafkawire.spark.replay.record import ReplayError
+from kafkawire.reading.model.source import PartitionRange
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
+from kafkawire_spark.replay.choice import Bound
+from kafkawire_spark.replay.job import ReplayRequest, Summary, open_table, replay
+from kafkawire_spark.replay.lane import ComparedRow
+from kafkawire_spark.replay.record import ReplayError
 from tests.kit.json_schema import check_document
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected

@@ -1,7 +1,7 @@
 """Replaying a table to a target in memory: each row once and in order after any interruption, and
 no write where another producer writes.
 
-Covers: kafkawire.spark.replay.target.
+Covers: kafkawire_spark.replay.target.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.cli.pipeline import replay as pipeline_replay
 from kafkawire.progress import Progress
-from kafkawire.spark.replay import job, record
-from kafkawire.spark.replay.choice import parse_bound, parse_partitions
-from kafkawire.spark.replay.lane import (
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.cli import replay as pipeline_replay
+from kafkawire_spark.replay import job, record
+from kafkawire_spark.replay.choice import parse_bound, parse_partitions
+from kafkawire_spark.replay.lane import (
     ComparedRow,
     Encoded,
     TableRows,
@@ -29,9 +30,8 @@ from kafkawire.spark.replay.lane import (
     row_of,
     write_lane,
 )
-from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
-from kafkawire.spark.replay.rows import RowFile, groups, merge
-from kafkawire.spark.source.files.open import open_place
+from kafkawire_spark.replay.record import Replay, ReplayError, ReplayLane
+from kafkawire_spark.replay.rows import RowFile, groups, merge
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, rows_table
 
 LANE = ReplayLane(0, 0, 100, 0, 5)
@@ -367,5 +367,5 @@ def test_bounds_and_partitions_are_parsed() -> None:
         with pytest.raises(ReplayError, match="--from="):
             parse_bound("--from", text)
     for text in ("", "3", "0:1,1:1", "0:1,0:2", "a:b"):
-        with pytest.raises(ReplayError, match="--partitions="):
+        with pytest.raises(ReplayError, match="--partition-map="):
             parse_partitions(text)

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.reports."""
+"""Tests of kafkawire_spark.reports."""

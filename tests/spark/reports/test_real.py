@@ -18,13 +18,13 @@ from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.pipeline.report import show
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.reports import jobs
-from kafkawire.spark.reports.report import Report, rows_of
-from kafkawire.spark.reports.scope import Request
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import Source, SourceError
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.cli.report import show
+from kafkawire_spark.reports import jobs
+from kafkawire_spark.reports.report import Report, rows_of
+from kafkawire_spark.reports.scope import Request
 from tests.kit.json_schema import check_document
 
 if TYPE_CHECKING:

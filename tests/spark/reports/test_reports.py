@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,21 +18,21 @@ from kafkawire.messages.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kafkawire.spark.model.source import ABORTED, COMPACTED, LOST, Account, PartitionRange
-from kafkawire.spark.reports import commits
-from kafkawire.spark.reports import late_tables as latetables
-from kafkawire.spark.reports.commits import Event, decode_event
-from kafkawire.spark.reports.continuity import judged
-from kafkawire.spark.reports.lag import series
-from kafkawire.spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
-from kafkawire.spark.reports.plots import common as plots
-from kafkawire.spark.reports.plots import continuity as plot_continuity
-from kafkawire.spark.reports.plots import lag as plot_lag
-from kafkawire.spark.reports.plots import late as plot_late
-from kafkawire.spark.reports.plots import sizes as plot_sizes
-from kafkawire.spark.reports.report import Report, csv
-from kafkawire.spark.reports.sizes import by_topic
-from kafkawire.spark.reports.stats.measures import (
+from kafkawire.reading.model.source import ABORTED, COMPACTED, LOST, Account, PartitionRange
+from kafkawire_spark.reports import commits, ends
+from kafkawire_spark.reports import late_tables as latetables
+from kafkawire_spark.reports.commits import Event, decode_event
+from kafkawire_spark.reports.continuity import judged
+from kafkawire_spark.reports.lag import series
+from kafkawire_spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
+from kafkawire_spark.reports.plots import common as plots
+from kafkawire_spark.reports.plots import continuity as plot_continuity
+from kafkawire_spark.reports.plots import lag as plot_lag
+from kafkawire_spark.reports.plots import late as plot_late
+from kafkawire_spark.reports.plots import sizes as plot_sizes
+from kafkawire_spark.reports.report import Report, csv, table_of
+from kafkawire_spark.reports.sizes import by_topic
+from kafkawire_spark.reports.stats.measures import (
     DAY_MS,
     LATE_EDGES_MS,
     WIDTHS_MS,
@@ -46,7 +47,7 @@ from kafkawire.spark.reports.stats.measures import (
     text_of,
     width_for,
 )
-from kafkawire.spark.reports.stats.strip import CELLS, Strip
+from kafkawire_spark.reports.stats.strip import CELLS, Strip
 
 KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
 
@@ -298,6 +299,12 @@ def test_topics_are_summed_with_skew() -> None:
     assert (t["keys"], t["keyless"], t["largest_key_share"]) == (41, 40, 0.2)
     assert t["gini_keys"] == 0.3123
     assert (u["records"], u["keys"], u["gini_keys"], u["first_ms"]) == (0, 0, None, None)
+
+
+def test_columns_keep_their_types_without_a_value() -> None:
+    rows = [{"topic": None, "records": None, "share": None}]
+    assert table_of(rows).schema.types == [pa.string(), pa.int64(), pa.float64()]
+    assert ends.table([]).schema.types == [pa.string(), pa.int32(), pa.int64(), pa.int64()]
 
 
 def test_csv_has_bytes_as_hex_and_no_lists() -> None:

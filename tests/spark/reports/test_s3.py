@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.reports.jobs import REPORTS, report
-from kafkawire.spark.reports.scope import Request
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import Source
+from kafkawire_spark.reports.jobs import REPORTS, report
+from kafkawire_spark.reports.scope import Request
 from tests.kit.minio import Minio
 from tests.kit.spark.reports import KITCHEN, findings_of, kitchen, tier
 from tests.kit.spark.session import environment

@@ -13,11 +13,12 @@ from kafkawire.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
 )
-from kafkawire.spark.model.source import Source
-from kafkawire.spark.reports import lag, sizes
-from kafkawire.spark.reports.jobs import prepared
-from kafkawire.spark.reports.report import Report, rows_of
-from kafkawire.spark.reports.scope import ReportScope, Request
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import Source
+from kafkawire_spark.reports import lag, sizes
+from kafkawire_spark.reports.jobs import prepared
+from kafkawire_spark.reports.report import Report, rows_of
+from kafkawire_spark.reports.scope import ReportScope, Request
 from tests.kit.spark.reports import T0, Record, commit, tier
 
 if TYPE_CHECKING:
@@ -109,6 +110,16 @@ def test_missing_commits_are_reported(spark: SparkSession, scope_of: Make) -> No
     assert "no __consumer_offsets" in lag.run(spark, scope_of(orders(0, 3, 1))).sentences[0]
     records = [*orders(0, 3, 1), group(0, 0, "kitchen", True)]
     assert "No group has committed" in lag.run(spark, scope_of(records)).sentences[0]
+
+
+def test_lag_of_partitions_without_records(
+    spark: SparkSession, scope_of: Make, tmp_path: Path
+) -> None:
+    """A group has committed, and no record is in the requested time."""
+    records = [*orders(0, 3, 1), group(0, 0, "kitchen", True), commit(1, 10, "kitchen", 0, 2)]
+    report = lag.run(spark, scope_of(records, since=1_000_000_000_000))
+    assert report.sentences[0].startswith("1 groups, 1 commits")
+    assert report.write(open_place(str(tmp_path / "out")))
 
 
 def test_sizes_rates_and_keys_add_up(spark: SparkSession, scope_of: Make) -> None:

@@ -1,7 +1,7 @@
 """The results of the reports' tasks, compared with plain Python over the same records; without
 Spark.
 
-Covers: kafkawire.spark.reports.key_loops, kafkawire.spark.reports.runs.
+Covers: kafkawire_spark.reports.key_loops, kafkawire_spark.reports.runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkawire.spark.model.source import Source, Task
-from kafkawire.spark.reports import ends, late, sizes, tally
-from kafkawire.spark.reports.buckets import ROOM, Buckets, window
-from kafkawire.spark.reports.jobs import prepared
-from kafkawire.spark.reports.keys import Keys, thinned
-from kafkawire.spark.reports.plots import common as plots
-from kafkawire.spark.reports.scope import ReportScope, Request, Work
-from kafkawire.spark.reports.stats.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import Source, Task
+from kafkawire.reading.plan import plan_tasks
+from kafkawire_spark.reports import ends, late, sizes, tally
+from kafkawire_spark.reports.buckets import ROOM, Buckets, window
+from kafkawire_spark.reports.jobs import prepared
+from kafkawire_spark.reports.keys import Keys, thinned
+from kafkawire_spark.reports.plots import common as plots
+from kafkawire_spark.reports.scope import ReportScope, Request, Work
+from kafkawire_spark.reports.stats.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from tests.kit.spark.reports import T0, Record, tier
 
 TASK_BYTES = 900

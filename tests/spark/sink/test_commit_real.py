@@ -1,7 +1,7 @@
 """The commit against a real broker, without Spark: killed before and after every request, driver or
 broker. A read_committed consumer of another client sees every record once.
 
-Covers: kafkawire.client.transactions, kafkawire.spark.sink.connection.
+Covers: kafkawire.client.transactions, kafkawire_spark.sink.connection.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.spark.sink import staging
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.sink import staging
 from tests.kit.minio import Minio
 from tests.kit.spark.sink import Killed, read_committed
 from tests.kit.spark.sink_driver import ROWS, STEPS, Driver, at_step, killed, wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.compression import ZSTD
-from kafkawire.spark.sink.options import SinkError, parse_options
+from kafkawire_spark.sink.options import SinkError, parse_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

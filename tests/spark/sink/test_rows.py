@@ -1,6 +1,6 @@
 """The work of a task: rows to batches by topic and partition, in order, staged for the driver.
 
-Covers: kafkawire.spark.encode.murmur2.
+Covers: kafkawire_spark.encode.murmur2.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from kafkawire.codec.batches import Record, iter_batches, records
-from kafkawire.spark.sink import staging
-from kafkawire.spark.sink.options import SinkError, SinkOptions
-from kafkawire.spark.sink.partitions import Partitioner
-from kafkawire.spark.sink.rows import RowEncoder
-from kafkawire.spark.sink.staging import StagedPart, StagingWriter, discard, load
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.sink import staging
+from kafkawire_spark.sink.options import SinkError, SinkOptions
+from kafkawire_spark.sink.partitions import Partitioner
+from kafkawire_spark.sink.rows import RowEncoder
+from kafkawire_spark.sink.staging import StagedPart, StagingWriter, discard, load
 
 COUNTS = {"a": 3, "b": 7}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from kafkawire.spark.datasource import KafkawireSource
-from kafkawire.spark.sink.options import SinkError, parse_options
-from kafkawire.spark.sink.staging import StagedBatch, StagedPart, keep_in_open_batch
-from kafkawire.spark.sink.writer import BatchWriter, StagedRows, StreamWriter
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.datasource import KafkawireSource
+from kafkawire_spark.sink.options import SinkError, parse_options
+from kafkawire_spark.sink.staging import StagedBatch, StagedPart, keep_in_open_batch
+from kafkawire_spark.sink.writer import BatchWriter, StagedRows, StreamWriter
 from tests.kit.spark.sink import FakeCluster
 from tests.spark.sink.test_transaction import staged, values, wanted
 

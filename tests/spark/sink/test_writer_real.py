@@ -1,7 +1,7 @@
 """`df.write.format("kafkawire")` and `writeStream` on a real Spark, read by read_committed
 consumers: failed tasks, a killed driver, and micro-batches that Spark repeats.
 
-Covers: kafkawire.spark.sink.writer.
+Covers: kafkawire_spark.sink.writer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import committed
 from kafkawire.codec.batches import CONTROL
-from kafkawire.spark.session import sentence
-from kafkawire.spark.sink.options import PROGRESS_TOPIC
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.session import sentence
+from kafkawire_spark.sink.options import PROGRESS_TOPIC
 from tests.kit.spark.session import need_java
 from tests.kit.spark.sink import read_committed
 from tests.kit.spark.topics import QUICK, Topics
@@ -168,9 +168,9 @@ from types import SimpleNamespace
 
 from pyspark import TaskContext
 
-import kafkawire.spark
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.session import open_session
+import kafkawire_spark
+from kafkawire_spark.mapping import map_in_arrow
+from kafkawire_spark.session import open_session
 from tests.spark.sink.test_writer_real import stream
 
 
@@ -189,7 +189,7 @@ def flaky(frame):
 
 
 spark = open_session("local[2,4]", conf={}, app_name="killed")
-kafkawire.spark.register(spark)
+kafkawire_spark.register(spark)
 broker = SimpleNamespace(bootstrap=sys.argv[1])
 query = stream(spark, broker, "killed", Path(sys.argv[2]), rows=int(sys.argv[3]), change=flaky)
 query.awaitTermination()

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.source."""
+"""Tests of kafkawire_spark.source."""

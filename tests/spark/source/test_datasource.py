@@ -3,7 +3,7 @@
 One broker with a folder as its tier fills topics; Spark reads the tier, the broker, a folder of a
 broker without a tier, or a bucket.
 
-Covers: kafkawire.spark.datasource, kafkawire.spark.source.base_reader.
+Covers: kafkawire_spark.datasource, kafkawire_spark.source.base_reader.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkawire.spark.session import sentence
 from kafkawire.testing.plugin import Factory
+from kafkawire_spark.session import sentence
 from tests.kit.minio import Minio
 from tests.kit.spark.session import environment
 from tests.kit.spark.topics import QUICK, START_MS, Row, Topics, odd

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from kafkawire.spark.datasource import FilteringReader
-from kafkawire.spark.model.source import PartitionRange, Piece, TaskPart
-from kafkawire.spark.source.base_reader import TaskPartition
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.key_filter import ranges_with_keys, rows_with_keys
-from kafkawire.spark.source.options import parse_options
+from kafkawire.reading.files.locations import Place
+from kafkawire.reading.key_filter import ranges_with_keys, rows_with_keys
+from kafkawire.reading.model.source import PartitionRange, Piece, TaskPart
+from kafkawire_spark.datasource import FilteringReader
+from kafkawire_spark.source.base_reader import TaskPartition
+from kafkawire_spark.source.options import parse_options
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.key_index import put
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)

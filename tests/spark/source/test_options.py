@@ -6,9 +6,7 @@ import pickle
 
 import pytest
 
-from kafkawire.spark.model.columns import DEFAULT, DEFAULT_HEADERS
-from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.source.limits import (
+from kafkawire.reading.limits import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -17,7 +15,9 @@ from kafkawire.spark.source.limits import (
     Everywhere,
     SourceOptionError,
 )
-from kafkawire.spark.source.options import SourceOptions, parse_options
+from kafkawire.reading.model.columns import DEFAULT, DEFAULT_HEADERS
+from kafkawire.reading.model.source import Source, SourceError
+from kafkawire_spark.source.options import SourceOptions, parse_options
 
 BUCKET = "s3://bucket/cluster"
 

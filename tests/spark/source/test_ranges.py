@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkawire.spark.model.source import DataLoss, PartitionRange, Source, SourceError
-from kafkawire.spark.source import ranges
-from kafkawire.spark.source.options import SourceOptions, parse_options
+from kafkawire.reading.model.source import DataLoss, PartitionRange, Source, SourceError
+from kafkawire_spark.source import ranges
+from kafkawire_spark.source.options import SourceOptions, parse_options
 
 
 class Ends(NamedTuple):
@@ -132,7 +132,7 @@ def test_lost_offsets_fail_or_are_logged(
 ) -> None:
     with pytest.raises(DataLoss, match=words):
         batch(**given)
-    with caplog.at_level(logging.WARNING, "kafkawire.spark"):
+    with caplog.at_level(logging.WARNING, "kafkawire_spark"):
         assert batch(contents(fail=False), **given) == rest
     assert "going on without them" in caplog.text
 

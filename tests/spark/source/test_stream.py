@@ -3,7 +3,7 @@
 A broker with a folder as its tier; segments are read from the folder, newer records from the
 broker.
 
-Covers: kafkawire.spark.source.stream.
+Covers: kafkawire_spark.source.stream.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafkawire.spark.session import sentence
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.session import sentence
 from tests.kit.spark.topics import QUICK, Topics
 
 if TYPE_CHECKING:

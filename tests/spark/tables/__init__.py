@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.pipeline.tables."""
+"""Tests of kafkawire_spark.pipeline.tables."""

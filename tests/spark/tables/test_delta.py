@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.pipeline.tables import commit as committing
-from kafkawire.spark.pipeline.tables.commit import CommitError
-from kafkawire.spark.pipeline.tables.delta import DeltaTable
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.tables import commit as committing
+from kafkawire_spark.pipeline.tables.commit import CommitError
+from kafkawire_spark.pipeline.tables.delta import DeltaTable
 from tests.kit.minio import Minio
 from tests.kit.spark.lake import SCHEMA, drive_at_once, job, record, wrote
 

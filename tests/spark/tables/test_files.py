@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.model.source import PartitionRange
-from kafkawire.spark.pipeline.compaction import groups
-from kafkawire.spark.pipeline.jobs.job import PartitionColumn
-from kafkawire.spark.pipeline.jobs.layout import Layout, repeating
-from kafkawire.spark.pipeline.jobs.naming import described, escape, file_path, folder, written_by
-from kafkawire.spark.pipeline.jobs.runs import FileFacts
-from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire.reading.model.source import PartitionRange
+from kafkawire_spark.pipeline.compaction import groups
+from kafkawire_spark.pipeline.jobs.job import PartitionColumn
+from kafkawire_spark.pipeline.jobs.layout import Layout, repeating
+from kafkawire_spark.pipeline.jobs.naming import described, escape, file_path, folder, written_by
+from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
 from tests.kit.spark.pipelines import job
 
 PART = PartitionRange("orders", 3, 1000, 2000)

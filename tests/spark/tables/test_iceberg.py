@@ -1,6 +1,6 @@
 """Iceberg tables: each run is committed once, and independent readers agree on the content.
 
-Covers: kafkawire.spark.pipeline.tables.iceberg_files, kafkawire.spark.pipeline.tables.locations.
+Covers: kafkawire_spark.pipeline.tables.iceberg_files, kafkawire_spark.pipeline.tables.locations.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.jobs.runs import FileFacts
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables import commit as committing
-from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
-from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.pipeline.tables.ownership import own
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.jobs.layout import described
+from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables import commit as committing
+from kafkawire_spark.pipeline.tables.commit import CommitError, Conflict
+from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire_spark.pipeline.tables.ownership import description
+from kafkawire_spark.pipeline.tables.secrets import without_secrets
 from tests.kit.minio import SECRET, USER, Minio
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, at_once, drive_at_once, job, record
@@ -299,9 +301,31 @@ def test_passwords_are_not_stored(tmp_path: Path) -> None:
         "token": "hidden",
         "name": "a.b",
     }
-    own(TableState(place), job(tmp_path, "iceberg", catalog=said), SCHEMA)
+    TableState(place).describe(
+        description(job(tmp_path, "iceberg", catalog=said), described(SCHEMA)), new=True
+    )
     kept = (tmp_path / "_kafkawire" / "table.json").read_text()
     assert json.loads(kept)["catalog"] == {"type": "sql", "name": "a.b"}
+
+
+def test_which_properties_are_secret() -> None:
+    plain = {
+        "uri": "https://me@lake:8181",
+        "s3.secret-access-key": "${KEY}",
+        "oauth2-server-uri": "https://lake/token",
+        "name": "shop.orders",
+        "auth": {"type": "oauth2"},
+    }
+    secret = {
+        "uri2": "https://me:hidden@lake",
+        "credential": "me:hidden",
+        "s3.access-key-id": "hidden",
+        "s3.session-token": "hidden",
+        "header.Authorization": "hidden",
+        "auth": {"type": "oauth2", "client_secret": "hidden"},
+    }
+    assert without_secrets(secret | plain) == plain
+    assert without_secrets(plain | secret) == plain
 
 
 @pytest.mark.real

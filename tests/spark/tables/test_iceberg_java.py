@@ -16,13 +16,13 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.through import through_spark
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Executor, OnSpark
-from kafkawire.spark.pipeline.jobs.job import Job, parse
-from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.executors import Executor, OnSpark
+from kafkawire_spark.pipeline.jobs.job import Job, parse
+from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
 from tests.kit.minio import Minio
 from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.java_catalog import IO, java_library, rest_catalog, rows, s3_properties
@@ -39,9 +39,9 @@ NAME = "shop.orders"
 WITHIN_S = 600.0
 DRIVER = """
 import sys
-from kafkawire.spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.engine import Engine
 from tests.kit.spark.inline import Inline
-from kafkawire.spark.pipeline.submitted import read_job
+from kafkawire_spark.pipeline.submitted import read_job
 engine = Engine(read_job(sys.argv[1]), Inline())
 engine.compact() if sys.argv[2:] else engine.run()
 """

@@ -17,18 +17,19 @@ import requests
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.jobs.job import Job
-from kafkawire.spark.pipeline.jobs.runs import FileFacts
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables import commit as committing
-from kafkawire.spark.pipeline.tables import iceberg_catalog
-from kafkawire.spark.pipeline.tables.commit import CommitError
-from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.pipeline.tables.ownership import own
-from kafkawire.spark.pipeline.tables.port import open_table_at
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.jobs.job import Job
+from kafkawire_spark.pipeline.jobs.layout import described
+from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables import commit as committing
+from kafkawire_spark.pipeline.tables import iceberg_catalog
+from kafkawire_spark.pipeline.tables.commit import CommitError
+from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire_spark.pipeline.tables.ownership import description
+from kafkawire_spark.pipeline.tables.port import open_table_at
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, record
 from tests.kit.spark.rest_catalog import BUSY, CONFLICT, FAULTS, Front, in_sqlite
@@ -166,7 +167,9 @@ def test_credentials_warehouse_prefix_and_scope(
         table_at(front, tmp_path / "t", **said)
     monkeypatch.setenv("POLARIS_SECRET", SECRET)
     table = table_at(front, tmp_path / "t", **said)
-    own(TableState(table.place), job(front, tmp_path / "t", **said), SCHEMA)
+    TableState(table.place).describe(
+        description(job(front, tmp_path / "t", **said), described(SCHEMA)), new=True
+    )
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
     assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
     assert open_table_at(str(tmp_path / "t")).committed() == 1  # from the folder alone
@@ -212,14 +215,18 @@ def test_catalog_sections_are_passed_to_library(
     monkeypatch.setenv("LAKE_SECRET", SECRET)
     auth = {"type": "oauth2", "oauth2": {**oauth, "token_url": f"{front.uri}/v1/oauth/tokens"}}
     table = table_at(front, tmp_path / "t", auth=auth)
-    own(TableState(table.place), job(front, tmp_path / "t", auth=auth), SCHEMA)
+    TableState(table.place).describe(
+        description(job(front, tmp_path / "t", auth=auth), described(SCHEMA)), new=True
+    )
     assert table.committed() == 0
     assert asked
     kept = json.loads((tmp_path / "t" / "_kafkawire" / "table.json").read_text())["catalog"]
     assert kept["auth"] == auth
     plain = {"type": "oauth2", "oauth2": {**oauth, "client_secret": SECRET}}
     own_place = TableState(open_place(str(tmp_path / "u")))
-    own(own_place, job(front, tmp_path / "u", auth=plain), SCHEMA)
+    own_place.describe(
+        description(job(front, tmp_path / "u", auth=plain), described(SCHEMA)), new=True
+    )
     assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()
 
 

@@ -4,44 +4,20 @@ according to independent readers."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.job import Job
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.tables.port import Table, open_table
-from kafkawire.spark.source.files.locations import FolderPlace
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.job import Job
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.tables.port import open_table
 from tests.kit.spark.inline import Inline
+from tests.kit.spark.phases import Hook, watched_table
 from tests.kit.spark.pipelines import Counting, Killed, World, job
-
-Hook = Callable[[str, str, str], None]
-
-
-class WatchedFolder(FolderPlace):
-    """A folder that reports each call that changes or lists files to `hook`."""
-
-    hook: Hook
-
-    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
-        self.hook("before", "put", key)
-        super().put(key, data, if_absent=if_absent)
-        self.hook("after", "put", key)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        self.hook("before", "list", prefix)
-        yield from super().list(prefix)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        self.hook("before", "delete", "")
-        super().delete(keys)
-        self.hook("after", "delete", "")
 
 
 class Lake:
@@ -54,18 +30,12 @@ class Lake:
             value={"format": "text"},
             run={"task_bytes": 1 << 16},
         )
-        patch.setattr("kafkawire.spark.pipeline.engine.open_catalog", world.catalog)
-        patch.setattr("kafkawire.spark.pipeline.tasks.read_task", world.read)
+        patch.setattr("kafkawire_spark.pipeline.engine.open_catalog", world.catalog)
+        patch.setattr("kafkawire_spark.pipeline.tasks.read_task", world.read)
 
     def engine(self, hook: Hook | None = None) -> Engine:
         """A driver of its own; its commits are reported to `hook` as well."""
-        table = open_table(self.job)
-        if hook:
-            place = WatchedFolder(table.place.tier)
-            object.__setattr__(place, "hook", hook)
-            table.place = place
-            hook_method(table, "commit", hook)
-            hook_method(table, "replace", hook)
+        table = watched_table(self.job, hook) if hook else open_table(self.job)
         return Engine(self.job, Inline(), place_of=open_place, table=table)
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -87,17 +57,6 @@ class Lake:
         records = list(self.engine().state.records())
         assert sum(one.rows for one in records) == len(self.world.expected())
         assert all(not share.missing for one in records for share in one.shares)
-
-
-def hook_method(table: Table, name: str, hook: Hook) -> None:
-    original = getattr(table, name)
-
-    def call(*args: Any) -> None:
-        hook("before", name, "")
-        original(*args)
-        hook("after", name, "")
-
-    setattr(table, name, call)
 
 
 def world() -> World:

@@ -1,7 +1,7 @@
 """Old snapshots of Iceberg and Delta tables: expired when the job configures it, with the files
 that only they had, and never with a row, or with the record of which runs are in the table.
 
-Covers: kafkawire.spark.pipeline.tables.iceberg_expiry.
+Covers: kafkawire_spark.pipeline.tables.iceberg_expiry.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.spark.pipeline import engine
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.runs import FileFacts
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.jobs.state import TableState
-from kafkawire.spark.pipeline.tables import delta
-from kafkawire.spark.pipeline.tables.delta import DeltaTable
-from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.source.files.locations import FolderPlace
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.locations import FolderPlace
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline import engine
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.tables import delta
+from kafkawire_spark.pipeline.tables.delta import DeltaTable
+from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
 from tests.kit.spark import lake
 from tests.kit.spark.inline import Inline
 from tests.kit.spark.lake import SCHEMA, job, record
@@ -245,7 +245,7 @@ def test_history_is_bounded_over_many_runs(
     """Many runs of a job: the number of snapshots is bounded, and each row is there once."""
     world = World({"a": [(0, 4)], "b": [(0, 2)]})
     monkeypatch.setattr(engine, "open_catalog", world.catalog)
-    monkeypatch.setattr("kafkawire.spark.pipeline.tasks.read_task", world.read)
+    monkeypatch.setattr("kafkawire_spark.pipeline.tasks.read_task", world.read)
     monkeypatch.setattr(engine, "TIDY_EVERY", 3)
     table = {"format": format, "path": str(tmp_path / "t"), "history": "1 ms"}
     made = world_job(table=table, value={"format": "text"})

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.jobs.section import JobError
-from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.engine import Engine
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.tables.port import open_table
 from tests.kit.spark.inline import Inline
 from tests.kit.spark.pipelines import World, job
 from tests.kit.spark.registry import FakeRegistry, running
@@ -87,8 +87,8 @@ def test_new_schema_version_adds_columns(
         value={"format": "avro", "registry": fake.url},
         dead_letter={"path": str(tmp_path / "dead")},
     )
-    monkeypatch.setattr("kafkawire.spark.pipeline.engine.open_catalog", world.catalog)
-    monkeypatch.setattr("kafkawire.spark.pipeline.tasks.read_task", world.read)
+    monkeypatch.setattr("kafkawire_spark.pipeline.engine.open_catalog", world.catalog)
+    monkeypatch.setattr("kafkawire_spark.pipeline.tasks.read_task", world.read)
 
     def run() -> Any:
         world.numbers = (old, max(fake.schemas))

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kafkawire.spark.model.columns import NATIVE
-from kafkawire.spark.model.source import PartitionRange
-from kafkawire.spark.pipeline.jobs.naming import file_path
-from kafkawire.spark.pipeline.jobs.runs import FileFacts
-from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
-from kafkawire.spark.pipeline.tables.port import Table, open_table
+from kafkawire.reading.model.columns import NATIVE
+from kafkawire.reading.model.source import PartitionRange
+from kafkawire_spark.pipeline.jobs.naming import file_path
+from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.tables.port import Table, open_table
 from tests.kit.spark.lake import job, record
 
 AT = datetime(2026, 1, 1, 2, 3, 4, 567890, UTC)

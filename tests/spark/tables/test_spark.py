@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.pipeline.tables.delta import DeltaTable
-from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.pipeline.tables.port import Table
-from kafkawire.spark.source.files.open import open_place
+from kafkawire.reading.files.open import open_place
+from kafkawire_spark.pipeline.tables.delta import DeltaTable
+from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire_spark.pipeline.tables.port import Table
 from tests.kit.jars import table_jars
 from tests.kit.spark.lake import DAY_US, SCHEMA, job, record, wrote
 from tests.kit.spark.session import need_java

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.pipeline.values."""
+"""Tests of kafkawire_spark.pipeline.values."""

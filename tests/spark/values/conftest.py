@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.spark.pipeline.values import registry as client
+from kafkawire_spark.pipeline.values import registry as client
 from tests.kit.spark.registry import FakeRegistry, running
 
 

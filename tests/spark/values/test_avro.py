@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.values import registry as client
-from kafkawire.spark.pipeline.values.avro import AvroDecoder, build
-from kafkawire.spark.pipeline.values.avro_types import self_contained
-from kafkawire.spark.pipeline.values.converters import converter, resolve
-from kafkawire.spark.pipeline.values.registry import RegistryError
-from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.values import registry as client
+from kafkawire_spark.pipeline.values.avro import AvroDecoder, build
+from kafkawire_spark.pipeline.values.avro_types import self_contained
+from kafkawire_spark.pipeline.values.converters import converter, resolve
+from kafkawire_spark.pipeline.values.registry import RegistryError
+from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError
 from tests.kit.spark.registry import FakeRegistry
 from tests.spark.values.test_values import records
 

@@ -1,6 +1,6 @@
 """JSON by a real Spark's from_json: values that become columns, and reasons for those that do not.
 
-Covers: kafkawire.spark.pipeline.converting.
+Covers: kafkawire_spark.pipeline.converting.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.pipeline.values import rows
-from kafkawire.spark.pipeline.values.json import JsonConverter
-from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
+from kafkawire_spark.mapping import map_in_arrow
+from kafkawire_spark.pipeline.values import rows
+from kafkawire_spark.pipeline.values.json import JsonConverter
+from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,8 @@ GOOD: list[tuple[bytes | None, dict[str, Any]]] = [
     (b"{}", NULLS),
     (None, NULLS),
     (b'{"id": null, "name": {"x": 1}}', {**NULLS, "name": '{"x":1}'}),
-    (b' {"id": 7} and what follows', {**NULLS, "id": 7}),
+    (b' {"id": 7} \n\t', {**NULLS, "id": 7}),
+    (b'{"name": "}{"}', {**NULLS, "name": "}{"}),
 ]  # fmt: skip
 BAD: list[tuple[bytes, str]] = [
     (b'{"id": "x"}', 'id is "x", not bigint'),
@@ -57,6 +58,19 @@ BAD: list[tuple[bytes, str]] = [
     (b'{"id": 99999999999999999999}', "id is 99999999999999999999, not bigint"),
     (b'{"price": 123456789.1}', "does not fit the schema"),
     (b'{"at": "yesterday"}', "does not fit the schema"),
+    (b'{"id": 7} and what follows', "16 bytes after the JSON value"),
+    (b'{"id": 7}{"id": 8}', "9 bytes after the JSON value"),
+    (b'{"id": 7}\n{"id": 8}', "9 bytes after the JSON value"),
+    (b'{"id": 7}}', "1 byte after the JSON value"),
+    (b'{"id": 7}\0', "1 byte after the JSON value"),
+    (b'{"name": "}"},', "1 byte after the JSON value"),
+    (b'[{"id": 1}, {"id": 2}]', 'not a JSON object: [{"id": 1}, {"id": 2}]'),
+    (b"[]", "not a JSON object: []"),
+    (b'{"id": NaN}', "id is NaN, not bigint"),
+    (
+        b'{"id": 1,}',
+        "not JSON: Expecting property name enclosed in double quotes: line 1 column 10 (char 9)",
+    ),
 ]
 
 

@@ -1,6 +1,6 @@
 """Protobuf values: golden ones for every type, versions of a schema, garbage.
 
-Covers: kafkawire.spark.pipeline.values.protobuf.
+Covers: kafkawire_spark.pipeline.values.protobuf.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from kafkawire.spark.pipeline.values.converters import converter, resolve
-from kafkawire.spark.pipeline.values.protobuf_types import complete, message_of, name_at
-from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
+from kafkawire_spark.pipeline.values.converters import converter, resolve
+from kafkawire_spark.pipeline.values.protobuf_types import complete, message_of, name_at
+from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError
 from tests.kit.spark.registry import FakeRegistry
 from tests.spark.values.test_values import records
 

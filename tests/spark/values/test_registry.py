@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kafkawire.spark.pipeline.values import registry as module
-from kafkawire.spark.pipeline.values.registry import Registry, RegistryError, RegistryUnavailable
+from kafkawire_spark.pipeline.values import registry as module
+from kafkawire_spark.pipeline.values.registry import Registry, RegistryError, RegistryUnavailable
 from tests.kit.spark.registry import FakeRegistry
 
 TEXT = '"string"'

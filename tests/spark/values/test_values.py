@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.model.source import SourceError
-from kafkawire.spark.pipeline.values import rows
-from kafkawire.spark.pipeline.values.converters import converter, resolve
-from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
-from kafkawire.spark.pipeline.values.jsonwhy import why
-from kafkawire.spark.pipeline.values.shred import (
+from kafkawire.reading.model.source import SourceError
+from kafkawire_spark.pipeline.values import rows
+from kafkawire_spark.pipeline.values.converters import converter, resolve
+from kafkawire_spark.pipeline.values.framing import BadValue, message_path, number_of
+from kafkawire_spark.pipeline.values.jsonwhy import why
+from kafkawire_spark.pipeline.values.shred import (
     RecordField,
     array,
     build_all,
@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.values.shred import (
     mapping,
     struct,
 )
-from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
+from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,18 @@ import pytest
 
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import OWNER
+from kafkawire.manifest.sealed_json import seal
 from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.offsets.catalog.port import TierRow
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from kafkawire.tiering.manifest.compatibility import check_tier
-from kafkawire.tiering.manifest.owner import MAX_CLAIMS, OwnedByOther, Owner, OwnerRecord
+from kafkawire.tiering.manifest.owner import (
+    MAX_CLAIMS,
+    DamagedOwner,
+    OwnedByOther,
+    Owner,
+    OwnerRecord,
+)
 from tests.kit.env import memory_env
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
 from tests.kit.tier.fake_store import FakeStore
@@ -110,9 +117,9 @@ async def test_concurrent_claims() -> None:
 
 @pytest.mark.parametrize(
     ("data", "says"),
-    [(b"", "not what kafkawire writes"), (b"[]", "not what"), (b"{}", "not what"),
+    [(b"[]", "not what kafkawire writes"), (b"{}", "not what"),
      (b'{"format": 1, "epoch": "x"}', "not what"), (b"\xff", "not what"),
-     (b"[" * 100_000, "not what"), (b'{"format": 2}', "format 2, this kafkawire reads up to 1")],
+     (b"[" * 100_000, "not what"), (b'{"format": 3}', "format 3, this kafkawire reads up to 2")],
 )  # fmt: skip
 async def test_unknown_owner_format_is_not_overwritten(data: bytes, says: str) -> None:
     bucket = FakeBucket()
@@ -122,11 +129,56 @@ async def test_unknown_owner_format_is_not_overwritten(data: bytes, says: str) -
     assert bucket.objects == {OWNER: data}
 
 
+async def test_owner_of_format_1_is_taken_over() -> None:
+    bucket = FakeBucket()
+    old = {"cluster_id": "c", "node_id": 1, "epoch": 8, "nonce": "n", "claimed_ms": 5}
+    bucket.store(OWNER, json.dumps({"format": 1, **old}).encode())
+    assert await owner(bucket).claim() == 9
+
+
+async def test_empty_owner_is_written_again() -> None:
+    bucket = FakeBucket()
+    bucket.store(OWNER, b"")
+    assert await owner(bucket).claim() > 1_000_000
+
+
+async def test_damaged_owner_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a checksum the broker would refuse all writes after a bit of the cluster's id."""
+    bucket = FakeBucket()
+    await owner(bucket).claim()
+    sound = bucket.objects[OWNER]
+    for bit in range(0, 8 * len(sound), 3):
+        data = bytearray(sound)
+        data[bit // 8] ^= 1 << bit % 8
+        bucket.store(OWNER, bytes(data))
+        caplog.clear()
+        later = owner(bucket)
+        assert await later.claim() > 1_000_000, "above every epoch that was lost"
+        assert stored(bucket).epoch == later.epoch
+        assert "writing it again" in caplog.text
+
+
+async def test_owner_that_is_damaged_while_the_broker_runs() -> None:
+    bucket = FakeBucket()
+    one = owner(bucket)
+    await one.claim()
+    bucket.store(OWNER, bucket.objects[OWNER].replace(b'"epoch": 1', b'"epoch": 3'))
+    await one.verify()
+    assert stored(bucket).epoch == one.epoch > 1
+    await owner(bucket).claim()  # another copy of the broker
+    bucket.store(OWNER, bucket.objects[OWNER].replace(b'"node_id": 1', b'"node_id": 3'))
+    before = dict(bucket.objects)
+    with pytest.raises(DamagedOwner, match="its checksum is wrong"):
+        await one.verify()
+    assert bucket.objects == before
+
+
 async def test_unknown_fields_of_owner_are_accepted() -> None:
     bucket = FakeBucket()
     await owner(bucket).claim()
     says = json.loads(bucket.objects[OWNER]) | {"new": [1]}
-    bucket.store(OWNER, json.dumps(says).encode())
+    del says["crc"]
+    bucket.store(OWNER, seal(json.dumps(says)))
     assert await owner(bucket).claim() == 2
 
 

@@ -54,6 +54,24 @@ def test_store_outage_is_reported_then_waited_for() -> None:
     simulated(main)
 
 
+def test_refusal_of_an_unknown_tier_is_not_remembered() -> None:
+    """It is that of another broker, and is found later: the objects in it are read at once."""
+
+    async def main(world: ColdWorld) -> None:
+        await prepared(world)
+        batches = await whole(world)
+        await world.remote(world.segments())
+        cold = world.open_tier()
+        known, cold._stores = cold._stores, lambda _: None
+        with pytest.raises(KafkaError, match="UnknownTier") as caught:
+            await take(world, "t", 3)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        cold._stores = known
+        assert await whole(world) == batches
+
+    simulated(main)
+
+
 @pytest.mark.parametrize("harm", ["forgotten", "truncated", "damaged", "index", "refused"])
 def test_unreadable_object_is_named_and_others_are_read(
     harm: str, caplog: pytest.LogCaptureFixture

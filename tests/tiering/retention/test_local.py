@@ -13,6 +13,7 @@ import pytest
 from kafkawire.log.fsck.check import check
 from kafkawire.log.segments.store import segment_store
 from kafkawire.log.segments.store.segment_store import NotLocal
+from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import DELETE_STARTED
 from tests.kit.log.logs import FOLDER, read_all, values
@@ -199,9 +200,9 @@ async def test_crash_between_steps_leaves_no_file_or_dangling_row(scans: int, po
         world.later(GRACE_MS)
     partition = await world.again(power)
     assert await world.locals() == [False, False]
-    assert world.files() == [], "the start removes what is left"
-    assert await read_all(partition, partition.cut_offset)
     await world.scan()
+    assert world.files() == [], "the first scan removes what is left"
+    assert await read_all(partition, partition.cut_offset)
     await world.log.close()
     report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
     assert [problem.text for problem in report.problems] == []
@@ -219,7 +220,7 @@ async def test_file_is_kept_if_its_object_is_lost(restarted: bool) -> None:
         await world.again()
     else:
         world.later(GRACE_MS)
-        await world.scan()
+    await world.scan()
     assert await world.locals() == [True, False]
     assert len(world.files()) == 1
     partition = world.find("t")
@@ -228,6 +229,49 @@ async def test_file_is_kept_if_its_object_is_lost(restarted: bool) -> None:
     assert values(await partition.log.read(plan)) == before[:border]
     (gone,) = await world.storage.objects(1, [DELETE_STARTED], 9)
     assert gone.uuid == uuids[0]
+
+
+@pytest.mark.parametrize("how", ["gone", "short"])
+@pytest.mark.parametrize("when", ["before", "in the grace period", "at a start"])
+async def test_file_is_kept_if_its_object_is_not_in_the_bucket(how: str, when: str) -> None:
+    """The rows say that it is uploaded, and the bucket does not have it."""
+    world = await two_uploaded(local_retention_ms="1000")
+    before = world.files()
+    row = (await world.rows())[0]
+    world.later(HOUR_MS)
+    if when != "before":
+        await world.scan()
+        assert await world.locals() == [False, False]
+    if when == "at a start":
+        await world.again()
+    key = segment_key(row.object)
+    if how == "gone":
+        world.bucket.forget(key)
+    else:
+        world.bucket.truncate(key, 100)
+    for _ in range(3):
+        await world.scan()
+        world.later(GRACE_MS)
+    assert world.files() == [name for name in before if name.startswith(row.uuid.hex())]
+    assert await world.locals() == [when != "at a start", False]
+    assert [segment.row.id for segment in world.lost] == [row.id]
+
+
+async def test_files_are_kept_while_the_bucket_is_away() -> None:
+    world = await two_uploaded(local_retention_ms="1000")
+    world.later(HOUR_MS)
+    world.bucket.faults.refused = "AccessDenied"
+    await world.scan()
+    await world.local.relieve()
+    assert await world.locals() == [True, True]
+    assert len(world.files()) == 2
+    assert world.bucket.requests["head"] == 2, "not asked again at once"
+    world.bucket.faults.refused = ""
+    world.later(GRACE_MS)
+    await world.scan()
+    world.later(GRACE_MS)
+    await world.scan()
+    assert world.files() == []
 
 
 async def test_local_tier_scans_periodically(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,7 @@ async def test_crash_during_job_leaves_no_file() -> None:
     await world.local.files.localize([segment])
     world.fs.sync_dir(world.log.segments.folder)
     await world.again(power=False)
+    await world.scan()
     assert world.files() == []
     assert await world.locals() == [False]
 

@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.store.grouping import is_cleaned
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.catalog import DECOMMISSIONING
 from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow, pack_ranges
@@ -42,7 +43,7 @@ class Machines(Pair):
 
         made = LocalTier(
             member.env, member.log.config, member.log.segments, member.storage, store_of,
-            member.log.partitions, member.log.loader.settings_of, known_tier,
+            member.log.partitions, member.log.loader.settings_of, known_tier, no_loss,
         )  # fmt: skip
         member.log.segments.remote.attach_files(made.files)
         return made
@@ -62,6 +63,10 @@ class Machines(Pair):
         self.configure(1, DECOMMISSIONING, "true")
         await self.second.log.segments.tend()
         await settle()
+
+
+def no_loss(segment: Segment) -> None:
+    raise AssertionError(segment.name)
 
 
 async def filled(*, clean: bool) -> Machines:

@@ -7,11 +7,14 @@ kafkawire.tiering.scrub.scrub.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
+from crc32c import crc32c
 
 from kafkawire.codec.segment.format import Origin
+from kafkawire.codec.segment.layout import VERSION
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (
@@ -107,8 +110,10 @@ def live(
     assert not life.loop.failures
 
 
-async def scrub(life: Life, *, repair: bool = False, deep: bool = False) -> ScrubReport:
-    reported = [each async for each in life.tiering.scrub(repair, deep)]
+async def scrub(
+    life: Life, *, repair: bool = False, deep: bool = False, skip_lost: bool = False
+) -> ScrubReport:
+    reported = [each async for each in life.tiering.scrub(repair, deep, skip_lost)]
     report = reported.pop()
     assert isinstance(report, ScrubReport)
     assert all(isinstance(each, ScrubProgress) for each in reported)
@@ -271,6 +276,7 @@ def test_permanently_lost_objects_are_named() -> None:
         await life.log.segments.swapper.update(
             lambda: life.storage.set_local([lost.segment_id], False)
         )
+        await life.log.segments.store.remove_files([life.log.segments.store.by_id[lost.segment_id]])
         life.world.bucket.forget(segment_key(lost.uuid))
         report = await scrub(life, repair=True)
         (finding,) = report.findings
@@ -283,6 +289,30 @@ def test_permanently_lost_objects_are_named() -> None:
         assert await life.storage.objects_by_uuid([lost.uuid]) == [lost]
 
     live(act, settles=False)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_objects_of_a_newer_program_are_left_alone(known: bool) -> None:
+    """Neither uploaded again, nor deleted as an orphan, nor written again without its records."""
+
+    async def act(life: Life) -> None:
+        row = (await finished(life))[0]
+        bucket, uuid = life.world.bucket, row.uuid if known else STRANGE
+        data = bytearray(bucket.data(segment_key(row.uuid)))
+        struct.pack_into("<I", data, 8, VERSION + 1)
+        struct.pack_into("<I", data, 12, crc32c(bytes(data[16:64]), crc32c(bytes(data[:12]))))
+        bucket.store(segment_key(uuid), bytes(data))
+        life.world.clock_ms += OLD_MS
+        for deep in (False, True):
+            report = await scrub(life, repair=True, deep=deep, skip_lost=True)
+            (finding,) = report.findings
+            assert (finding.kind, finding.action) == (FindingKind.UNREADABLE, "")
+            assert "start the newer version that wrote it" in finding.text
+        await life.env.sleep(30)
+        assert bucket.data(segment_key(uuid)) == bytes(data)
+        assert (await finished(life))[0] == row
+
+    live(act, Unwatched, settles=False)
 
 
 def test_manifest_is_repaired() -> None:

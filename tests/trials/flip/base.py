@@ -35,7 +35,7 @@ from tests.trials.kill.members import find_coordinator
 from tests.trials.kill.trial import SETTINGS, TIER_SETTINGS
 from tests.trials.kill.world import Topic
 from tests.trials.ledger import Commits
-from tests.trials.link import EARLIEST_LOCAL, ends, link, topics_of
+from tests.trials.link import EARLIEST_LOCAL, Link, ends, link, topics_of
 from tests.trials.process import Victim
 from tests.trials.records import Outgoing, build
 
@@ -76,6 +76,9 @@ class Base:
     def data(self) -> Path:
         return self.folder / "data"
 
+    async def more(self, client: Link, context: Context) -> None:
+        """Write more, in each life of the broker; other trials do."""
+
     def arguments(self, folder: Path) -> list[str]:
         """Arguments of a broker on a copy in `folder`."""
         return ["--tier", str(folder / "tier")] if self.tier else []
@@ -85,13 +88,13 @@ class Base:
         return [] if topic.compacted else self.batches[topic.id, index]
 
 
-async def make(context: Context) -> Base:
-    """Write a base folder; raises AssertionError if the broker does not write every kind of
-    file."""
+async def make(context: Context, of: type[Base] = Base) -> Base:
+    """Write a base folder with the clients of `of`; raises AssertionError if the broker does not
+    write every kind of file."""
     settings = {**SETTINGS, **TIER_SETTINGS}
     settings["offset.storage"] = context.rng.choice(("sql", "sql", "rocksdb"))
     settings["log.cleaner.backoff.ms"] = "300"
-    base = Base(context.folder / "work", settings, stopped=context.rng.random() < 0.6)
+    base = of(context.folder / "work", settings, stopped=context.rng.random() < 0.6)
     base.folder.mkdir(parents=True, exist_ok=True)
     victim = Victim(base.data, settings, base.arguments(base.folder))
     chosen = f"offset.storage={settings['offset.storage']}"
@@ -100,11 +103,13 @@ async def make(context: Context) -> Base:
         await victim.start()
         async with link(victim.port) as client:
             await _Writer(base, client, context).old()
+            await base.more(client, context)
         await victim.stop()
         victim.process.settings |= QUIET
         await victim.start()
         async with link(victim.port) as client:
             await _Writer(base, client, context).new()
+            await base.more(client, context)
         if base.stopped:
             await victim.stop()
         else:

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkawire.testing.process import BrokerFailed
+from kafkawire.testing.control import BrokerFailed
 from tests.trials.context import Context
 from tests.trials.flip.base import GROUP, QUIET, Base, produce
 from tests.trials.flip.damage import Damage, Hit, hit_batches
@@ -76,6 +76,9 @@ class Case:
         """Copy the folder and apply the damage."""
         shutil.rmtree(self.base.folder, ignore_errors=True)
         shutil.copytree(self.pristine, self.base.folder)
+        self._apply()
+
+    def _apply(self) -> None:
         path = self.base.folder / self.path
         if self.damage.content is None:
             path.unlink()
@@ -174,9 +177,13 @@ class Case:
                 if not full.trouble:
                     await self._append(client, seen, topic, index, ledger)
         await self._committed(client, seen)
+        await self._more(client, seen, there)
         if self.kind.remote and seen.lost:
             words = ("tier", "scrub", "--deep", "--server", f"127.0.0.1:{victim.port}")
             seen.scrub = await asyncio.to_thread(command, *words)
+
+    async def _more(self, client: Link, seen: Seen, there: dict[str, tuple[bytes, int]]) -> None:
+        """Check what `Base.more` has written; other trials do."""
 
     def _compare(self, seen: Seen, topic: Topic, index: int, full: Full) -> None:
         """Classify each acknowledged record: there, compacted, deleted, or refused to the
@@ -187,6 +194,10 @@ class Case:
         for record in full.records:
             if ledger.acked.get(record.offset) != record.uid:
                 seen.faults.append(f"{ledger.name}: offset {record.offset} has another record")
+            elif ledger.sent[record.uid] != (record.key, record.digest):
+                seen.faults.append(f"{ledger.name}: offset {record.offset} has other bytes")
+        if not full.errors and full.log_start < ledger.delete_acked:
+            seen.faults.append(f"{ledger.name}: deleted records are back: from {full.log_start}")
         skipped = []
         for offset, uid in ledger.acked.items():
             if offset in got or offset < ledger.delete_acked:

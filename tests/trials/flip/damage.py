@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tests.trials.records import Batch, records_of, scan
+from tests.trials.records import CRC_FROM, Batch, records_of, scan
 
 SECTOR = 512
+BLOCK_BYTES = 4096
+"""Of a segment (docs/segment-format.md), as far as the start of its last batch: if base offset or
+leader epoch of a batch is damaged, it is not known of which one in the block."""
 HOW = ("flip", "cut", "empty", "remove", "zero")
 
 
@@ -74,10 +77,15 @@ def hit_batches(data: bytes, damage: Damage, *, frames: bool) -> Hit:
     before = 0
     ends = groups[-1][-1].end if groups else 0
     all_of_it = not frames and damage.end > ends
+    block = range(0)
+    for batch in found:
+        if not frames and batch.start < damage.end and damage.start < batch.start + CRC_FROM:
+            block = range(batch.start - BLOCK_BYTES, batch.end + BLOCK_BYTES)
     for group in groups:
         start = before if frames else group[0].start
         end = before = group[-1].end
-        if all_of_it or (start < damage.end and damage.start < end):
+        reached = start < damage.end and damage.start < end
+        if all_of_it or reached or start in block:
             for batch in group:
                 uids |= {record.uid for record in records_of(data, batch)}
     return Hit(frozenset(uids - {-1}), -1 in uids)

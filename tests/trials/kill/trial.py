@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kafkawire.testing.process import BrokerFailed
+from kafkawire.testing.control import BrokerFailed
 from tests.trials.context import Context, Trial
 from tests.trials.kill.admin import Admin
 from tests.trials.kill.members import Member, committed

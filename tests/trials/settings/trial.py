@@ -33,7 +33,7 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkawire.testing.process import BrokerFailed
+from kafkawire.testing.control import BrokerFailed
 from tests.kit.client import Client
 from tests.trials.context import Context, Trial
 from tests.trials.flip.base import produce

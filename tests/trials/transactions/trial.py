@@ -21,7 +21,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
-from kafkawire.testing.process import BrokerFailed
+from kafkawire.testing.control import BrokerFailed
 from tests.kit.exactly_once.checker import check
 from tests.kit.exactly_once.history import History, Outcome, replay
 from tests.kit.exactly_once.producer import Lost

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import (
     CODEC_MASK,
     CONTROL,
@@ -41,6 +39,7 @@ from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.crc32c import crc32c
 from kafkawire.log.segments.compact.messages import Stats
 from kafkawire.log.segments.compact.offset_map import MAX_OFFSETS, OffsetMap
 from kafkawire.log.segments.compact.record_spans import (

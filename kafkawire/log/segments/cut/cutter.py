@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.codec.segment.lost import LostRange
+from kafkawire.codec.validate import HEAD_ONLY
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.worker_jobs import (
     CutArguments,
@@ -243,7 +244,10 @@ class Cutter:
             for row, numbers in zip(rows, groups, strict=True)
         ]
         origin = await self._origins.of(share.partition.number for share in shares)
-        job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs, origin)
+        job = CutArguments(
+            self._node_id, rows[0].created_ms, journals, wanted, outputs, origin,
+            self._commit_log.validation == HEAD_ONLY,
+        )  # fmt: skip
         config = self._commit_log.config
         try:
             result: JobResult = await self._env.worker.run(

@@ -2,8 +2,9 @@
 
 Rows come from the index file next to each journal, or from scanning it if that is damaged. Every
 frame's and every batch's checksum is checked; a partition with a bad byte is left out and reported,
-the others continue. Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an
-empty batch replaces them, and the segment's section `lost` lists them.
+the others continue. Heads with a wrong newest timestamp are corrected (correct_heads). Offsets that
+were given up (kafkawire.log.recovery.given_up) are not read: an empty batch replaces them, and the
+segment's section `lost` lists them.
 
 Memory: an index row for each frame (40 bytes) of the current partition, the sparse index of the
 current segment (a hundredth of it), and the buffers of SegmentWriter; the journals are read in the
@@ -18,10 +19,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from struct import Struct
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import (
@@ -45,6 +45,7 @@ from kafkawire.log.journal.format import (
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import JournalIndex, read_index
 from kafkawire.log.journal.scan import Scanned, scan
+from kafkawire.log.segments.cut.correct_heads import corrected
 from kafkawire.log.segments.file.key_port import PartSpans
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
@@ -68,7 +69,7 @@ def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
     result = JobResult([])
     try:
         for file in arguments.journals:
-            journals.append(_Journal(fs, file, pace))
+            journals.append(_Journal(fs, file, pace, arguments.trusts_heads))
         origins = JobOrigins(arguments.origin)
         made_by = arguments.node_id, arguments.created_ms, origins
         for output in arguments.outputs:
@@ -82,12 +83,14 @@ def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
 
 
 class _Journal:
-    """A journal that was read ahead, and its rows; `bad`: what the disk could not read."""
+    """A journal that was read ahead, and its rows; `bad`: what the disk could not read; `trusted`:
+    the heads of its batches need no correction."""
 
-    __slots__ = ("_rows", "bad", "mapped", "number")
+    __slots__ = ("_rows", "bad", "mapped", "number", "trusted")
 
-    def __init__(self, fs: FileSystem, file: JournalFile, pace: Pace) -> None:
+    def __init__(self, fs: FileSystem, file: JournalFile, pace: Pace, trusted: bool) -> None:
         self.number = file.number
+        self.trusted = trusted
         self.mapped = MappedFile(fs, file.path, file.end)
         self.bad = self.mapped.read_ahead(0, file.end, pace)
         try:
@@ -203,12 +206,14 @@ def _copy_rows(
     parts = [view[at : at + length] for at, length in zip(positions, lengths, strict=True)]
     bad, at = _bad_frame(journal, positions, parts), 0
     if bad is None:
+        changed = None if journal.trusted else corrected(parts, rows.count[start:stop])
         small = sum(lengths) < SMALL_BYTES * len(parts)
         try:
             if small:
-                writer.write([memoryview(b"".join(parts))])
+                writer.write([memoryview(b"".join(changed or parts))])
             else:
-                writer.write(parts, PartSpans(view, positions, lengths))
+                spans = None if changed else PartSpans(view, positions, lengths)
+                writer.write(changed or parts, spans)
         except DamagedBatch as failure:
             bad, at = failure.part, failure.at
             if small:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from kafkawire.codec.types import Buffer
-
-logger = logging.getLogger(__name__)
 
 
 class PartSpans(NamedTuple):
@@ -47,28 +42,3 @@ class KeyCollector(Protocol):
 
     def close(self) -> None:
         """Release what it uses; after `section`, or instead of it."""
-
-
-@cache
-def report_absence() -> None:
-    """Log once that there is no index."""
-    logger.warning(
-        "index.keys.enable is true for a topic, but numba is not installed, so segments are "
-        "written without a key index and are scanned for keys; install kafkawire[keys]"
-    )
-
-
-def key_collector(decompress: bool) -> KeyCollector | None:
-    """Return a collector; None where numba is not installed or the machine is big-endian.
-    `decompress` false: partitions with compressed batches get no index."""
-    try:
-        kernels = import_module("kafkawire.log.segments.file.key_kernels")
-    except ImportError:
-        report_absence()
-        return None
-    if not kernels.SUPPORTED:
-        return None
-    collector: KeyCollector = import_module(
-        "kafkawire.log.segments.file.key_collector"
-    ).HashCollector(kernels, decompress)
-    return collector

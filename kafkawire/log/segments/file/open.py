@@ -10,8 +10,6 @@ import os.path
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from crc32c import crc32c
-
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
@@ -35,6 +33,7 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.io.worker_jobs import Pace, no_pace
@@ -112,6 +111,18 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
     if uuid and uuid != header.uuid:
         raise OtherSegment(f"it is the segment {header.uuid.hex()}")
     return trailer
+
+
+def refuse_newer(fs: FileSystem, path: str) -> None:
+    """Raise NewerFormatError, with the path, if a newer program wrote a segment. Raises OSError,
+    FormatError."""
+    file = fs.open(path)
+    try:
+        _read_ends(file, b"")
+    except NewerFormatError as failure:
+        raise NewerFormatError(f"{path} cannot be read: {failure}") from None
+    finally:
+        file.close()
 
 
 def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:

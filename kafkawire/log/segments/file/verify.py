@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from struct import Struct
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.damage import bad_batches
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import KEYS, STATE, PartitionEntry, SparseIndex
 from kafkawire.codec.segment.keys import PartitionKeys, check_keys
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import DamagedRange, Pace, ScrubArguments, ScrubResult

@@ -8,15 +8,20 @@ before the fsyncs of the commit log.
 from __future__ import annotations
 
 import errno
+import logging
 import os.path
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Self
 
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.log.io.gathered_write import MAX_IOV, write_whole
 from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
-from kafkawire.log.segments.file.key_port import KeyCollector, PartSpans, key_collector
+from kafkawire.log.segments.file.key_port import KeyCollector, PartSpans
+
+logger = logging.getLogger(__name__)
 
 WRITE_BYTES = 4 << 20
 """Bytes of a gathered write; the views in it keep only pages in memory that were just read."""
@@ -183,3 +188,24 @@ class SegmentWriter:
         """Remove what was written."""
         self._close()
         self._fs.remove(self._output.path)
+
+
+@cache
+def report_absence() -> None:
+    """Log once that there is no index."""
+    logger.warning(
+        "index.keys.enable is true for a topic, but numba is not installed, so segments are "
+        "written without a key index and are scanned for keys; install kafkawire[keys]"
+    )
+
+
+def key_collector(decompress: bool) -> KeyCollector | None:
+    """Return a collector; None where numba is not installed or the machine is big-endian.
+    `decompress` false: partitions with compressed batches get no index."""
+    try:
+        kernels = import_module("kafkawire.log.segments.file.key_kernels")  # compiled by numba
+        from kafkawire.log.segments.file.key_collector import HashCollector
+    except ImportError:
+        report_absence()
+        return None
+    return HashCollector(kernels, decompress) if kernels.SUPPORTED else None

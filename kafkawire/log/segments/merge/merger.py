@@ -397,7 +397,8 @@ class Rewriter:
         keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
         for at, mapping in enumerate(rewrite.removed()):
             partition = self._partitions.get(mapping.number)
-            start = mapping.base_offset if partition is None else partition.log_start
+            # Of one that is not in memory the inputs know an earlier one, which is kept.
+            start = 0 if partition is None else partition.log_start
             keeps[mapping.segment_id].append(
                 Keep(mapping.number, mapping.base_offset, mapping.end_offset, start)
             )

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from crc32c import crc32c
-
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.damage import BadBatches, bad_batches, search
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState, SparseIndex
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all

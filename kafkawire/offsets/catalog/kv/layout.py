@@ -4,6 +4,7 @@ Used by `kv.storage`. Keys sort by their bytes, so the rows of a partition are a
 mappings in offset order; numbers in keys are big-endian.
 
     v                              format version
+    c                              number of the last transaction (`kv.transaction_count`)
     n                              the next segment id
     l | u32 node                   the log position of a broker's checkpoint
     p | u64 number | 0             checkpoint of a partition
@@ -41,6 +42,7 @@ FORMAT = b"\2"
 FORMAT_BEFORE = b"\1"
 VERSION_KEY = b"v"
 NEXT_ID_KEY = b"n"
+TRANSACTIONS_KEY = b"c"
 
 _CHECKPOINT = struct.Struct(">qqqI")  # next offset, log start, updated ms, bytes of the epochs
 _TOTALS = struct.Struct(">qqqq")

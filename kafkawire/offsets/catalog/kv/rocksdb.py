@@ -4,17 +4,22 @@ Each transaction is one atomic WriteBatch, and a sync of RocksDB's log before it
 is written without sync and the log synced after it: the driver (rocksdict) holds the interpreter
 lock in the first call but not in the second, so the event loop never waits for the disk. The folder
 belongs to one process. Layout in `kv.layout`, logic in `kv.storage`.
+
+Transactions are numbered, and `kv.transaction_count` has the last number that is durable: a
+database with a smaller one, because its log was cut or damaged, is refused as damaged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os.path
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError, check_version
+from kafkawire.extras import MissingExtra, need
 from kafkawire.metadata.completion import aside
 from kafkawire.metadata.sqlite_device import make_folder_of
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
@@ -22,6 +27,8 @@ from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.base import LeaderOf
 from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
 from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.kv.transaction_count import TransactionCount
+from kafkawire.own_files import refuse_links
 
 T = TypeVar("T")
 
@@ -29,11 +36,6 @@ LOG_FILES = 2
 """Number of RocksDB's own text logs (LOG.old.*) that are kept."""
 MEMTABLE_BYTES = 16 << 20
 """Bytes of a RocksDB memtable; there are at most two."""
-NOT_INSTALLED = (
-    "offset.storage=rocksdb needs the package rocksdict: install kafkawire[rocksdb], "
-    "or use offset.storage=sql"
-)
-
 DAMAGE_SIGNS = ("Corruption: ", "No such file or directory")
 """Messages of RocksDB for a damaged or missing file. Other errors are temporary: a lock, a full
 disk."""
@@ -41,12 +43,16 @@ disk."""
 
 class RocksStore:
     """`KeyValueStore` over a RocksDB folder, opened by the first call. Raises MetadataError if it
-    cannot be used."""
+    cannot be used, NewerFormatError if a newer program wrote it."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, read_only: bool = False) -> None:
+        """`read_only`: open it without changing a file; it must exist and cannot be written."""
         self._folder = folder
+        self._read_only = read_only
         self._rocks: Any = None  # the module, imported on first use
         self._database: Any = None
+        self._count = TransactionCount(folder)
+        self._transactions = 0  # as stored in the database
         self._refusal = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -87,9 +93,13 @@ class RocksStore:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
+            number = self._transactions + 1
+            batch.put(layout.TRANSACTIONS_KEY, layout.pack_number(number))
             database.write(batch)
+            self._transactions = number
             try:
                 database.flush_wal(True)
+                self._count.store(number)
             except Exception:
                 self._refusal = "could not be synced: the broker must start again"
                 raise
@@ -118,38 +128,88 @@ class RocksStore:
             if self._database is None:
                 self._open()
             yield self._database
-        except MetadataError:
+        except (MetadataError, NewerFormatError):
             raise
+        except FormatError as error:
+            raise DamagedMetadata(self._folder, str(error)) from error
         except Exception as error:
             detail = str(error).partition("\n")[0]
             if any(sign in detail for sign in DAMAGE_SIGNS):
                 raise DamagedMetadata(self._folder, detail) from error
             raise MetadataError(f"{self._folder} failed ({detail})") from error
 
+    def _refuse_links(self) -> None:
+        """Raise MetadataError if a file of the folder is a symbolic link, as the driver follows
+        them."""
+        try:
+            names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
+            refuse_links(os.path.join(self._folder, name) for name in names)
+        except OSError as failure:
+            raise MetadataError(str(failure)) from failure
+
     def _open(self) -> None:
         try:
-            import rocksdict
-        except ImportError as error:
-            raise MetadataError(NOT_INSTALLED) from error
+            need("rocksdb", "offset.storage=rocksdb")
+        except MissingExtra as missing:
+            raise MetadataError(str(missing)) from missing
+        import rocksdict
+
         self._rocks = rocksdict
-        options = rocksdict.Options(raw_mode=True)
+        self._refuse_links()
+        self._count.read()
+        stored = self._inspect() if os.path.exists(self._folder) else None
+        if stored is None and (self._count.value or self._read_only):
+            raise DamagedMetadata(self._folder, "its files are gone")
+        if self._read_only:
+            self._database = self._open_read_only()
+            return
+        make_folder_of(f"{self._folder}/CURRENT")
+        if self._count.value is None:
+            self._count.create()
+        options = self._options()
         options.create_if_missing(True)
         options.set_keep_log_file_num(LOG_FILES)
         options.set_write_buffer_size(MEMTABLE_BYTES)
-        make_folder_of(f"{self._folder}/CURRENT")
         database = rocksdict.Rdict(self._folder, options)
-        stored = database.get(layout.VERSION_KEY)
-        if stored not in (None, layout.FORMAT, layout.FORMAT_BEFORE):
-            database.close()
-            raise MetadataError(
-                f"{self._folder} has format {stored!r}, this kafkawire knows {layout.FORMAT!r}: "
-                "use the version that wrote it, or another data folder"
-            )
         if stored is None:
             database.put(layout.VERSION_KEY, layout.FORMAT)  # durable with the first transaction
         self._database = database
         if stored == layout.FORMAT_BEFORE:
             self._upgrade()
+
+    def _options(self) -> Any:
+        options = self._rocks.Options(raw_mode=True)
+        # The log counts up to its first damaged byte: what a crash tore was not answered, and
+        # `_inspect` finds out whether anything else is missing.
+        options.set_wal_recovery_mode(self._rocks.DBRecoveryMode.point_in_time())
+        return options
+
+    def _open_read_only(self) -> Any:
+        access = self._rocks.AccessType.read_only()
+        return self._rocks.Rdict(self._folder, self._options(), access_type=access)
+
+    def _inspect(self) -> bytes | None:
+        """Return the format of the database; None if it is empty. Changes no file, and raises
+        DamagedMetadata if transactions are missing, NewerFormatError."""
+        if not os.path.exists(f"{self._folder}/CURRENT"):
+            return None
+        database = self._open_read_only()
+        try:
+            stored, number = database.get([layout.VERSION_KEY, layout.TRANSACTIONS_KEY])
+        finally:
+            database.close()
+        if stored not in (None, layout.FORMAT_BEFORE, layout.FORMAT):
+            known = int.from_bytes(layout.FORMAT, "big")
+            check_version(self._folder, int.from_bytes(stored, "big"), known)
+            raise DamagedMetadata(self._folder, f"it has format {stored!r}")
+        self._transactions, durable = layout.unpack_number(number), self._count.value
+        if durable is None and self._transactions:
+            raise DamagedMetadata(self._folder, f"{self._count.path} is missing")
+        lost = (durable or 0) - self._transactions
+        if lost > 0:
+            what = "its last transaction is" if lost == 1 else f"its last {lost} transactions are"
+            raise DamagedMetadata(self._folder, f"{what} missing or unreadable")
+        return cast(bytes | None, stored)
 
     def _upgrade(self) -> None:
         """Convert rows of an older layout in one write."""
@@ -207,6 +267,8 @@ class RocksStorage(KeyValueStorage):
         async with self._lock:
             try:
                 return await aside(alone)
+            except NewerFormatError as error:
+                raise MetadataError(str(error)) from error
             except FormatError as error:
                 raise MetadataError(f"{self._folder}: {error}") from error
 

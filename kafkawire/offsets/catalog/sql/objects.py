@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from kafkawire.metadata.pairing import SeenInSql
 from kafkawire.metadata.session import Session, insert, numbers_text, parts
 from kafkawire.metadata.store import Transactions
 from kafkawire.offsets.catalog import object_rules
@@ -27,6 +29,8 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.offsets.catalog.sql import statements
 
+T = TypeVar("T")
+
 UUIDS_AT_ONCE = 1_000
 """Uuids per statement, a parameter each: the databases allow 32,766."""
 OBJECT = "uuid, segment_id, node_id, tier, state, size_bytes, created_ms, delete_after_ms, ranges"
@@ -41,7 +45,7 @@ NOT_READ = (
 class SqlObjects:
     """The part of `sql.storage.SqlStorage` for objects. `now_ms` is the clock of the time columns;
     no decision uses it. `term`: what writes for partitions need; None: only leaders are
-    checked."""
+    checked. `seen`: what a running broker has seen in SQL."""
 
     def __init__(
         self,
@@ -49,11 +53,25 @@ class SqlObjects:
         node_id: int,
         now_ms: Callable[[], int],
         term: statements.LeaderTerm | None = None,
+        seen: SeenInSql | None = None,
     ) -> None:
+        self._seen = seen
         self._transact = transactions.transact
         self._node_id = node_id
         self._now_ms = now_ms
         self._term = term
+
+    async def _write(self, work: Callable[[Session], T]) -> T:
+        """Run a transaction that changes rows, and raise the generation in it. Raises
+        OlderMetadata, before anything is changed, if the database was replaced by an older copy."""
+        node_id, seen = self._node_id, self._seen
+        if seen is None:
+            return await self._transact(work)
+        generation, result = await self._transact(
+            lambda session: (seen.raise_generation(session, node_id), work(session))
+        )
+        seen.note(generation)
+        return result
 
     def _led(self, session: Session, numbers: Sequence[int]) -> Collection[int]:
         """Return those of the partitions that exist; see `statements.led`."""
@@ -74,7 +92,7 @@ class SqlObjects:
             raise_offsets(session, {number: (dispatched[number], 0) for number in led}, now_ms)
             return [row.uuid for row in entered]
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
@@ -94,7 +112,7 @@ class SqlObjects:
                 raise_offsets(session, ends, now_ms)
             return [segments[at] for at in sorted({row.segment_id for row in done})]
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
         def work(session: Session) -> None:
@@ -105,7 +123,7 @@ class SqlObjects:
                 [(row.segment_id, row.uuid) for row in rows],
             )
 
-        await self._transact(work)
+        await self._write(work)
 
     async def schedule_object_deletion(self, rows: Sequence[ObjectRow]) -> None:
         def work(session: Session) -> None:
@@ -115,11 +133,11 @@ class SqlObjects:
                     _enter(session, [replace(row, state=DELETE_STARTED)])
                     _state(session, [row.uuid], DELETE_STARTED, row.delete_after_ms)
 
-        await self._transact(work)
+        await self._write(work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
         gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"
-        await self._transact(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
+        await self._write(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
@@ -153,7 +171,7 @@ class SqlObjects:
             )
             return list(segments.values())
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         now_ms = self._now_ms()
@@ -162,7 +180,7 @@ class SqlObjects:
             led = self._led(session, sorted(offsets))
             raise_offsets(session, {number: offsets[number] for number in led}, now_ms)
 
-        await self._transact(work)
+        await self._write(work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
         query = (
@@ -183,7 +201,7 @@ class SqlObjects:
                 _save_tier(session, found)
             return found
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def adopt_tiers(self) -> list[TierRow]:
         def work(session: Session) -> list[TierRow]:
@@ -194,10 +212,10 @@ class SqlObjects:
                 _save_tier(session, row)
             return _tiers(session)
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def save_tier(self, row: TierRow) -> None:
-        await self._transact(lambda session: _save_tier(session, row))
+        await self._write(lambda session: _save_tier(session, row))
 
     async def tiers(self) -> list[TierRow]:
         return await self._transact(_tiers)
@@ -217,7 +235,7 @@ class SqlObjects:
             _point(session, rows)
             return sorted(rows, key=_id)
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def enter_remote(self, rows: Sequence[EnteredObject]) -> list[int]:
         now_ms = self._now_ms()
@@ -237,7 +255,7 @@ class SqlObjects:
             statements.add_totals(session, added, [], now_ms)
             return ids
 
-        return await self._transact(work)
+        return await self._write(work)
 
     def _enter_again(
         self, session: Session, entered: Sequence[EnteredObject], led: Collection[int]
@@ -274,7 +292,7 @@ class SqlObjects:
 
 
 def _tiers(session: Session) -> list[TierRow]:
-    return [TierRow(*row) for row in session.rows(f"SELECT {TIER} FROM tiers ORDER BY id")]
+    return [TierRow(*row) for row in session.checked("tiers", TIER, "ORDER BY id")]
 
 
 def _locked_tiers(session: Session) -> list[TierRow]:
@@ -301,7 +319,7 @@ def _save_tier(session: Session, row: TierRow) -> None:
 
 def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -> list[ObjectRow]:
     """Select objects. The condition is a constant of this package, never user input."""
-    found = session.rows(f"SELECT {OBJECT} FROM remote_objects WHERE {wanted}", tuple(values))
+    found = session.checked("remote_objects", OBJECT, f"WHERE {wanted}", tuple(values))
     return [ObjectRow(*[bytes(uuid), *facts, bytes(last)]) for uuid, *facts, last in found]
 
 

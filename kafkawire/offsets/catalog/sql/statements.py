@@ -17,7 +17,15 @@ from kafkawire.metadata.checkpoint import (
     pack_producers,
     unpack_all,
 )
-from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
+from kafkawire.metadata.session import (
+    Session,
+    among,
+    insert,
+    numbers_text,
+    parts,
+    values_text,
+    without_flags,
+)
 from kafkawire.offsets.catalog.object_logs import is_newest
 from kafkawire.offsets.catalog.port import (
     DELETING,
@@ -77,8 +85,17 @@ def led(
             if leader != node_id or (term is not None and term.epoch_of(number) != epoch):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len(stored) < len(part):
-            gone.update(set(part) - {row[0] for row in stored})
+            missing = sorted(set(part) - {row[0] for row in stored})
+            _check_deleted(session, missing)
+            gone.update(missing)
     return set(numbers) - gone if gone else numbers
+
+
+def _check_deleted(session: Session, numbers: Sequence[int]) -> None:
+    """Raise DamagedRow if partitions, or their topics, only seem to be deleted."""
+    some = f"WHERE {among('number', numbers)}"
+    session.checked("partitions", "number", some)
+    session.checked("topics", "number", f"JOIN partitions p ON p.topic_id = topics.id {some}")
 
 
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
@@ -112,15 +129,16 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     mappings: dict[int, list[SegmentRange]] = defaultdict(list)
     for part in parts(numbers):
         some = among("partition_number", part)
-        stored = session.rows(
-            "SELECT partition_number, checkpoint_offset, log_start, leader_epochs, producers"
-            f" FROM partition_offset_checkpoints WHERE {some}"
+        stored = session.checked(
+            "partition_offset_checkpoints",
+            "partition_number, checkpoint_offset, log_start, leader_epochs, producers",
+            f"WHERE {some}",
         )
         states.update({state.number: state for state in unpack_all(stored)})
         for row in mappings_where(session, f"{some} ORDER BY partition_number, base_offset"):
             mappings[row.number].append(row)
-        query = "SELECT partition_number, dispatch_offset, commit_offset FROM tiering_offsets"
-        for number, *ends in session.rows(f"{query} WHERE {some}"):
+        columns = "partition_number, dispatch_offset, commit_offset"
+        for number, *ends in session.checked("tiering_offsets", columns, f"WHERE {some}"):
             tiered[number] = ends
     return [
         PartitionRow(
@@ -138,13 +156,14 @@ def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[l
         # The last mapping that begins at or before `low` is the first that may cover it.
         found = session.rows(
             f"WITH wanted(at, number, low, high) AS (VALUES {values_text(part)})"
-            f" SELECT w.at, {_of('m', MAPPING)} FROM wanted w CROSS JOIN offset_mappings m"
+            f" SELECT w.at, {_of('m', MAPPING)}, m.intact"
+            " FROM wanted w CROSS JOIN offset_mappings m"
             " WHERE m.partition_number = w.number"
             " AND m.base_offset < w.high AND m.end_offset > w.low"
             " AND m.base_offset >= coalesce((SELECT max(b.base_offset) FROM offset_mappings b"
             " WHERE b.partition_number = w.number AND b.base_offset <= w.low), w.low)"
         )
-        for row in found:
+        for row in without_flags("offset_mappings", found):
             made[row[0]].append(SegmentRange._make(row[1:]))
     for rows in made:
         rows.sort(key=_offset)  # usually sorted already, depending on the query plan
@@ -165,18 +184,18 @@ def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRan
     for part in parts(below):
         found = session.rows(
             f"WITH wanted(number, low) AS (VALUES {values_text(part)})"
-            f" SELECT {_of('m', MAPPING)} FROM wanted w CROSS JOIN offset_mappings m"
+            f" SELECT {_of('m', MAPPING)}, m.intact FROM wanted w CROSS JOIN offset_mappings m"
             " WHERE m.partition_number = w.number"
             " AND m.base_offset < w.low AND m.end_offset <= w.low"
         )
-        made += map(SegmentRange._make, found)
+        made += map(SegmentRange._make, without_flags("offset_mappings", found))
     return made
 
 
 def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
     """Select mappings. The condition, with the order, is a constant of this package, never user
     input."""
-    found = session.rows(f"SELECT {MAPPING} FROM offset_mappings WHERE {condition}")
+    found = session.checked("offset_mappings", MAPPING, f"WHERE {condition}")
     return list(map(SegmentRange._make, found))
 
 
@@ -282,7 +301,7 @@ def release_segments(
 def segments_where(session: Session, condition: str, limit: int = -1) -> list[SegmentRow]:
     """Select segments by id. The condition is a constant of this package, never user input."""
     most = f" LIMIT {limit:d}" if limit >= 0 else ""
-    found = session.rows(f"SELECT {SEGMENT} FROM segments WHERE {condition} ORDER BY id{most}")
+    found = session.checked("segments", SEGMENT, f"WHERE {condition} ORDER BY id{most}")
     return [
         SegmentRow(*[bytes(uuid), *facts, bool(local), bytes(made or b""), tier])
         for uuid, *facts, local, made, tier in found

@@ -47,11 +47,12 @@ class SqlStorage(SqlObjects):
                 (checkpoint.node_id, checkpoint.log_position, now_ms),
             )
 
-        await self._transact(work)
+        await self._write(work)
 
     async def load_log_position(self, node_id: int) -> int:
-        query = "SELECT place FROM checkpoints WHERE node_id = ?"
-        found = await self._transact(lambda session: session.rows(query, (node_id,)))
+        found = await self._transact(
+            lambda session: session.checked("checkpoints", "place", "WHERE node_id = ?", (node_id,))
+        )
         return int(found[0][0]) if found else 0
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
@@ -68,15 +69,15 @@ class SqlStorage(SqlObjects):
             query = "SELECT id FROM segments WHERE uuid = ?"
             return [int(session.rows(query, (row.uuid,))[0][0]) for row in rows]
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def finish_segments(self, swap: Swap) -> None:
         now_ms = self._now_ms()
-        await self._transact(lambda session: self._swap(session, swap, now_ms))
+        await self._write(lambda session: self._swap(session, swap, now_ms))
 
     async def replace_lost(self, swap: Swap, entered: Sequence[EnteredObject]) -> None:
         now_ms = self._now_ms()
-        await self._transact(lambda session: self._swap(session, swap, now_ms, entered))
+        await self._write(lambda session: self._swap(session, swap, now_ms, entered))
 
     def _swap(
         self, session: Session, swap: Swap, now_ms: int, entered: Sequence[EnteredObject] = ()
@@ -144,7 +145,7 @@ class SqlStorage(SqlObjects):
             statements.add_totals(session, [], kept, now_ms=-1)
             return statements.release_segments(session, gone, delete_after_ms)
 
-        return await self._transact(work)
+        return await self._write(work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
         def work(session: Session) -> None:
@@ -152,7 +153,7 @@ class SqlStorage(SqlObjects):
                 some = f"id IN ({numbers_text(part)})"
                 session.run(f"DELETE FROM segments WHERE {some} AND {statements.UNUSED}")
 
-        await self._transact(work)
+        await self._write(work)
 
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
@@ -209,16 +210,17 @@ class SqlStorage(SqlObjects):
             for part in parts(numbers):
                 session.run(f"{change} AND partition_number IN ({numbers_text(part)})")
 
-        await self._transact(work)
+        await self._write(work)
 
     async def orphans(self, limit: int) -> list[int]:
         """Return stored partitions of deleted topics; see `SegmentCatalog.orphans`. Complete:
         deleting a topic marks its mappings."""
-        query = (
-            "SELECT DISTINCT partition_number FROM offset_mappings"
-            f" WHERE due_ms = {ORPHANED} AND {statements.led_by(self._node_id)} LIMIT {limit:d}"
+        of_deleted = f"WHERE due_ms = {ORPHANED} AND {statements.led_by(self._node_id)}"
+        found = await self._transact(
+            lambda session: session.checked(
+                "offset_mappings", "DISTINCT partition_number", f"{of_deleted} LIMIT {limit:d}"
+            )
         )
-        found = await self._transact(lambda session: session.rows(query))
         return sorted(number for (number,) in found)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:

@@ -1,0 +1,83 @@
+"""Packages that only some features need, by the extra of pyproject.toml that installs them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "postgres": ("asyncpg",),
+    "s3": ("boto3",),
+    "reading": ("numpy",),
+    "certs": ("cryptography",),
+    "oauth": ("joserfc",),
+    "rocksdb": ("rocksdict",),
+    "keys": ("numba", "numpy"),
+    "sql": ("duckdb", "numba", "pyarrow"),
+    "spark": ("pyspark", "numba", "pyarrow", "deltalake", "pyiceberg", "fastavro", "matplotlib"),
+}
+"""The packages of each extra that kafkawire imports, by the names of their modules."""
+SPARK = ("pyspark", "pyarrow", "numba")
+"""Packages that every command on Spark needs."""
+
+
+class MissingExtra(ModuleNotFoundError):
+    """Packages of an extra are not installed; one sentence has the command that installs them."""
+
+
+def need(extra: str, feature: str, packages: Sequence[str] = ()) -> None:
+    """Raise MissingExtra if a package that `feature` needs is not installed: one of `packages`, or
+    of all packages of the extra."""
+    missing = [name for name in packages or EXTRAS[extra] if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"{feature} needs {' and '.join(missing)}: {install_line(extra)}")
+
+
+def explain(failure: ModuleNotFoundError) -> str | None:
+    """Return the sentence for a failed import, if the package belongs to an extra."""
+    if isinstance(failure, MissingExtra):
+        return str(failure)
+    name = (failure.name or "").partition(".")[0]
+    extra = next((extra for extra, names in EXTRAS.items() if name in names), None)
+    return None if extra is None else f"this needs {name}: {install_line(extra)}"
+
+
+def install_line(extra: str) -> str:
+    """Return the pip command that adds an extra to kafkawire as it is installed: by name, or from a
+    checkout, a repository or a file (PEP 610)."""
+    origin, target = _origin(), f"kafkawire[{extra}]"
+    url = str(origin.get("url", ""))
+    option = ""
+    if "dir_info" in origin:
+        target = f"{unquote(urlsplit(url).path)}[{extra}]"
+        option = "--editable " if origin["dir_info"].get("editable") else ""
+    elif "vcs_info" in origin:
+        target = f"{target} @ {origin['vcs_info']['vcs']}+{url}"
+    elif url:
+        target = f"{target} @ {url}"
+    return f"{_pip()} install {option}{shlex.quote(target)}"
+
+
+def _origin() -> dict[str, Any]:
+    """Return pip's record of where kafkawire was installed from; empty for a package index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # 9 ms of each start
+
+    try:
+        text = distribution("kafkawire").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return {}
+    return dict(json.loads(text)) if text else {}
+
+
+def _pip() -> str:
+    """Return the pip of this environment: the one on PATH may belong to another."""
+    found = shutil.which("pip")
+    ours = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if ours else f"{shlex.quote(sys.executable)} -m pip"

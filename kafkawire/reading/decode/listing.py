@@ -1,0 +1,151 @@
+"""List the batches of a chunk, verify their checksums, and decompress them in groups for
+`walk.note`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from kafkawire.codec.batches import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEAD_BYTES,
+    LENGTH_AT,
+    MAGIC,
+    PREFIX_BYTES,
+    read_head,
+    unpacked_limit,
+)
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import Buffer
+from kafkawire.crc32c import crc32c
+from kafkawire.reading.decode import heads
+from kafkawire.reading.decode.unpack import NoRoom, Unpacker
+
+NO_LIMIT = 1 << 62
+_TABLE_ROWS = 2048  # its 144 KiB stay in the processor's L2 cache
+
+
+class Unreadable(Exception):
+    """The batch in `row` of the table cannot be read; all before it were returned."""
+
+    def __init__(self, row: int, text: str) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+class Listing:
+    """A chunk's batches, one table of them at a time: `next` lists `n` and returns why it
+    stopped."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((_TABLE_ROWS, heads.TABLE_FIELDS), np.int64)
+        self.address = self.table.ctypes.data
+        self._unpacker = Unpacker()
+        self.n = self.flags = self.position = self._floor = self._limit = 0
+        self.open(b"", NO_LIMIT)
+
+    def open(self, data: Buffer, limit: int) -> None:
+        """Start with another chunk; no batch of it may reach offset `limit`."""
+        self._view = memoryview(data).cast("B").toreadonly()
+        self._address = pa.py_buffer(self._view).address
+        self.position, self._floor, self._limit = 0, 0, limit
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._view)
+
+    def next(self, end: int) -> int:
+        """List batches below offset `end`; return why heads.heads stopped. `flags`: their
+        attributes, or-ed."""
+        self.n, self.position, why, self.flags = heads.heads(
+            self._address, len(self._view), self.position, self._floor, self._limit, end,
+            self.address, _TABLE_ROWS,
+        )  # fmt: skip
+        if self.n:
+            self._floor = int(self.table[self.n - 1, heads.LAST]) + 1
+        return why
+
+    def groups(self, check_crc: bool, low: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (address of the records, first, end row of the table), each to be used before the
+        next.
+
+        Batches that end below `low` are skipped. Raises Unreadable.
+        """
+        good = self._first_bad_crc(low) if check_crc else self.n
+        if not self.flags & CODEC_MASK:
+            if good:
+                yield self._address, 0, good
+        else:
+            yield from self._unpacked(good, low)
+        if good < self.n:
+            raise Unreadable(good, "the checksum of a batch does not fit")
+
+    def span(self, row: int) -> tuple[int, int]:
+        """Return the byte range of the batch in `row`."""
+        start = int(self.table[row, heads.POSITION])
+        length = self._view[start + LENGTH_AT : start + LENGTH_AT + 4]
+        return start, start + PREFIX_BYTES + int.from_bytes(length, "big")
+
+    def end_offset(self, row: int) -> int:
+        """Return the end of the offsets of the batch in `row`: the base of the next batch, if there
+        is one, because the batch's own header may be damaged."""
+        base, last = int(self.table[row, heads.BASE]), int(self.table[row, heads.LAST])
+        stop = self.span(row)[1]
+        if len(self._view) - stop >= HEAD_BYTES:
+            following = read_head(self._view, stop)
+            if following.magic == MAGIC and base < following.base_offset < self._limit:
+                return following.base_offset
+        return last + 1 if self._limit == NO_LIMIT else self._limit
+
+    def _first_bad_crc(self, low: int) -> int:
+        view = self._view
+        for row, (at, last) in enumerate(
+            self.table[: self.n, [heads.POSITION, heads.LAST]].tolist()
+        ):
+            stop = at + PREFIX_BYTES + int.from_bytes(view[at + LENGTH_AT : at + LENGTH_AT + 4])
+            stored = int.from_bytes(view[at + CRC_AT : at + CRC_FROM])
+            if last >= low and crc32c(view[at + CRC_FROM : stop]) != stored:
+                return row
+        return self.n
+
+    def _unpacked(self, n: int, low: int) -> Iterator[tuple[int, int, int]]:
+        rows = self.table[:n].tolist()
+        at = 0
+        while at < n:
+            first = at
+            while at < n and not rows[at][heads.ATTRIBUTES] & CODEC_MASK:
+                at += 1
+            if at > first:
+                yield self._address, first, at
+                continue
+            spans: list[tuple[int, int]] = []
+            wrong = None
+            try:
+                for row in rows[first:]:
+                    if not row[heads.ATTRIBUTES] & CODEC_MASK or self._unpacker.is_full:
+                        break
+                    spans.append(self._unpack(row, low))
+            except NoRoom:
+                pass
+            except KafkaError as error:
+                wrong = Unreadable(first + len(spans), error.message or "")
+            at = first + len(spans)
+            if spans:
+                self.table[first:at, heads.FROM : heads.STOP + 1] = spans
+                yield self._unpacker.address, first, at
+            self._unpacker.clear()
+            if wrong is not None:
+                raise wrong
+
+    def _unpack(self, row: list[int], low: int) -> tuple[int, int]:
+        """Return where the records of a listed batch are decompressed to."""
+        _, start, stop, _, last, flags, *_ = row
+        if flags & CONTROL or last < low:  # it will not be read
+            return 0, 0
+        limit = unpacked_limit(stop - start)
+        return self._unpacker.add(flags & CODEC_MASK, self._view[start:stop], limit)

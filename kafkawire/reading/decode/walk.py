@@ -1,0 +1,335 @@
+"""Verify the records of listed batches and find their fields, in a compiled loop.
+
+`note` fills a table with a block of rows for `gather` to copy. numba checks no bounds, so each read
+is preceded by a bounds check here.
+
+All compiled code with its constants, except for `memory`, is in this file, because numba's cache
+detects changes of this file only. Importing loads the compiled code from that cache (next to this
+file, or in NUMBA_CACHE_DIR), or compiles it, which takes some seconds once per machine.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from kafkawire.reading.decode.memory import byte, compiled, get, put
+
+# The columns of the table of `heads`; repeated for numba's cache; a test compares both.
+POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
+BATCH_FIELDS = 9
+
+# The state that `note` keeps between calls.
+(
+    BATCH,  # current row of the table
+    INDEX,  # finished records of that batch, if it is returned in parts
+    AT,  # position of the next record
+    DELTA,  # offset delta of the last record
+    ROWS,  # rows in the columns
+    ROOM,  # bytes of records that still fit into the columns
+    CURSOR,  # offsets of the range below are accounted for
+    END,  # of the range
+    LISTING,  # whether gaps are listed, or only counted
+    GAPS_ROOM,  # of the list
+    LISTED,  # number of gaps
+    NOTED,  # noted rows, which fit into the columns
+    NEED,  # bytes of the record that exceeds ROOM, or number of the damaged record
+    COUNTED,  # offsets of gaps that are not in the list, one for each reason
+) = range(14)
+REASONS = 3
+STATE_FIELDS = COUNTED + REASONS
+GAP_CONTROL, GAP_ABORTED, GAP_COMPACTED = range(REASONS)
+
+# Why `note` stopped; from RECORD on: a fault of the current batch.
+DONE, PART, FULL, GAPS, SKIPPED, RECORD, DELTAS, LEFT = range(8)
+
+# Notes of a row: the positions of its fields, and their lengths (-1: null).
+KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
+NOTE_FIELDS = 9
+
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999: Spark's range
+_BAD = 1 << 62
+"""A position at which nothing can be read: the result of readers after malformed bytes."""
+_BATCH_BYTES, _NOTE_BYTES, _ABORTED_BYTES = 8 * BATCH_FIELDS, 8 * NOTE_FIELDS, 8 * 3
+
+
+@njit
+def _long(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
+    """Read a zig-zag number of any length whose last byte may be at `last_shift`."""
+    value, shift = types.uint64(0), types.uint64(0)
+    while at < stop and shift <= last_shift:
+        part = types.uint64(byte(data, at))
+        at += 1
+        value |= (part & types.uint64(0x7F)) << shift
+        if part < 0x80:
+            if shift == last_shift and part > last_most:
+                break
+            return types.int64(value >> types.uint64(1)) ^ -types.int64(value & types.uint64(1)), at
+        shift += types.uint64(7)
+    return 0, _BAD
+
+
+@njit(forceinline=True)
+def _number(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
+    """Read a zig-zag number at `at`, before `stop`; return it and its end, or _BAD.
+
+    Most have one or two bytes, which are read here.
+    """
+    if at < stop:
+        value = byte(data, at)
+        if value < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        if at + 1 < stop:
+            more = byte(data, at + 1)
+            if more < 0x80:
+                value = value & 0x7F | more << 7
+                return (value >> 1) ^ -(value & 1), at + 2
+    return _long(data, at, stop, last_shift, last_most)
+
+
+@njit(forceinline=True)
+def _varint(data: int, at: int, stop: int) -> tuple[int, int]:
+    return _number(data, at, stop, types.uint64(28), types.uint64(0x0F))
+
+
+@njit(forceinline=True)
+def _varlong(data: int, at: int, stop: int) -> tuple[int, int]:
+    return _number(data, at, stop, types.uint64(63), types.uint64(1))
+
+
+@njit(forceinline=True)
+def _field(data: int, at: int, stop: int) -> tuple[int, int, int]:
+    """Return the position of a key or value, its length (-1: null), and its end, or _BAD."""
+    length, at = _varint(data, at, stop)
+    if length < 0:
+        return at, -1, at
+    if length > stop - at:
+        return 0, 0, _BAD
+    return at, length, at + length
+
+
+@njit
+def _skip_headers(data: int, at: int, stop: int, count: int) -> int:
+    if count < 0 or count > stop - at:
+        return _BAD
+    for _ in range(count):
+        _, length, at = _field(data, at, stop)
+        if length < 0 or at == _BAD:
+            return _BAD
+        _, _, at = _field(data, at, stop)
+    return at
+
+
+@njit
+def _micros(base: int, delta: int) -> int:
+    """Return base + delta ms as microseconds, clamped to the years of Spark."""
+    ms = base + delta
+    if ((base ^ ms) & (delta ^ ms)) < 0:  # it overflowed
+        ms = base
+    return min(max(ms, _FIRST_MS), _LAST_MS) * 1000
+
+
+@njit(forceinline=True)
+def _walk(
+    data: int, batch: int, state: int, at: int, index: int, delta: int, notes: int, n: int,
+    most: int, room: int,
+) -> tuple[int, int, int, int, int, int]:  # fmt: skip
+    """Verify records of a batch from its `index`th at `at` on; note those in the range.
+
+    Stops after the last record; after `most` notes: PART; if a record has more bytes than `room`:
+    FULL. Returns the state to continue with, (at, index, delta, n, room), and why it stopped.
+    """
+    stop, count, base = get(batch, STOP), get(batch, COUNT), get(batch, BASE)
+    time, kind = get(batch, TIME), get(batch, ATTRIBUTES) >> 3 & 1
+    last_delta, low, end = get(batch, LAST) - base, get(state, CURSOR), get(state, END)
+    while index < count:
+        if n == most:
+            return at, index, delta, n, room, PART
+        start = at
+        length, at = _varint(data, at, stop)
+        if length < 0 or length > stop - at:
+            return at, index, delta, n, room, RECORD
+        finish = at + length
+        if finish - start > room:
+            put(state, NEED, finish - start)
+            return start, index, delta, n, room, FULL
+        shift, at = _varlong(data, at + 1, finish)  # after the attributes, which are unused
+        moved, at = _varint(data, at, finish)
+        key_at, key_length, at = _field(data, at, finish)
+        value_at, value_length, at = _field(data, at, finish)
+        headers, at = _varint(data, at, finish)
+        headers_at = at
+        if headers:
+            at = _skip_headers(data, at, finish, headers)
+        if at != finish:
+            return at, index, delta, n, room, RECORD
+        if moved <= delta or moved > last_delta:
+            return at, index, delta, n, room, DELTAS
+        index, delta, offset = index + 1, moved, base + moved
+        if low <= offset < end:
+            room -= finish - start
+            note = notes + n * _NOTE_BYTES
+            n += 1
+            put(note, KEY_AT, key_at)
+            put(note, KEY_LENGTH, key_length)
+            put(note, VALUE_AT, value_at)
+            put(note, VALUE_LENGTH, value_length)
+            put(note, HEADERS_AT, headers_at)
+            put(note, HEADERS, headers)
+            put(note, OFFSET, offset)
+            put(note, TIME_US, _micros(time, 0 if kind else shift))
+            put(note, KIND, kind)
+    return at, index, delta, n, room, DONE if at == stop and count >= 0 else LEFT
+
+
+@njit
+def _wrong_in(data: int, batch: int, state: int, notes: int, block: int) -> tuple[int, int]:
+    """Verify a batch that will be returned in parts: DONE, or the fault and its record."""
+    at, index, delta, why = get(batch, FROM), 0, -1, PART
+    while why == PART:
+        at, index, delta, _, _, why = _walk(
+            data, batch, state, at, index, delta, notes, 0, block, _BAD
+        )
+    return why, index
+
+
+@njit
+def _gap(state: int, gaps: int, upto: int, reason: int) -> None:
+    """Record that offsets from the cursor to `upto` have no row."""
+    upto, cursor = min(upto, get(state, END)), get(state, CURSOR)
+    if upto <= cursor:
+        return
+    n = get(state, LISTED)
+    if get(state, LISTING) and n < get(state, GAPS_ROOM):
+        put(gaps, 3 * n, cursor)
+        put(gaps, 3 * n + 1, upto)
+        put(gaps, 3 * n + 2, reason)
+        put(state, LISTED, n + 1)
+    else:
+        put(state, COUNTED + reason, get(state, COUNTED + reason) + upto - cursor)
+    put(state, CURSOR, upto)
+
+
+@njit
+def _account(state: int, gaps: int, notes: int, first: int, n: int) -> None:
+    """Account for offsets: those noted from `first` on have rows, those between them have none."""
+    if first == n:
+        return
+    last = get(notes + (n - 1) * _NOTE_BYTES, OFFSET)
+    if last - get(state, CURSOR) != n - 1 - first:
+        for i in range(first, n):
+            _gap(state, gaps, get(notes + i * _NOTE_BYTES, OFFSET), GAP_COMPACTED)
+            put(state, CURSOR, get(state, CURSOR) + 1)
+    put(state, CURSOR, last + 1)
+
+
+@njit
+def _is_aborted(aborted: int, size: int, producer: int, offset: int) -> bool:
+    """Return whether one of the `size` sorted (producer id, first, last offset) at `aborted`
+    contains it."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        known = get(aborted, 3 * middle)
+        if known < producer or (known == producer and get(aborted, 3 * middle + 1) <= offset):
+            low = middle + 1
+        else:
+            high = middle
+    found = aborted + _ABORTED_BYTES * (low - 1)
+    return low > 0 and get(found, 0) == producer and offset <= get(found, 2)
+
+
+@njit
+def _reason_to_skip(batch: int, aborted: int, size: int) -> int:
+    """Return GAP_CONTROL, GAP_ABORTED, or -1 if the records are data."""
+    flags = get(batch, ATTRIBUTES)
+    if flags & _CONTROL:
+        return GAP_CONTROL
+    if flags & _TRANSACTIONAL and _is_aborted(
+        aborted, size, get(batch, PRODUCER), get(batch, BASE)
+    ):
+        return GAP_ABORTED
+    return -1
+
+
+@njit
+def _begin(
+    data: int, batch: int, reason: int, notes: int, block: int, gaps: int, state: int, most: int
+) -> int:
+    """Start a batch: DONE (its records are next); SKIPPED, with the reason; why it must wait; or
+    its fault."""
+    if get(state, LISTED) > get(state, GAPS_ROOM) // 2:
+        return GAPS
+    if reason >= 0:
+        _gap(state, gaps, get(batch, BASE), GAP_COMPACTED)
+        _gap(state, gaps, get(batch, LAST) + 1, reason)
+        return SKIPPED
+    noted, count = get(state, NOTED), get(batch, COUNT)
+    if noted and noted + count > block:
+        return PART
+    rows = get(state, ROWS) + noted
+    fits = count <= most - rows and get(batch, STOP) - get(batch, FROM) <= get(state, ROOM)
+    if not fits and rows:
+        put(state, NEED, 0)
+        return FULL
+    if not fits or count > block:  # it will be returned in parts, so it is verified first
+        why, index = _wrong_in(data, batch, state, notes, block)
+        if why != DONE:
+            put(state, NEED, index)
+            return why
+    put(state, AT, get(batch, FROM))
+    put(state, DELTA, -1)
+    return DONE
+
+
+@njit
+def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int, most: int) -> int:
+    """Continue with the records of a batch: DONE, PART, FULL or its fault."""
+    first = get(state, NOTED)
+    at, index, delta, n, room, why = _walk(
+        data, batch, state, get(state, AT), get(state, INDEX), get(state, DELTA), notes, first,
+        min(block, most - get(state, ROWS)), get(state, ROOM),
+    )  # fmt: skip
+    if why >= RECORD:
+        put(state, NEED, index)
+        return why
+    _account(state, gaps, notes, first, n)
+    put(state, NOTED, n)
+    put(state, ROOM, room)
+    if why == DONE:
+        put(state, INDEX, 0)
+        return DONE
+    put(state, AT, at)
+    put(state, INDEX, index)
+    put(state, DELTA, delta)
+    return FULL if why == FULL or get(state, ROWS) + n == most else PART
+
+
+@compiled(types.int64(*[types.int64] * 10))
+def note(
+    data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
+    gaps: int, state: int, most: int,
+) -> int:  # fmt: skip
+    """Note the rows of batches state[BATCH] to `stop` of `table`, whose records are at `data`.
+
+    All arguments are addresses except `stop`, `aborted_size` (the number of sorted (producer id,
+    first, last offset) at `aborted`), `block` (capacity of `notes`) and `most` (free rows of the
+    columns). Returns DONE; PART: `notes` are full; FULL: the columns are full; GAPS: the list of
+    gaps is full. The caller takes the notes before it continues. Otherwise the fault of the current
+    batch, of which nothing was noted (state[NEED]: the record).
+    """
+    row = get(state, BATCH)
+    while row < stop:
+        batch = table + row * _BATCH_BYTES
+        why = DONE if get(state, INDEX) else SKIPPED
+        if why == SKIPPED and get(batch, LAST) >= get(state, CURSOR):
+            reason = _reason_to_skip(batch, aborted, aborted_size)
+            why = _begin(data, batch, reason, notes, block, gaps, state, most)
+        if why == DONE:
+            why = _go_on(data, batch, notes, block, gaps, state, most)
+        if why != DONE and why != SKIPPED:
+            return why
+        _gap(state, gaps, get(batch, LAST) + 1, GAP_COMPACTED)
+        row += 1
+        put(state, BATCH, row)
+    return DONE

@@ -1,0 +1,1 @@
+"""Values of reading: sources, ranges of offsets, tasks, columns and records. Pure."""

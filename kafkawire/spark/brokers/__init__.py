@@ -1,1 +1,0 @@
-"""Requests to brokers from Spark's drivers and tasks."""

@@ -1,1 +1,0 @@
-"""Values that every part of the Spark side shares: ranges, tasks, accounts and columns. Pure."""

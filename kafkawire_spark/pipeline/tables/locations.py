@@ -1,0 +1,58 @@
+"""A table's location as URL and options for the libraries of its format.
+
+Credentials are those of boto3 (environment, profiles, roles).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.objectstore.s3 import Access
+    from kafkawire.reading.files.locations import Place
+
+
+def location(place: Place) -> str:
+    """Return the table's root as a URL for Spark's formats, without options."""
+    return place.tier.location
+
+
+def delta_location(place: Place) -> tuple[str, dict[str, str]]:
+    """Return URL and storage_options for delta-rs. Creates a missing folder."""
+    access = place.access()
+    if access is None:
+        os.makedirs(place.tier.folder, exist_ok=True)
+        return place.tier.folder, {}
+    options = {
+        "aws_conditional_put": "etag",  # a commit is a PUT "if absent"
+        "aws_region": access.region,
+    }
+    if access.endpoint:
+        options["aws_endpoint"] = access.endpoint
+        options["aws_allow_http"] = str(access.endpoint.startswith("http://")).lower()
+        options["aws_virtual_hosted_style_request"] = str(_virtual(place)).lower()
+    options |= _named(access, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    return location(place), options
+
+
+def iceberg_properties(place: Place) -> dict[str, str]:
+    """Return the properties of pyiceberg's FileIO."""
+    access = place.access()
+    if access is None:
+        return {}
+    found = {"s3.region": access.region}
+    if access.endpoint:
+        found["s3.endpoint"] = access.endpoint
+        found["s3.force-virtual-addressing"] = str(_virtual(place))
+    return found | _named(access, "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+
+
+def _virtual(place: Place) -> bool:
+    """Return True if the host name contains the bucket, which is rare outside AWS."""
+    return place.tier.path_style is False
+
+
+def _named(access: Access, key: str, secret: str, token: str) -> dict[str, str]:
+    said = {key: access.access_key, secret: access.secret_key, token: access.session_token}
+    return {name: value for name, value in said.items() if value}

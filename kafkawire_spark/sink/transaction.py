@@ -1,0 +1,197 @@
+"""The driver's commit: one transaction with all staged batches and the number of the micro-batch.
+
+Each commit takes a new epoch of the transactional id, which fences a driver that was presumed dead
+and aborts what it left open; so at that point the recorded progress is final. If it has the number
+already, nothing is written. Otherwise batches and progress become visible together, or not at all:
+a driver that is killed at any point repeats the micro-batch, and finds one or the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import Partition, committed
+from kafkawire.client.producing import ProduceResult, append
+from kafkawire.client.transactions import (
+    SEQUENCES,
+    TransactionalProducer,
+    add_offsets,
+    add_partitions,
+    commit_offsets,
+    end,
+    init_producer,
+)
+from kafkawire_spark.sink.connection import SinkConnection
+from kafkawire_spark.sink.options import SinkError, SinkOptions
+from kafkawire_spark.sink.staging import StagedBatch, StagedPart, load
+
+if TYPE_CHECKING:
+    from kafkawire.reading.files.locations import Place
+
+REQUEST_BYTES = 16 << 20
+"""Maximum bytes of a Produce request with several batches, a sixth of Kafka's default of
+socket.request.max.bytes."""
+
+logger = logging.getLogger("kafkawire_spark")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """A batch, for a commit that happens once: `number` of this transactional id, None for a batch
+    that is not repeated. `query`: id of the streaming query, "" for none."""
+
+    transactional_id: str
+    number: int | None = None
+    query: str = ""
+
+
+class SinkTransaction:
+    """The transaction of one batch. `place`: where its files are staged."""
+
+    def __init__(
+        self,
+        connection: SinkConnection,
+        options: SinkOptions,
+        identity: BatchIdentity,
+        place: Place | None,
+    ) -> None:
+        self._connection, self._options = connection, options
+        self._identity, self._place = identity, place
+        self._sequences: dict[Partition, int] = {}
+
+    def commit(self, parts: Sequence[StagedPart]) -> bool:
+        """Write all parts; False if an earlier attempt has. Raises SinkError, PlaceError: nothing
+        is visible then, unless the outcome of the last request is unknown; a repeated commit of the
+        same number finds out."""
+        identity, options = self._identity, self._options
+        if identity.number is None and not parts:
+            return True
+        if identity.number is not None:
+            self._connection.create(options.progress_topic)
+        producer = self._connection.request(
+            lambda cluster: init_producer(cluster, identity.transactional_id, options.timeout_ms)
+        )
+        if identity.number is not None and self._is_committed(identity.number):
+            return False
+        try:
+            self._add(producer, parts)
+            for part in parts:
+                self._write(producer, part)
+            if identity.number is not None:
+                self._record(producer, identity.number)
+            self._connection.request(lambda cluster: end(cluster, producer, committed=True))
+        except BaseException:
+            self._abort(producer)
+            raise
+        return True
+
+    def _is_committed(self, number: int) -> bool:
+        """Return True if the recorded progress includes a number. Raises SinkError if that cannot
+        be known."""
+        who, query = self._identity.transactional_id, self._identity.query
+        found = self._connection.request(lambda cluster: committed(cluster, who, stable=True))
+        following, owner = found.get((self._options.progress_topic, 0), (None, None))
+        if following is None:
+            return bool(query) and self._is_before_first(number)
+        if (owner or "") != query:
+            raise SinkError(
+                f"transactionalId={who} has written {following} batches of "
+                f"{_named(owner)}, and this is {_named(query)}: use another transactionalId"
+            )
+        return number < following
+
+    def _is_before_first(self, number: int) -> bool:
+        first = self._options.initial_batch_id or 0
+        if number > first:
+            who = self._identity.transactional_id
+            raise SinkError(
+                f"micro-batch {number} may have been written: group {who} has no progress, because "
+                "offsets.retention.minutes have passed since, or earlier micro-batches went to "
+                f"another sink; initialBatchId={number} writes it, {number + 1} leaves it out"
+            )
+        return number < first
+
+    def _write(self, producer: TransactionalProducer, part: StagedPart) -> None:
+        for wave in waves(part, load(self._place, part)):
+            sealed = {}
+            for place, (batch, data) in wave.items():
+                sealed[place] = bytearray(data)
+                sequence = self._sequences[place]
+                producer.seal(sealed[place], sequence)
+                self._sequences[place] = (sequence + batch.records) % SEQUENCES
+            self._send(producer, sealed)
+
+    def _add(self, producer: TransactionalProducer, parts: Sequence[StagedPart]) -> None:
+        """Add all partitions to the transaction."""
+        places = sorted({(each.topic, each.partition) for part in parts for each in part.batches})
+        if places:
+            self._connection.request(lambda cluster: add_partitions(cluster, producer, places))
+            self._sequences.update(dict.fromkeys(places, 0))
+
+    def _send(self, producer: TransactionalProducer, wave: Mapping[Partition, bytearray]) -> None:
+        """Append batches. One that is sent again has the same sequence, so it is stored once."""
+        left = dict(wave)
+
+        def work(cluster: Cluster) -> None:
+            by_node: dict[int, dict[Partition, bytearray]] = {}
+            for place, data in left.items():
+                node = self._connection.leader(cluster, place)
+                by_node.setdefault(node, {})[place] = data
+            failed: dict[Partition, ProduceResult] = {}
+            for node, batches in by_node.items():
+                answers = append(cluster, node, batches, transactional_id=producer.transactional_id)
+                for place in batches.keys() & answers.keys():
+                    if answers[place].code:
+                        failed[place] = answers[place]
+                    else:
+                        del left[place]
+            for (topic, partition), answer in failed.items():
+                check(f"Produce to {topic}-{partition}", answer.code, answer.message)
+            if left:
+                raise ClientError(f"the broker did not answer for {len(left)} partitions")
+
+        self._connection.request(work)
+
+    def _record(self, producer: TransactionalProducer, number: int) -> None:
+        """Record the progress, as part of the transaction."""
+        group = self._identity.transactional_id
+        offsets = {(self._options.progress_topic, 0): (number + 1, self._identity.query)}
+        self._connection.request(lambda cluster: add_offsets(cluster, producer, group))
+        self._connection.request(lambda cluster: commit_offsets(cluster, producer, group, offsets))
+
+    def _abort(self, producer: TransactionalProducer) -> None:
+        """Try to abort at once, so that readers do not wait for the timeout. Without effect if the
+        transaction was committed after all."""
+        with contextlib.suppress(SinkError):
+            self._connection.request(
+                lambda cluster: end(cluster, producer, committed=False), within_s=0
+            )
+
+
+def _named(query: str | None) -> str:
+    return f"the query {query}, by its checkpoint" if query else "no streaming query"
+
+
+def waves(
+    part: StagedPart, data: memoryview
+) -> Iterator[dict[Partition, tuple[StagedBatch, memoryview]]]:
+    """Split a part into Produce requests: at most one batch per partition in each, in their
+    order."""
+    wave: dict[Partition, tuple[StagedBatch, memoryview]] = {}
+    size = at = 0
+    for batch in part.batches:
+        place = batch.topic, batch.partition
+        if place in wave or (wave and size + batch.size_bytes > REQUEST_BYTES):
+            yield wave
+            wave, size = {}, 0
+        wave[place] = batch, data[at : at + batch.size_bytes]
+        size += batch.size_bytes
+        at += batch.size_bytes
+    if wave:
+        yield wave

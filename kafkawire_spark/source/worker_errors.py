@@ -1,0 +1,65 @@
+"""Errors of the data source as one sentence, where Spark would show the traceback of its worker.
+
+Spark formats an exception in the worker process that raised it, and then ends that process. With
+SPARK_HIDE_TRACEBACK in its environment only the exception's class and text are reported, so the
+variable is set there for our own errors, whose texts are for users, and for no others: a bug keeps
+its traceback.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kafkawire.reading.model.source import SourceError
+
+Decorated = TypeVar("Decorated", bound=type[Any])
+HIDE = "SPARK_HIDE_TRACEBACK"
+
+
+def hide_traceback(decorated: Decorated) -> Decorated:
+    """Decorate a class whose public methods are called by Spark's workers."""
+    for name, method in list(vars(decorated).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(decorated, name, _wrapped(method))
+    return decorated
+
+
+def worker_module() -> str:
+    """Return the module that a Python worker of Spark runs; "" in any other process."""
+    main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    run = sys.argv[1] if main.endswith(".daemon") and len(sys.argv) > 1 else main
+    return run if run.startswith("pyspark.") else ""
+
+
+@contextmanager
+def _hidden() -> Iterator[None]:
+    try:
+        yield
+    except SourceError:
+        if worker_module():
+            os.environ[HIDE] = "1"
+        raise
+
+
+def _wrapped(method: Any) -> Any:
+    if inspect.isgeneratorfunction(method):
+
+        @functools.wraps(method)
+        def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with _hidden():
+                yield from method(*args, **kwargs)
+
+        return generate
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _hidden():
+            return method(*args, **kwargs)
+
+    return call

@@ -1,0 +1,165 @@
+"""`kafkawire doctor`: what it finds, and what it says of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.cli import doctor
+from kafkawire.cli.app import app
+from kafkawire.testing.process import BrokerProcess
+from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+from tests.kit.ports import free_port, free_ports
+
+
+def diagnoses(*words: str) -> dict[str, Mapping[str, Any]]:
+    result = run(app, ["doctor", "--json", *words])
+    found = {row["check"]: row for row in json.loads(result.stdout)}
+    wrong = any(row["state"] == "wrong" for row in found.values())
+    assert result.exit_code == int(wrong)
+    return found
+
+
+def test_new_installation_is_fine(tmp_path: Path) -> None:
+    found = diagnoses("--data", str(tmp_path / "new"))
+    assert set(found) >= {"python", "extras", "open files", "data folder", "disk", "fsync"}
+    assert found["data folder"]["found"].endswith("is new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_stopped_broker_is_described(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "d"):
+        pass
+    found = diagnoses("--data", str(tmp_path / "d"))
+    assert found["data folder"]["found"].endswith("has a broker")
+    assert found["metadata"]["state"] == "ok"
+
+
+def test_damaged_and_missing_metadata_are_wrong(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "d"):
+        pass
+    database = tmp_path / "d" / "metadata.db"
+    whole = database.read_bytes()
+    rebuild = f"or rebuild it with `kafkawire restore --from-log --data {tmp_path / 'd'}`"
+    for content, said in (
+        (b"damaged" + whole[7:], "is damaged or no metadata of kafkawire (file is not a database)"),
+        (whole[:4096] + bytes(len(whole) - 4096), "is damaged"),
+        (b"", f"is missing or empty, but {tmp_path / 'd'} has the log of a broker"),
+        (None, "is missing or empty"),
+    ):
+        database.unlink() if content is None else database.write_bytes(content)
+        metadata = diagnoses("--data", str(tmp_path / "d"))["metadata"]
+        assert metadata["state"] == "wrong"
+        assert metadata["found"].startswith(f"{database} {said}")
+        assert metadata["todo"].endswith(rebuild)
+
+
+def test_metadata_of_a_new_file_is_fine(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new/metadata.db"
+    metadata = diagnoses("--data", str(tmp_path / "d"), "--metadata", url)["metadata"]
+    assert (metadata["state"], metadata["found"]) == (
+        "ok",
+        f"{tmp_path}/new/metadata.db is new: the first start makes the tables",
+    )
+
+
+def test_files_of_another_user_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    (tmp_path / "brokers" / "1").mkdir(parents=True)
+    monkeypatch.setattr(doctor, "has_log", refuse)
+    folder = diagnoses("--data", str(tmp_path))["data folder"]
+    assert folder["state"] == "wrong"
+    assert f"{tmp_path} cannot be read: Permission denied" in folder["found"]
+    assert "run it as the user of the broker" in folder["todo"]
+
+
+def test_disk_without_room_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        found = doctor._fsync_speed(str(tmp_path))
+    assert (found.state, found.todo) == ("wrong", "free space")
+    assert found.found == f"no file can be written in {tmp_path}: No space left on device"
+    assert os.listdir(tmp_path) == []
+
+
+def test_addresses_to_listen_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        address = f"127.0.0.1:{used.getsockname()[1]}"
+        words = ("--data", str(tmp_path / "d"), "--listen")
+        port = diagnoses(*words, f"TLS://{address}")["port"]
+        assert (port["state"], port["found"]) == (
+            "wrong",
+            f"--listen={address}: another process listens there",
+        )
+        assert "another port with --listen" in port["todo"]
+    assert diagnoses(*words, address)["port"]["state"] == "ok"
+    elsewhere = diagnoses(*words, "192.0.2.1:9092")["port"]
+    assert (elsewhere["state"], "does not have that address" in elsewhere["found"]) == (
+        "wrong",
+        True,
+    )
+    assert run(app, ["doctor", "--listen", "nowhere"]).exit_code == 2
+
+
+def test_newer_metadata_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "brokers").mkdir()
+    with sqlite3.connect(tmp_path / "metadata.db") as database:
+        database.execute("CREATE TABLE kafkawire_revision (version_num)")
+        database.execute("INSERT INTO kafkawire_revision VALUES ('9999')")
+    metadata = diagnoses("--data", str(tmp_path))["metadata"]
+    assert metadata["state"] == "wrong"
+    assert "use the version that wrote it" in metadata["todo"]
+
+
+def test_folder_that_cannot_be_written_is_wrong() -> None:
+    assert run(app, ["doctor", "--data", "/dev/null"]).exit_code == 2
+    assert "no file can be written in /proc" in doctor._fsync_speed("/proc").found
+
+
+def test_full_disk_and_slow_disk_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LEAST_FREE", 1.0)
+    monkeypatch.setattr(doctor, "SLOW_FSYNC_S", 0.0)
+    found = diagnoses("--data", str(tmp_path))
+    assert found["disk"]["state"] == "wrong"
+    assert "local SSD" in found["fsync"]["todo"]
+
+
+def test_tiers(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    ok = diagnoses("--data", str(tmp_path / "d"), "--tier", str(tmp_path / "tier"))["tier"]
+    assert ok["state"] == "ok"
+    missing = diagnoses("--data", str(tmp_path / "d"), "--tier", str(tmp_path / "no"))["tier"]
+    assert (missing["state"], missing["found"]) == ("warning", f"{tmp_path / 'no'} does not exist")
+    for wrong in ("s3://", __file__):
+        assert run(app, ["doctor", "--tier", wrong]).exit_code == 2
+
+
+def test_databases_and_brokers_that_do_not_answer(tmp_path: Path) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    words = ("--metadata", f"postgresql://u:secret@{nowhere}/d", "--server", nowhere)
+    found = diagnoses("--data", str(tmp_path), *words)
+    assert found["metadata"]["state"] == found["broker"]["state"] == "wrong"
+    assert "secret" not in str(found)
+
+
+def test_advertised_address_is_tried(tmp_path: Path) -> None:
+    port, closed = free_ports(2)
+    nowhere = f"127.0.0.1:{closed}"
+    with BrokerProcess(tmp_path / "d", port=port, arguments=["--advertise", nowhere]):
+        found = diagnoses("--data", str(tmp_path / "new"), "--server", f"127.0.0.1:{port}")
+    assert found["broker"]["state"] == "ok"
+    assert found["broker 1"]["state"] == "wrong"
+    assert nowhere in found["broker 1"]["todo"]
