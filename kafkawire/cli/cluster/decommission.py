@@ -6,7 +6,8 @@ import json
 import sys
 import time
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -17,7 +18,7 @@ from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.client.cluster import Cluster, registered
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.placement import leaders
 from kafkawire.messages.registry import TIER
 from kafkawire.plural import count
@@ -25,6 +26,8 @@ from kafkawire.progress import PHASE
 
 UNREACHABLE_S = 60.0
 """For so long no other broker may answer before the command fails: a takeover takes ten seconds."""
+
+Attempt = TypeVar("Attempt")
 
 
 def decommission(
@@ -53,8 +56,9 @@ def decommission(
         if not undo and nodes == [broker]:
             fail(f"broker {broker} is the only broker that is alive: none can take what it has", 2)
         change = (DECOMMISSIONING, None, DELETE) if undo else (DECOMMISSIONING, "true", SET)
-        alter(cluster, (BROKER, str(broker)), [change])
-        if not undo and broker not in nodes:
+        # Others list a broker that just stopped until they learn of it; it takes no settings.
+        _patiently(cluster, lambda: alter(cluster, (BROKER, str(broker)), [change]))
+        if not undo and broker not in cluster.nodes():
             print(
                 f"broker {broker} is not alive: it is removed after another machine has taken it "
                 "over (cluster.takeover.enable), or its own has started it",
@@ -75,7 +79,7 @@ def _wait_until_removed(cluster: Cluster, broker: int) -> None:
     """Show the segments that are left, then that objects are, until the broker is removed."""
     left, most = _segments(cluster, broker), 0
     with bars() as progress:
-        while broker in _registered_patiently(cluster, broker):
+        while broker in _patiently(cluster, lambda: _registered(cluster, broker)):
             if left is not None and (left or most):
                 most = max(most, left)
                 progress(f"segments of broker {broker} copied and deleted", most - left, most)
@@ -100,12 +104,14 @@ def _segments(cluster: Cluster, broker: int) -> int | None:
         return None  # it has ended, was moved to another machine, or is of another version
 
 
-def _registered_patiently(cluster: Cluster, broker: int) -> set[int]:
+def _patiently(cluster: Cluster, attempt: Callable[[], Attempt]) -> Attempt:
+    """Return the result of `attempt`, repeated with new connections while brokers do not answer.
+    Raises the last error after UNREACHABLE_S; answers of brokers with errors at once."""
     until = time.monotonic() + UNREACHABLE_S
     while True:
         try:
-            return _registered(cluster, broker)
-        except ClientError:
+            return attempt()
+        except (NoAnswer, Closed, UnknownBroker):
             if time.monotonic() >= until:
                 raise
             time.sleep(POLL_S)
@@ -123,4 +129,4 @@ def _registered(cluster: Cluster, broker: int) -> set[int]:
         except ClientError as why:
             cluster.disconnect(node)
             failure = why
-    raise failure or ClientError(f"no other broker than {broker} is known")
+    raise failure or UnknownBroker(f"no other broker than {broker} is known")
