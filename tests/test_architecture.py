@@ -22,7 +22,9 @@ PACKAGES = ("kafkawire", "kafkawire_spark")
 
 # The only modules that touch the machine: everything else is passed a clock, a disk, threads.
 DEVICES = {
-    "kafkawire/__main__.py", "kafkawire/extras.py", "kafkawire/metadata/completion.py",
+    "kafkawire/__main__.py", "kafkawire/childprocess/parent_end.py",
+    "kafkawire/childprocess/process_thread.py", "kafkawire/extras.py",
+    "kafkawire/metadata/completion.py",
     "kafkawire/metadata/generated.py", "kafkawire/metadata/sqlite.py",
     "kafkawire/metadata/sqlite_device.py",
     "kafkawire/offsets/catalog/kv/transaction_count.py",

@@ -13,17 +13,19 @@ from functools import partial
 from subprocess import Popen
 
 from kafkawire.childprocess.frames import receive
-from kafkawire.childprocess.process_thread import ProcessThread, spawn
+from kafkawire.childprocess.process_thread import ProcessThread, finish, spawn
+
+RECEIVED_S = 1.0
+"""Limit for receiving what an ended process has left in its pipe, which is there already."""
 
 
 class ChildProcess:
     """A child from its start to its end. Frames are sent to its standard input and received from
     its standard output."""
 
-    def __init__(self, thread: ProcessThread, writer: StreamWriter, reader: StreamReader) -> None:
+    def __init__(self, thread: ProcessThread, pipes: Pipes) -> None:
         self._thread = thread
-        self._input = writer
-        self._output = reader
+        self._pipes = pipes
         self._resting: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -36,14 +38,23 @@ class ChildProcess:
     @classmethod
     async def connect(cls, spawned: Callable[[], Popen[bytes]]) -> ChildProcess:
         """Start a process by calling `spawned` in a thread, and connect to its pipes. If this is
-        cancelled the process is killed."""
+        cancelled, the process is killed and waited for."""
         thread = ProcessThread(spawned)
-        process = await thread.started()
+        connecting = asyncio.get_running_loop().create_task(
+            cls._connect(thread, await thread.started())
+        )
         try:
-            return cls(thread, *await asyncio.shield(_connected(process, thread.ended)))
-        except BaseException:
-            process.kill()  # then the pipes are closed
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # Not cancelled itself: uvloop then closes descriptors whose files close them again.
+            await finish(asyncio.get_running_loop().create_task(_end_unused(connecting)))
             raise
+
+    @classmethod
+    async def _connect(cls, thread: ProcessThread, process: Popen[bytes]) -> ChildProcess:
+        pipes = await Pipes.connect(process)
+        thread.ended.add_done_callback(lambda _: pipes.stop_sending())
+        return cls(thread, pipes)
 
     @property
     def pid(self) -> int | None:
@@ -54,23 +65,23 @@ class ChildProcess:
     def is_closing(self) -> bool:
         """Whether nothing can be sent any more. A dead process closes its pipes one by one, before
         its end is reported."""
-        return self._input.is_closing()
+        return self._pipes.input.is_closing()
 
     def send(self, frame: Sequence[bytes]) -> None:
         """Write a frame to the pipe. Raises ConnectionResetError if that is closed, as between the
         death of the child and asyncio's report of it: uvloop would raise RuntimeError ("the handler
         is closed"), asyncio's own loop would drop the bytes."""
-        if self._input.is_closing():
+        if self._pipes.input.is_closing():
             raise ConnectionResetError("the pipe to the child process is closed")
-        self._input.writelines(frame)
+        self._pipes.input.writelines(frame)
 
     async def drain(self) -> None:
         """Wait until the pipe has taken the sent data. Raises ConnectionError."""
-        await self._input.drain()
+        await self._pipes.input.drain()
 
     async def receive(self) -> bytes:
         """Return the body of the next frame. Raises IncompleteReadError at the end, FrameError."""
-        return await receive(self._output)
+        return await receive(self._pipes.output)
 
     def rest_after(self, idle_s: float, retire: Callable[[], object]) -> None:
         """The child is idle: call `retire` after this time, unless `busy` is called before."""
@@ -83,15 +94,17 @@ class ChildProcess:
 
     def retire(self) -> None:
         """Close its input, after which it exits."""
-        self._input.close()
+        self._pipes.input.close()
 
     def kill(self) -> None:
         """Kill it; no effect if it has ended."""
         self._thread.kill()
 
     async def wait(self) -> int:
-        """Wait for its end and return the exit code."""
-        return await asyncio.shield(self._thread.ended)
+        """Wait for its end and until its pipes are closed; return the exit code."""
+        code = await asyncio.shield(self._thread.ended)
+        await self._pipes.close()
+        return code
 
     async def ended(self, grace_s: float) -> int:
         """Return the exit code of a child whose pipes have ended; kill it if it has not exited
@@ -104,28 +117,65 @@ class ChildProcess:
         return await self.wait()
 
 
-class _Output(asyncio.StreamReaderProtocol):
-    """Closes the pipe when it ends."""
+async def _end_unused(connecting: asyncio.Future[ChildProcess]) -> None:
+    child = await connecting
+    child.kill()
+    await child.wait()
+
+
+class _PipeEnd(asyncio.StreamReaderProtocol):
+    """A pipe, which is closed when the other end is. `closed` is done when it is closed here."""
+
+    def __init__(self, reader: StreamReader) -> None:
+        super().__init__(reader)
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def eof_received(self) -> bool:
         super().eof_received()
         return False
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
-async def _connected(
-    process: Popen[bytes], ended: asyncio.Future[int]
-) -> tuple[StreamWriter, StreamReader]:
-    """Return the streams of the pipes of a process, closed when it has ended: also if the caller
-    was cancelled meanwhile."""
-    loop = asyncio.get_running_loop()
-    reader = StreamReader()
-    await loop.connect_read_pipe(lambda: _Output(reader), process.stdout)
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(StreamReader()), process.stdin
-    )
-    writer = StreamWriter(transport, protocol, None, loop)
-    ended.add_done_callback(lambda _: writer.close())
-    return writer, reader
+
+class Pipes:
+    """The pipes to standard input and from standard output of a process."""
+
+    def __init__(
+        self,
+        input: StreamWriter,
+        output: StreamReader,
+        output_pipe: asyncio.ReadTransport,
+        ends: Sequence[_PipeEnd],
+    ) -> None:
+        self.input = input
+        self.output = output
+        self._output_pipe = output_pipe
+        self._ends = ends
+
+    @classmethod
+    async def connect(cls, process: Popen[bytes]) -> Pipes:
+        loop = asyncio.get_running_loop()
+        output = StreamReader()
+        ends = _PipeEnd(output), _PipeEnd(StreamReader())
+        read_pipe, _ = await loop.connect_read_pipe(lambda: ends[0], process.stdout)
+        write_pipe, _ = await loop.connect_write_pipe(lambda: ends[1], process.stdin)
+        return cls(StreamWriter(write_pipe, ends[1], None, loop), output, read_pipe, ends)
+
+    def stop_sending(self) -> None:
+        """Discard what the process, which has ended, did not read."""
+        if not self.input.is_closing():  # asyncio fails if it is aborted twice
+            self.input.transport.abort()
+
+    async def close(self) -> None:
+        """Close the pipes of a process that has ended, after what it wrote has been received."""
+        # A reader that has stopped because its buffer is full would never see the end.
+        await asyncio.wait([self._ends[0].closed], timeout=RECEIVED_S)
+        self._output_pipe.close()
+        self.stop_sending()
+        await asyncio.wait([each.closed for each in self._ends])
 
 
 def exit_words(code: int) -> str:

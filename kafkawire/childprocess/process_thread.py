@@ -16,6 +16,9 @@ from collections.abc import Callable, Sequence
 from subprocess import PIPE, Popen
 from typing import Any
 
+ENDS_S = 5.0
+"""A killed process ends within milliseconds, unless its disk does not respond: then maybe never."""
+
 
 class ProcessThread:
     """A process and its thread. `ended` is the future of its exit code. Used on the event loop."""
@@ -27,13 +30,21 @@ class ProcessThread:
         self._started: asyncio.Future[Popen[bytes]] = self._loop.create_future()
         self._process: Popen[bytes] | None = None
         self.ended: asyncio.Future[int] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()  # ended, or never started
         # A daemon: a broker that ends after an error does not wait for its children.
         threading.Thread(target=self._run, name="kafkawire-child", daemon=True).start()
 
     async def started(self) -> Popen[bytes]:
-        """Return the process once it has started. Raises what `spawned` raises; if this is
-        cancelled the process is killed as soon as it has started."""
-        return await self._started
+        """Return the process once it has started. Raises what `spawned` raises. If this is
+        cancelled, it waits until the process has started, and has ended by being killed: an event
+        loop that is closed next must have no report of this thread left to do."""
+        try:
+            return await self._started
+        except asyncio.CancelledError:
+            if self._process is not None:  # it was reported in the same iteration
+                discard(self._process)
+            await finish(self._over)
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -67,6 +78,7 @@ class ProcessThread:
     def _fail(self, failure: BaseException) -> None:
         if not self._started.done():
             self._started.set_exception(failure)
+        self._over.set_result(None)
 
     def _begin(self, process: Popen[bytes]) -> None:
         self._process = process
@@ -77,6 +89,17 @@ class ProcessThread:
 
     def _end(self, code: int) -> None:
         self.ended.set_result(code)
+        self._over.set_result(None)
+
+
+async def finish(ending: asyncio.Future[Any]) -> None:
+    """Wait until a future is done, but not longer than ENDS_S, also while the caller is cancelled
+    again."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + ENDS_S
+    while not ending.done() and (left := until - loop.time()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([ending], timeout=left)
 
 
 def spawn(command: Sequence[str], nice: int, pass_fds: Sequence[int]) -> Popen[bytes]:

@@ -17,6 +17,7 @@ import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 
+from kafkawire.childprocess.process_thread import finish
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import wait_s
@@ -176,6 +177,9 @@ async def make_backup(
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
+        await finish(
+            asyncio.get_running_loop().create_task(child.wait())
+        )  # its pipes are closed then
     if child.returncode:
         text = said[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
         raise BackupError(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import uvloop
 
-from kafkawire.childprocess import parent_end
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.childprocess.process_thread import spawn
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 
 async def sleeping() -> ChildProcess:
@@ -57,26 +58,58 @@ async def test_idle_process_is_retired() -> None:
     await child.wait()
 
 
-async def test_cancelled_while_connecting_closes_the_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller never had them: they are closed when the process has ended."""
-    connect, entered, go_on = parent_end._connected, asyncio.Event(), asyncio.Event()
-    writers: list[asyncio.StreamWriter] = []
+class Starts:
+    """Starts of processes, which are kept."""
 
-    async def slow(*given: Any) -> Any:
-        entered.set()
-        await go_on.wait()
-        streams = await connect(*given)
-        writers.append(streams[0])
-        return streams
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
 
-    monkeypatch.setattr(parent_end, "_connected", slow)
-    starting = asyncio.ensure_future(sleeping())
-    await entered.wait()
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-    go_on.set()
-    await until(lambda: bool(writers) and writers[0].is_closing())
+    def __call__(self) -> subprocess.Popen[bytes]:
+        process = spawn(("sleep", "100"), 0, ())
+        self.processes.append(process)
+        return process
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("iterations", range(8))
+def test_cancelled_start_leaves_no_process_and_no_pipe(
+    iterations: int, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """An event loop that is closed next has nothing open: pytest fails with ResourceWarnings."""
+    start = Starts()
+
+    async def cancel() -> None:
+        starting = asyncio.ensure_future(ChildProcess.connect(start))
+        await until(lambda: bool(start.processes))
+        await ticks(iterations)
+        starting.cancel()
+        await asyncio.wait([starting])
+        if not starting.cancelled():
+            child = starting.result()
+            child.kill()
+            await child.wait()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(cancel())
+    (process,) = start.processes
+    assert process.poll() == -signal.SIGKILL
+    assert process.stdin is not None
+    assert process.stdout is not None
+    gc.collect()
+    assert process.stdin.closed
+    assert process.stdout.closed
+
+
+async def test_pipes_are_closed_although_nothing_is_received() -> None:
+    """The reader of a pipe stops when its buffer is full."""
+    much = ("sh", "-c", "yes | head -c 10000000; sleep 100")
+    child = await ChildProcess.connect(partial(spawn, much, 0, ()))
+    output = child._pipes._output_pipe
+    await until(lambda: not output.is_reading())
+    child.kill()
+    await child.wait()
+    assert output.is_closing()
+    assert child.is_closing
 
 
 def test_child_ends_when_parent_ends() -> None:

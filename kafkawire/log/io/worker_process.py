@@ -57,12 +57,12 @@ class WorkerProcess:
 class WorkerChild:
     """One child process, while there are jobs for it; one job at a time."""
 
-    __slots__ = ("_closed", "_dying", "_idle_s", "_lock", "_process")
+    __slots__ = ("_closed", "_ending", "_idle_s", "_lock", "_process")
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: ChildProcess | None = None
-        self._dying: list[ChildProcess] = []  # killed, and not yet waited for
+        self._ending: list[ChildProcess] = []  # retired or killed, and not yet waited for
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -106,9 +106,7 @@ class WorkerChild:
             # The caller was cancelled: the child's answer must not be taken for the answer to the
             # next job.
             process.kill()
-            self._process = None
-            self._dying = [each for each in self._dying if each.pid is not None]
-            self._dying.append(process)
+            self._leave(process)
             raise
         process.rest_after(self._idle_s, self._rest)
         return answer
@@ -117,24 +115,33 @@ class WorkerChild:
         process = self._process
         if process is None or process.pid is None:
             process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main", NICE)
+            if self._closed:
+                process.kill()
         return process
 
     def _rest(self) -> None:
         """End the child, which had no jobs for a while."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.retire()
+        if self._process is not None:
+            self._process.retire()
+            self._leave(self._process)
+
+    def _leave(self, process: ChildProcess) -> None:
+        """Use a child no more that is ending; only `close` waits for it."""
+        self._process = None
+        self._ending = [each for each in self._ending if each.pid is not None]
+        self._ending.append(process)
 
     async def close(self) -> None:
         self._closed = True
-        process = self._process
-        if process is not None:
-            process.busy()
-            process.kill()
-            await process.wait()
-            self._process = None
-        for killed in self._dying:
-            await killed.wait()
+        if self._process is not None:
+            self._process.kill()  # the job that it may be running fails
+        async with self._lock:  # a job may be starting a child, which ends without running it
+            if self._process is not None:
+                self._process.busy()
+                self._leave(self._process)
+        for child in self._ending:
+            child.kill()
+            await child.wait()
 
 
 def answer(fs: FileSystem, request: bytes, check: Callable[[], None]) -> bytes:

@@ -214,6 +214,29 @@ async def test_idle_worker_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_close_waits_for_a_child_that_was_stopped_while_idle(tmp_path: Path) -> None:
+    process = WorkerChild(60.0)
+    await scrubbed(process, put(tmp_path))
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)  # it would end by itself
+    process._rest()
+    assert process.pid is None
+    await process.close()
+    assert gone(first)
+
+
+async def test_close_during_the_start_of_a_child(tmp_path: Path) -> None:
+    process = WorkerChild(60.0)
+    waiting = asyncio.ensure_future(scrubbed(process, put(tmp_path)))
+    await ticks(2)  # it is being started
+    await process.close()
+    with pytest.raises(WorkerError, match=r"ended with SIGKILL|is closed"):
+        await waiting
+    assert process.pid is None
+
+
+@pytest.mark.slow
 async def test_result_of_cancelled_caller_is_discarded(
     process: WorkerChild, tmp_path: Path
 ) -> None:
