@@ -8,6 +8,7 @@ modules may touch the machine, and that the documents name what exists.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import tomllib
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from kafkawire.codec.compression import CODEC_NAMES
 from tests.kit import wiring
 
 ROOT = Path(__file__).parent.parent
@@ -311,6 +313,47 @@ def test_one_module_builds_object_stores() -> None:
         and ast.unparse(node.func).rpartition(".")[2] in {"S3Provider", "FolderProvider"}
     }
     assert found == {"kafkawire/objectstore/open.py"}
+
+
+CODEC_IDS = {"GZIP", "SNAPPY", "LZ4", "ZSTD"}
+CODEC_PLACES = {"kafkawire/codec/compression.py", "kafkawire/codec/configs/table.py"}
+PARQUET = "kafkawire_spark/pipeline/jobs/job.py"
+"""It names the codecs of Parquet, which are others."""
+
+
+def _lists_codecs(node: ast.AST) -> bool:
+    """Whether a node is a list of codecs, or compares a codec with a number."""
+    if isinstance(node, ast.Compare):
+        return any(
+            ast.unparse(one).rpartition(".")[2] == "codec"
+            and isinstance(other, ast.Constant)
+            and type(other.value) is int
+            for one, other in itertools.permutations([node.left, *node.comparators], 2)
+        )
+    if isinstance(node, ast.Dict):
+        names = [each for each in [*node.keys, *node.values] if each is not None]
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        names = node.elts
+    else:
+        return False
+    texts = [each.value for each in names if isinstance(each, ast.Constant)]
+    codes = [ast.unparse(each).rpartition(".")[2] for each in names]
+    return len({*CODEC_NAMES[1:]}.intersection(texts)) > 1 or len(CODEC_IDS.intersection(codes)) > 1
+
+
+def test_codecs_are_listed_in_two_places() -> None:
+    """Adding one changes these two files. A format with one codec imports its id."""
+    found = {path for path in sources() for node in nodes(path) if _lists_codecs(node)}
+    assert found == CODEC_PLACES | {PARQUET}
+
+
+def test_lists_of_codecs_are_detected() -> None:
+    for code in (
+        '("gzip", "zstd")', '{"gzip": 1, "lz4": 3}', "{GZIP: 1, compression.LZ4: 2}", "codec == 4",
+        "4 == head.codec",
+    ):  # fmt: skip
+        assert any(map(_lists_codecs, ast.walk(ast.parse(code)))), code
+    assert not any(map(_lists_codecs, ast.walk(ast.parse('codec == ZSTD; f("zstd")'))))
 
 
 def test_every_logger_is_called_logger() -> None:

@@ -34,16 +34,14 @@ from kafkawire.codec.batches import (
     unpacked_limit,
 )
 from kafkawire.codec.compression import (
-    GZIP,
-    LZ4,
+    CODEC_NAMES,
     NONE,
-    SNAPPY,
-    ZSTD,
     BufferTooSmall,
     compress,
     decompress,
     decompress_into,
-    is_linked_lz4,
+    is_short,
+    refusal_of,
 )
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -69,12 +67,6 @@ MAX_BYTES_AT_ONCE = 2 << 20
 MAX_CONVERTED_AT_ONCE = 24 << 10
 """Bytes of records that are compressed without a pause: a millisecond with the slowest codec,
 gzip."""
-MAX_PACKED_AT_ONCE = {
-    GZIP: 24 << 10, SNAPPY: 576 << 10, LZ4: MAX_BYTES_AT_ONCE, ZSTD: 256 << 10
-}  # fmt: skip
-"""Packed bytes that are unpacked without a pause. If they are many members, frames or elements of
-almost nothing they take 2 ms (gzip: three microseconds each), of snappy 4 ms."""
-
 MAX_TWICE_AT_ONCE = 128 << 10
 """Bytes of a compressed batch that is unpacked twice without a pause, once for its ends."""
 
@@ -97,6 +89,7 @@ _unpack_short: Final = Struct(HEAD.format + "BxHBB").unpack_from
 _unpack_long: Final = Struct(HEAD.format + "HxHBB").unpack_from
 _LEAD_BYTES: Final = HEAD_BYTES + RECORD_BYTES_MIN
 _REFUSED: Final = LOG_APPEND_TIME | CONTROL
+_CODECS: Final = len(CODEC_NAMES)
 
 
 HEAD_ONLY, STANDARD, FULL = "head", "standard", "full"
@@ -111,14 +104,12 @@ class LongBatch(Exception):
     Nothing has been changed."""
 
 
-def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> Head:
-    """Return the head of the one batch that must fill `buf`, checked with its CRC.
-
-    `zstd` is False below Produce v7. Raises KafkaError; the records are not checked.
-    """
+def check_batch(buf: memoryview, max_message_bytes: int) -> Head:
+    """Return the head of the one batch that must fill `buf`, checked with its CRC. Raises
+    KafkaError; the records are not checked."""
     size = len(buf)
     if size < _LEAD_BYTES:
-        _refuse(buf, max_message_bytes, zstd)
+        _refuse(buf, max_message_bytes)
     head: Head = (_unpack_long if size > _SHORT_BYTES_MAX else _unpack_short)(buf)
     (
         base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count,
@@ -135,22 +126,22 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
         or (attributes and (attributes & _REFUSED or (attributes & TRANSACTIONAL and producer < 0)))
         or (producer >= 0 and sequence < 0)
     ):
-        _refuse(buf, max_message_bytes, zstd)
+        _refuse(buf, max_message_bytes)
     if attributes and attributes & CODEC_MASK:
-        _check_codec(attributes & CODEC_MASK, zstd)
+        _check_codec(attributes & CODEC_MASK)
         size = unpacked_limit(size)
     if count > 1 and count * RECORD_BYTES_MIN > size - HEAD_BYTES:
-        _refuse(buf, max_message_bytes, zstd)
+        _refuse(buf, max_message_bytes)
     return head
 
 
-def _check_codec(codec: int, zstd: bool) -> None:
-    if codec > ZSTD or (codec == ZSTD and not zstd):
+def _check_codec(codec: int) -> None:
+    if codec >= _CODECS:
         text = f"compression type {codec} cannot be used in this version of the request"
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
 
 
-def _refuse(buf: memoryview, max_message_bytes: int, zstd: bool) -> NoReturn:
+def _refuse(buf: memoryview, max_message_bytes: int) -> NoReturn:
     """Raise for the first thing wrong with the batch, in Kafka's order."""
     size = len(buf)
     if size < HEAD_BYTES:
@@ -164,7 +155,7 @@ def _refuse(buf: memoryview, max_message_bytes: int, zstd: bool) -> NoReturn:
         raise _invalid(f"a batch of {length + PREFIX_BYTES} bytes is cut off at {size}")
     if magic != MAGIC:
         raise _invalid(f"batches of format {magic} are not accepted, only those of format 2")
-    _check_codec(attributes & CODEC_MASK, zstd)
+    _check_codec(attributes & CODEC_MASK)
     if length + PREFIX_BYTES < size:
         raise _invalid("a partition takes exactly one batch of a request")
     if base:
@@ -318,10 +309,11 @@ def _unpack_at_once(codec: int, packed: Buffer, room: bytearray) -> int:
 
 
 def _check_packed(codec: int, packed: Buffer, at_once: bool) -> None:
-    if at_once and len(packed) > MAX_PACKED_AT_ONCE.get(codec, len(packed)):
+    if at_once and not is_short(codec, packed):
         raise LongBatch
-    if codec == LZ4 and is_linked_lz4(packed):
-        raise _invalid("the blocks of the lz4 data depend on each other")
+    refusal = refusal_of(codec, packed)
+    if refusal is not None:
+        raise _invalid(refusal)
 
 
 def _by_sender(error: KafkaError) -> KafkaError:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.compression import (
+    ALL_CODECS_FROM,
     CODEC_NAMES,
     GZIP,
     LZ4,
@@ -28,6 +29,7 @@ from kafkawire.codec.compression import (
     decompress,
     decompress_into,
     is_linked_lz4,
+    produce_version,
 )
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
@@ -238,3 +240,8 @@ def test_short_blocks_of_lz4_are_bounded() -> None:
     assert bytes(decompress(LZ4, head + block * 400 + bytes(4), MIB)) == b"x" * 400
     many = head + block * 100_000 + bytes(4)
     assert code_of_decompress(LZ4, many) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_zstd_requires_produce_v7() -> None:
+    assert [produce_version(codec) for codec in range(6)] == [0, 0, 0, 0, 7, 0]
+    assert ALL_CODECS_FROM == 7

@@ -406,7 +406,7 @@ def test_throttled_replicas_are_pairs_or_star() -> None:
 
 
 def test_each_codec_of_batches_can_be_set() -> None:
-    """The settings import no compression, so their names of codecs are a second list."""
+    """The settings import no compression, so their names of codecs are the second list."""
     names = ["producer", "uncompressed", *CODEC_NAMES[1:]]
     assert set(TOPIC_CONFIGS["compression.type"].choices) == set(names)
     ids = [TopicConfig({"compression.type": name}).compression for name in names]

@@ -26,9 +26,9 @@ LIMIT = 1_048_588
 Change = Callable[[bytearray], object]
 
 
-def refusal(batch: bytearray | bytes, limit: int = LIMIT, *, zstd: bool = True) -> ErrorCode:
+def refusal(batch: bytearray | bytes, limit: int = LIMIT) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        check_batch(memoryview(batch), limit, zstd)
+        check_batch(memoryview(batch), limit)
     assert caught.value.message
     return caught.value.code
 
@@ -134,13 +134,6 @@ def test_size_limit_is_exact_and_checked_before_checksum() -> None:
     assert refusal(batch, len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
     batch[-1] ^= 1
     assert refusal(batch, len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
-
-
-def test_zstd_requires_produce_v7() -> None:
-    batch = build([(b"k", b"v")], timestamp_ms=NOW, codec=ZSTD)
-    check_batch(memoryview(batch), LIMIT)
-    assert refusal(batch, zstd=False) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    check_batch(memoryview(build([(b"k", b"v")], timestamp_ms=NOW, codec=LZ4)), LIMIT, False)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])

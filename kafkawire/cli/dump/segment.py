@@ -14,7 +14,7 @@ from kafkawire.cli.dump.records import records_of
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
-from kafkawire.codec.compression import CODEC_NAMES
+from kafkawire.codec.compression import name_codec
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
@@ -324,7 +324,7 @@ def batch_text(batch: BatchHead) -> str:
         f"offsets {batch.base_offset}-{batch.last_offset}",
         f"epoch {batch.leader_epoch}",
         f"{batch.count} records",
-        codec_name(batch.codec),
+        name_codec(batch.codec),
         f"newest {time_text(batch.max_timestamp)}",
     ]
     if batch.producer_id >= 0:
@@ -342,7 +342,7 @@ def batch_json(batch: BatchHead) -> dict[str, Any]:
         "last_offset": batch.last_offset,
         "leader_epoch": batch.leader_epoch,
         "records": batch.count,
-        "codec": codec_name(batch.codec),
+        "codec": name_codec(batch.codec),
         "max_timestamp": batch.max_timestamp,
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,
@@ -361,8 +361,3 @@ def time_text(ms: int) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return str(ms)
-
-
-def codec_name(number: int) -> str:
-    """Return the name of the compression codec in bits 0-2 of batch attributes."""
-    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"

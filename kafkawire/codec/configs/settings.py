@@ -38,7 +38,12 @@ from kafkawire.codec.configs.parse import (
     whole_number,
 )
 from kafkawire.codec.configs.row import INT64_MAX, Config, ConfigType, Effect, Scope, Value
-from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs.table import (
+    BROKER_CONFIGS,
+    COMPRESSION_TYPES,
+    PRODUCER,
+    TOPIC_CONFIGS,
+)
 from kafkawire.codec.configs.tier_rules import (
     ENABLE,
     TierLevel,
@@ -75,7 +80,6 @@ __all__ = [
 ]
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
-_CODECS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 def broker_names(row: Config) -> list[str]:
@@ -239,7 +243,7 @@ class TopicConfig:
             total_ms = total_bytes = -1
         self.local_retention_ms = local_retention(self.local_retention_ms, total_ms)
         self.local_retention_bytes = local_retention(self.local_retention_bytes, total_bytes)
-        self.compression = _CODECS[codec]
+        self.compression = -1 if codec == PRODUCER else COMPRESSION_TYPES.index(codec)
 
 
 # What TopicConfig reads as it is; a start makes one for each topic, so it reads no more.

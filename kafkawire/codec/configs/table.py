@@ -40,6 +40,12 @@ from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 _REPLICAS = r"[0-9]+:[0-9]+"
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
+COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+"""Values of compression.type, in the order of the codec ids of `kafkawire.codec.compression`, which
+this does not import: commands that read settings need no codecs."""
+PRODUCER = "producer"
+"""The value of compression.type for batches that stay as they were sent."""
+
 # fmt: off
 _TOPIC_ROWS = (
     of_topic("cleanup.policy", LIST, ["delete"], "log.cleanup.policy",
@@ -47,7 +53,7 @@ _TOPIC_ROWS = (
            "Records of a compacted topic need keys.", choices=("compact", "delete")),
     of_topic("compression.type", S, "producer", "compression.type",
            "How batches are stored: as the producer sent them, or rewritten with this codec.",
-           choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+           choices=(COMPRESSION_TYPES[0], *COMPRESSION_TYPES[:0:-1], PRODUCER)),
     of_topic("compression.gzip.level", I, -1, "compression.gzip.level",
            "Level where compression.type is gzip; -1 is gzip's own default.", 1, 9, also=-1),
     of_topic("compression.lz4.level", I, 9, "compression.lz4.level",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.batches import CODEC_MASK
-from kafkawire.codec.compression import ZSTD
+from kafkawire.codec.compression import ALL_CODECS_FROM, produce_version
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import (
     ManyItems,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"
 """The only client id that Kafka allows to write to internal topics (AdminUtils)."""
 
@@ -382,7 +381,10 @@ def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: Produ
         raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
     if exchange.acks == -1 and partition.too_few_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    if exchange.version < ZSTD_FROM and _codec_of(buf, start, stop) == ZSTD:
+    if (  # first what needs no codec: hot
+        exchange.version < ALL_CODECS_FROM
+        and exchange.version < produce_version(_codec_of(buf, start, stop))
+    ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if partition.topic in INTERNAL_TOPICS and exchange.peer.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

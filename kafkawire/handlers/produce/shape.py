@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from kafkawire.codec.compression import ALL_CODECS_FROM
 from kafkawire.codec.produce import (
     FLEXIBLE_FROM,
     ProduceItem,
@@ -32,8 +33,8 @@ from kafkawire.codec.produce import (
 from kafkawire.codec.varint import read_uvarint
 from kafkawire.handlers.exchange import frame
 
-SHAPES_FROM = 7
-"""Older requests need a check for zstd, so they have no shape."""
+SHAPES_FROM = ALL_CODECS_FROM
+"""Older requests need a check of the codec, so they have no shape."""
 
 KNOWN_BYTES_MAX = 1 << 10
 """Maximum length of topic and client id, which are compared for each request."""
