@@ -88,7 +88,7 @@ GROUPS = {
     ),
     "security": group(
         "Restore users, access rules, quotas and tokens from a backup.",
-        {"restore": "backup.security:restore"},
+        {"restore": "restore.security:restore"},
     ),
     "cluster": group(
         "Describe the cluster, move partitions between its brokers, remove brokers.",
@@ -125,7 +125,7 @@ GROUPS = {
             "resume": "tier.commands:resume",
             "scrub": "tier.jobs:scrub",
             "move": "tier.jobs:move",
-            "restore": "tier.restore:restore",
+            "restore": "restore.from_bucket:restore",
         },
     ),
     "schedule": group(
@@ -162,7 +162,7 @@ class Commands(LazyGroup):
         "export": "records.export:export",
         "import": "records.import_file:import_file",
         "backup": "backup.backup:backup",
-        "restore": "backup.restore:restore",
+        "restore": "restore.command:restore",
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",
         "doctor": "doctor:doctor",

@@ -1,7 +1,7 @@
 """`kafkawire fsck --data DIR`: consistency check of the data folder of a stopped broker.
 
 Exit code 0: no problem (left), 1: problems found, 2: the folder could not be checked. The checks
-are kafkawire.log.fsck's.
+are kafkawire.fsck's.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import FsckReport
+from kafkawire.fsck.check import check
+from kafkawire.fsck.report import FsckReport
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder

@@ -12,5 +12,4 @@ those listed before it:
 - `maintenance`: what happens periodically: index files, checkpoints, retention.
 - `segments`: sorted files written from rolled journals.
 - `manifest`: a description of the data folder for readers without a broker.
-- `fsck` checks the folder of a stopped broker, `rebuild` restores lost metadata.
 """

@@ -1,7 +1,7 @@
 """Records of the data folder of a stopped broker: those in segments, then those only in journals.
 
 What the broker would serve from its journals after its next start is found by a trial run of
-recovery (kafkawire.log.fsck.stopped_journals), which changes nothing and holds the lock of the
+recovery (kafkawire.log.recovery.stopped_journals), which changes nothing and holds the lock of the
 folder. While a broker has it, only segments are read, and `unread` returns the other offsets. The
 names of topics come from the metadata of the folder: if that is in PostgreSQL only segments are
 read.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.walk import MAX_WALKED_RECORDS
-from kafkawire.log.fsck.stopped_journals import JournalFrame, StoppedJournals, open_stopped
+from kafkawire.log.recovery.stopped_journals import JournalFrame, StoppedJournals, open_stopped
 from kafkawire.progress import Progress
 from kafkawire.reading.files import data_folder, traffic
 from kafkawire.reading.files.data_folder import StoredPartition

@@ -2,7 +2,7 @@
 
 The metadata is in SQLite, the tier in another folder.
 
-Covers: kafkawire.tiering.restore.correction, kafkawire.log.recovery.report,
+Covers: kafkawire.restore.correction, kafkawire.log.recovery.report,
 kafkawire.broker.objects.fresh, kafkawire.broker.objects.opening.
 """
 
@@ -25,8 +25,8 @@ from kafkawire.messages.create_topics import (
 )
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.restore import correction
 from kafkawire.server.run import Server
-from kafkawire.tiering.restore import correction
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

@@ -86,7 +86,7 @@ ELSEWHERE = {
     "tier restore", "security restore", "acls list", "acls explain",
     "schedule show", "schedule why", "schedule cancel",
 }  # fmt: skip
-"""Needs a manifest in the tier, which is written later: checked in tests/tiering/restore. Access
+"""Needs a manifest in the tier, which is written later: checked in tests/restore. Access
 rules need an authorizer: tests/cli/acls. Users of a backup: tests/cli/test_security_restore.py.
 Schedule topics: tests/cli/test_schedule.py."""
 STREAMS = {"consume", "find", "sql", "dump"}

@@ -1,6 +1,6 @@
 """`kafkawire security restore`: users, access rules, quotas and tokens after a machine is lost.
 
-Covers: kafkawire.cli.backup.security, kafkawire.cli.shared.confirm, kafkawire.cli.shared.stopped,
+Covers: kafkawire.cli.restore.security, kafkawire.cli.shared.confirm, kafkawire.cli.shared.stopped,
 kafkawire.security.restore.copying.
 """
 

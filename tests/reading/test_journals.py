@@ -1,6 +1,6 @@
 """A data folder whose records are in segments and journals, read while its broker is stopped.
 
-Covers: kafkawire.log.fsck.stopped_journals, kafkawire.reading.journals.
+Covers: kafkawire.log.recovery.stopped_journals, kafkawire.reading.journals.
 """
 
 from __future__ import annotations

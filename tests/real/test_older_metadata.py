@@ -19,8 +19,8 @@ from kafkawire.testing.process import BrokerProcess
 from tests.kit.cluster import QUIET, metadata_url
 from tests.kit.postgres import dump, new_database, restore
 from tests.kit.waiting import wait_until
-from tests.log.rebuild.test_lost_metadata import command
 from tests.real.librdkafka import produce, read
+from tests.restore.test_lost_metadata import command
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

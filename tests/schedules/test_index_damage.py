@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from kafkawire.cli.fsck import check_schedules
-from kafkawire.log.fsck.report import FsckReport
+from kafkawire.fsck.report import FsckReport
 from kafkawire.schedules.waiting import (
     PAGE_BYTES,
     Arrival,

@@ -40,7 +40,7 @@ async def check_fresh(
     """Raise IdentityError if a folder is fresh and would lose records of topics."""
     if not fresh:
         return
-    from kafkawire.tiering.restore.only_in_folder import only_in_folder
+    from kafkawire.restore.only_in_folder import only_in_folder
 
     names = await only_in_folder(storage, catalog, found.node_id)
     if names:
@@ -61,7 +61,7 @@ async def replacing_if_behind(
     try:
         yield
     except LogBehindCopies as why:
-        from kafkawire.tiering.restore.only_in_folder import only_in_folder
+        from kafkawire.restore.only_in_folder import only_in_folder
 
         names = await only_in_folder(storage, catalog, found.node_id)
         if names:
@@ -117,7 +117,7 @@ async def begin_afresh(
     then on. It is paired before rows are removed, so that no start finds rows that do not describe
     its files. Waits for a storage that fails
     as long as it takes; raises StoreErrors that do not pass by themselves."""
-    from kafkawire.tiering.restore.correction import correct_rows
+    from kafkawire.restore.correction import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
     await copy_into(home)

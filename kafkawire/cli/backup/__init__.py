@@ -1,1 +1,1 @@
-"""Backups and restores."""
+"""Backups of a running broker."""

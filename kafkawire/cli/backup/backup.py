@@ -8,7 +8,7 @@
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
 offset is beyond the stored end of its log. Records are not copied. The backup is written to
 DEST.unfinished, which is renamed when it is complete and removed after a failure.
-kafkawire.cli.backup.restore restores it.
+kafkawire.cli.restore.command restores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Result of recovery: each journal with its rows, and the valid state of all of them.
 
 Values only, so that users of the result (kafkawire.log.recovery.restore, kafkawire.log.manager,
-kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics, kafkawire.log.rebuild) needs no recovery.
+kafkawire.fsck, kafkawire.log.recovery.unknown_topics, kafkawire.restore) needs no recovery.
 """
 
 from __future__ import annotations

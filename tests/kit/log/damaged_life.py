@@ -16,7 +16,7 @@ from collections.abc import Collection
 from itertools import count
 
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
-from kafkawire.log.fsck.check import check as fsck
+from kafkawire.fsck.check import check as fsck
 from kafkawire.log.journal.file import POSITION_MASK, journal_name
 from kafkawire.log.journal.ledger import read_ledger
 from kafkawire.log.partition.partition import Partition

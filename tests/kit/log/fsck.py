@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import FsckReport
+from kafkawire.fsck.check import check
+from kafkawire.fsck.report import FsckReport
 from tests.kit.log.logs import FOLDER, World
 
 

@@ -7,7 +7,7 @@ import asyncio
 from itertools import pairwise
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.fsck.check import check as fsck
+from kafkawire.fsck.check import check as fsck
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.run_file import read_run
 from kafkawire.log.manager import Log

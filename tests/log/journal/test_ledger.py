@@ -13,8 +13,8 @@ import pytest
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import FsckReport
+from kafkawire.fsck.check import check
+from kafkawire.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name, journal_name
 from kafkawire.log.journal.ledger import MIN_RESERVE, read_ledger
 from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import pytest
 
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.fsck.report import FsckReport
+from kafkawire.fsck.report import FsckReport
 from kafkawire.log.manifest.files import ManifestFiles
 from kafkawire.log.manifest.maintenance import MaintainedManifest
 from kafkawire.log.manifest.service import LocalManifest

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.fsck.check import check
+from kafkawire.fsck.check import check
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.journal.salvage import Unexplained, explain, located
 from kafkawire.log.partition.partition import Partition

@@ -10,7 +10,7 @@ import os.path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.fsck.check import check
+from kafkawire.fsck.check import check
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.segment_store import NotLocal
 from kafkawire.offsets.catalog.port import LIVE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.fsck.check import check
+from kafkawire.fsck.check import check
 from kafkawire.log.segments.store import segment_store
 from kafkawire.log.segments.store.segment_store import NotLocal
 from kafkawire.manifest.keys import segment_key

@@ -1,0 +1,304 @@
+"""`kafkawire tier restore --tier URL --data DIR`: a new data folder from a bucket.
+
+Topics, settings, offsets and groups are restored; records stay in the bucket and are read from
+there. The complete plan is shown and confirmed before anything is written; the folder is built
+under a temporary name and renamed, so it appears atomically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.shared.confirm import NotConfirmed, confirm
+from kafkawire.cli.shared.new_folder import new_folder
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail, print_json, without_password
+from kafkawire.cli.shared.parameters import Json, Yes, not_empty
+from kafkawire.cli.shared.paths import check_metadata_url, check_tier_apart, refuse_full
+from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import size
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env
+from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.sqlite_device import end_wal
+from kafkawire.metadata.store import MetadataError, SqlStore
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.url import TierUrl, parse_tier
+from kafkawire.plural import count
+from kafkawire.progress import Progress
+from kafkawire.restore.bucket_evidence import DoubtKind, LogSeen
+from kafkawire.restore.bucket_plan import MAX_DOUBTS, Restored, plan
+from kafkawire.restore.damage import find_damage
+from kafkawire.restore.insert import enter
+from kafkawire.restore.log_objects import copy_others
+from kafkawire.restore.several_brokers import gather_all
+from kafkawire.tiering.store.open import open_store
+from kafkawire.tiering.store.port import ObjectStore
+
+MAX_SHOWN = 50
+"""Maximum number of topics and doubts shown; JSON has all."""
+CLUSTER_ID_CHARS = 22
+
+
+class RestoreError(Exception):
+    """Nothing was restored; the text is one sentence with the reason."""
+
+
+def restore(
+    tier: Annotated[
+        str,
+        typer.Option(
+            "--tier",
+            envvar="KAFKAWIRE_TIER",
+            metavar="URL",
+            help="Tier to restore: s3://BUCKET/PREFIX or a folder.",
+        ),
+    ],
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="New or empty data folder.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be restored.")
+    ] = False,
+    yes: Yes = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="First read every object and verify its checksums.")
+    ] = False,
+    metadata: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            callback=not_empty,
+            help="Metadata database. [default: SQLite in the folder]",
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Restore a data folder from a bucket: topics, settings, groups, offsets and data.
+
+    The broker that wrote to the bucket must never run again. Records stay in the bucket and are
+    read from there. Doubtful and lost data is listed before anything is written.
+
+    Examples:
+      kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --dry-run
+      kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --yes
+    """
+    logging.disable(logging.CRITICAL)  # findings are printed once, below
+    try:
+        url = _checked(tier, metadata, data)
+        refuse_full(data)
+        env = real_env()
+        try:
+            with bars() as progress:
+                tier_url = replace(url, create=False).url
+                restored = asyncio.run(_scan(env, tier_url, deep, progress))
+            _check(restored, url.url)
+            if not as_json:
+                _show(restored)
+            elif dry_run:
+                print_json(_document(restored, data))
+            if dry_run:
+                return
+            if not yes:
+                _ask(restored)
+            with bars() as progress:
+                restored.logs = asyncio.run(_copy_logs(env, tier_url, restored, progress))
+                _build(env, Path(data), metadata, restored, url.url, progress)
+        finally:
+            env.offload.close()
+    except (RestoreError, NotConfirmed, MetadataError, FormatError, ValueError) as failure:
+        fail(failure)
+    except StoreError as failure:
+        fail(f"{tier} cannot be read: {failure}")
+    except OSError as failure:
+        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
+    finally:
+        logging.disable(logging.NOTSET)
+    _conclude(restored, data, metadata, url.url, as_json)
+
+
+def _checked(tier: str, metadata: str, data: str) -> TierUrl:
+    """Return the parsed tier; ends the command with exit code 2 if it or the metadata URL is not
+    valid, or the tier and the data folder are in one another."""
+    try:
+        check_metadata_url("--metadata", metadata)
+        url = parse_tier(tier)
+        check_tier_apart("--tier", tier, data)
+        return url
+    except OptionError as error:
+        fail(error, 2)
+    except ValueError as error:
+        fail(f"--tier: {error}", 2)
+
+
+async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
+    store: ObjectStore = open_store(url, BrokerConfig({}))
+    try:
+        restored = plan(await gather_all(env, store, progress))
+        if deep:
+            with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
+                found = await find_damage(env, store, restored.used, folder, progress)
+            restored.doubts = [*found, *restored.doubts][:MAX_DOUBTS]
+        return restored
+    finally:
+        await store.close()
+
+
+async def _copy_logs(env: Env, url: str, restored: Restored, progress: Progress) -> list[LogSeen]:
+    """Have the log objects of all brokers in the folder of the one that is restored."""
+    store: ObjectStore = open_store(url, BrokerConfig({}))
+    try:
+        return await copy_others(env, store, restored.logs, restored.node_id, progress)
+    finally:
+        await store.close()
+
+
+def _check(restored: Restored, url: str) -> None:
+    if not restored.topics:
+        found = f": {restored.doubts[0].text}" if restored.doubts else ""
+        raise RestoreError(f"{url} has nothing to restore{found}")
+    if len(restored.cluster_id) > CLUSTER_ID_CHARS:
+        raise RestoreError(
+            f"{url} has the invalid cluster id {restored.cluster_id!r}: a cluster id has "
+            f"{CLUSTER_ID_CHARS} characters"
+        )
+
+
+def _ask(restored: Restored) -> None:
+    doubtful = f", with {len(restored.doubts)} doubtful items" if restored.doubts else ""
+    confirm(f"Restore this{doubtful}?")
+
+
+def _build(
+    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Progress
+) -> None:
+    """Build the complete folder, or none."""
+    with new_folder(data, ".restoring") as building:
+        home = building / "brokers" / str(restored.node_id)
+        home.mkdir(parents=True)
+        path = building / METADATA
+        elsewhere = metadata_url and not metadata_url.startswith("sqlite")
+        metadata: SqlStore = (
+            open_metadata(metadata_url, str(building)) if elsewhere else sqlite_metadata(str(path))
+        )
+        asyncio.run(_enter(env, metadata, str(home), restored, url, progress))
+        if not elsewhere:
+            end_wal(str(path))
+        sync(building)
+
+
+async def _enter(
+    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
+) -> None:
+    try:
+        await metadata.open()
+        await enter(env, metadata, home, restored, url, progress)
+    finally:
+        await metadata.close()
+
+
+def _topics(restored: Restored) -> list[dict[str, Any]]:
+    entries = [entry for used in restored.used for entry in used.entries]
+    records: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for entry in entries:
+        records[entry.number] = records.get(entry.number, 0) + entry.records
+        sizes[entry.number] = sizes.get(entry.number, 0) + entry.length
+    ends = {each.number: each.next_offset - each.log_start for each in restored.checkpoints}
+    rows = []
+    for topic in restored.topics:
+        numbers = [info.number for info in topic.partitions]
+        rows.append(
+            {
+                "topic": topic.name,
+                "partitions": len(numbers),
+                "offsets": sum(ends.get(number, 0) for number in numbers),
+                "records": sum(records.get(number, 0) for number in numbers),
+                "bytes": sum(sizes.get(number, 0) for number in numbers),
+                "configs": len(topic.configs),
+            }
+        )
+    return rows
+
+
+def _document(restored: Restored, data: str) -> dict[str, Any]:
+    return {
+        "data": data,
+        "cluster_id": restored.cluster_id,
+        "node_id": restored.node_id,
+        "topics": _topics(restored),
+        "segments": len(restored.used),
+        "records": restored.records,
+        "bytes": restored.size_bytes,
+        "log_objects": _log_objects(restored),
+        "log_object_bytes": sum(log.size_bytes for log in restored.logs),
+        "doubts": [{"kind": doubt.kind.value, "text": doubt.text} for doubt in restored.doubts],
+    }
+
+
+def _log_objects(restored: Restored) -> int:
+    return sum(log.end - log.released for log in restored.logs)
+
+
+def _show(restored: Restored) -> None:
+    rows = _topics(restored)
+    print(
+        f"cluster {restored.cluster_id}, node {restored.node_id}: {count(len(rows), 'topic')}, "
+        f"{count(len(restored.used), 'segment')}, {count(restored.records, 'record')}, "
+        f"{size(restored.size_bytes)}"
+    )
+    if objects := _log_objects(restored):
+        log_bytes = sum(log.size_bytes for log in restored.logs)
+        print(
+            f"{count(objects, 'log object')} of {size(log_bytes)}, whose records the broker "
+            "appends when it starts"
+        )
+    columns = (
+        "topic", "partitions", "records", TableColumn("bytes", show=size), "offsets", "configs"
+    )  # fmt: skip
+    print_table(rows[:MAX_SHOWN], columns, "topics")
+    if len(rows) > MAX_SHOWN:
+        print(f"and {len(rows) - MAX_SHOWN} more topics")
+    if restored.doubts:
+        print(f"Doubtful ({len(restored.doubts)}):")
+        for doubt in restored.doubts[:MAX_SHOWN]:
+            print(f"- {doubt.kind}: {doubt.text}")
+        if len(restored.doubts) > MAX_SHOWN:
+            print(f"- and {len(restored.doubts) - MAX_SHOWN} more; --json shows them all")
+
+
+def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_json: bool) -> None:
+    words = ["kafkawire serve --data", data, "--tier", f"'{url}'" if "?" in url else url]
+    if metadata_url:
+        words += ["--metadata", metadata_url]
+    if restored.node_id != BrokerConfig({}).node_id:
+        words += ["--set", f"node.id={restored.node_id}"]
+    command = without_password(" ".join(words))
+    if as_json:
+        print_json({**_document(restored, data), "next": command})
+    else:
+        print(f"{data} is restored. Start the broker: {command}")
+        if any(used.object.folder for used in restored.used):
+            print(
+                "The tier is of several brokers, of which this one takes everything. It copies the "
+                "objects of the others once it runs: `kafkawire tier move` shows how far it is."
+            )
+        print(
+            "A bucket has no access rules, SCRAM users, quotas and delegation tokens. To restore "
+            f"those of a backup before the start: kafkawire security restore BACKUP --data {data}"
+            + (" --metadata URL" if metadata_url else "")
+        )
+        if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):
+            print(
+                "Consumers of damaged offsets get CORRUPT_MESSAGE. To skip the damage: "
+                "kafkawire tier scrub --deep --repair --skip-lost"
+            )

@@ -1,0 +1,464 @@
+"""`kafkawire restore --from-log --data DIR`: SQL rebuilt from journals and segments alone.
+
+For a stopped broker whose metadata.db is damaged, missing, outdated or from another folder.
+Everything is read and decided before anything is written; the new file is built under a temporary
+name and renamed. The previous file is kept as metadata.db.damaged-<n> or, if it was valid, as
+metadata.db.replaced-<n>. Offsets in RocksDB are kept as they are if all of them can be read;
+otherwise they are restored too, and the previous folder is kept as offsets.damaged-<n>. With the
+logs of several brokers in the folder, each partition is led by the one that led it last. Lost
+information is listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import count as numbers
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.stored_formats import refuse_newer_files
+from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.progress import bars
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
+from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.metadata import pairing, schema
+from kafkawire.metadata.copies.entering import enter_catalog
+from kafkawire.metadata.database import revision_of
+from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite import sqlite_transaction
+from kafkawire.metadata.sqlite_device import end_wal
+from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.offsets.catalog import object_logs
+from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
+from kafkawire.offsets.catalog.port import CURRENT, TierRow
+from kafkawire.offsets.storage.open import (
+    RESTORING,
+    ROCKSDB,
+    SQL,
+    holds_rocks,
+    open_storage,
+    rocks_damaged,
+    rocks_folder,
+)
+from kafkawire.plural import count
+from kafkawire.progress import Progress
+from kafkawire.restore.carry import carry
+from kafkawire.restore.data_folder import gather
+from kafkawire.restore.differences import differences
+from kafkawire.restore.evidence import Evidence
+from kafkawire.restore.folder_insert import enter
+from kafkawire.restore.folder_plan import Rebuilt, rebuild
+from kafkawire.restore.folders import Combined, combine
+from kafkawire.restore.renumber import convert
+
+if TYPE_CHECKING:
+    from kafkawire.restore.bucket_evidence import BucketEvidence, LogSeen
+
+ROWS_AT_ONCE = 1000
+"""Partitions of one round trip to the offset storage."""
+BESIDE = ("", "-wal", "-shm")
+"""An SQLite file and the files next to it."""
+
+
+def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
+    """Run the command. An empty `tier` means the tier that the folder used last."""
+    logging.disable(logging.CRITICAL)  # findings are printed once, below
+    folder = os.path.abspath(data)
+    try:
+        with bars() as progress:
+            restored = _restore(folder, metadata_url, node_ids(folder), tier, progress)
+    except (LogError, MetadataError, FormatError, ValueError) as failure:
+        fail(failure)
+    except StoreError as failure:
+        fail(f"the remote tier with objects of this broker cannot be read: {failure}")
+    except OSError as failure:
+        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
+    finally:
+        logging.disable(logging.NOTSET)
+    _show(folder, restored, as_json)
+
+
+@dataclass(slots=True)
+class RestoredMetadata:
+    """Result of a restore. `kept`: path of the previous metadata (empty: none existed);
+    `cluster_id`: as found in the log (empty: a new one was created)."""
+
+    rebuilt: Rebuilt
+    kept: str
+    cluster_id: str
+
+
+@dataclass(slots=True)
+class _Home:
+    """One broker's folder. `damaged`: its offsets in RocksDB; `differs`: stored rows say another
+    thing than its files; `tier`: URL of its remote tier that was read, empty: none; `logs`: its
+    logs of log objects there."""
+
+    node: int
+    path: str
+    found: Folder
+    seen: Evidence
+    damaged: bool
+    differs: bool = False
+    tier: str = ""
+    logs: list[LogSeen] = field(default_factory=list)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether the offsets stay in RocksDB."""
+        return holds_rocks(self.path) and not self.damaged
+
+
+def _restore(
+    folder: str, url: str, nodes: Sequence[int], tier: str, progress: Progress
+) -> RestoredMetadata:
+    env = real_env()
+    paths = {node: os.path.join(folder, "brokers", str(node)) for node in nodes}
+    with ExitStack() as stack:
+        stack.callback(env.offload.close)
+        for path in paths.values():
+            stack.callback(lock_folder(env, path).release)
+            refuse_newer_files(env.fs, path)
+        found = {node: inspect_folder(env.fs, folder, paths[node], node) for node in nodes}
+        # A start that was refused leaves an empty folder.
+        used = [n for n in nodes if found[n].has_log or found[n].identity is not None] or nodes[:1]
+        homes = [
+            _Home(
+                node, paths[node], found[node], gather(env, paths[node], progress),
+                rocks_damaged(paths[node]),
+            )
+            for node in used
+        ]  # fmt: skip
+        if len(homes) > 1:
+            _check_together(folder, homes, tier)
+        return _rebuild(env, folder, url, homes, tier, progress)
+
+
+def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
+    """Raise LogError unless the folders of several brokers can be restored together."""
+    nodes = ", ".join(str(home.node) for home in homes)
+    logs = f"{folder} has the logs of brokers {nodes}"
+    clusters = {home.found.identity.cluster_id for home in homes if home.found.identity}
+    if len(clusters) > 1:
+        raise LogError(
+            f"{logs}, which belong to different clusters ({', '.join(sorted(clusters))}): restore "
+            "those of each cluster in a folder of their own"
+        )
+    if any(holds_rocks(home.path) for home in homes):
+        raise LogError(
+            f"{logs} with offsets in RocksDB: only brokers with offset.storage=sql can be restored "
+            "together; restore each of these in a folder of its own"
+        )
+    tiers = [home.found.identity.tier for home in homes if home.found.identity]
+    if tier or any(tiers):
+        raise LogError(
+            f"{logs} and a remote tier: restore each of them in a folder of its own, or the tier "
+            "with `kafkawire tier restore`"
+        )
+
+
+def _rebuild(
+    env: Env, folder: str, url: str, homes: Sequence[_Home], tier: str, progress: Progress
+) -> RestoredMetadata:
+    path = sqlite_file(url, folder)
+    why = "" if path is None else _replaced(path, homes)
+    for home in homes:
+        if not home.keeps_offsets:
+            _join_tier(env, home, tier, progress)
+    combined = _combined(homes)
+    seen, first = combined.seen, homes[0]
+    rebuilt = rebuild(seen, first.node, combined.leaders)
+    clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
+    cluster_id = clusters[0] if clusters else seen.cluster_id()
+    conversion = None
+    if rebuilt.mixed:
+        _check_mixed(folder, homes)
+        conversion = convert(env, first.path, seen, rebuilt, first.node, cluster_id, progress)
+    paths = {home.node: home.path for home in homes}
+    evidence = {home.node: home.seen for home in homes}
+    carried = carry(env, paths, evidence, combined, rebuilt, cluster_id)
+    building = f"{path}.restoring"
+    _remove(env, building)
+    metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
+    asyncio.run(_enter(env, metadata, homes, combined, rebuilt, cluster_id))
+    for made in [*carried, conversion]:
+        if made is not None:
+            made.publish()
+    kept = "" if path is None else _exchange(env, path, building, why)
+    for home in homes:
+        if home.damaged:
+            _exchange_rocks(home.path)
+        _set_aside(env, home.path, rebuilt)
+    if conversion is not None:
+        conversion.set_aside()
+    return RestoredMetadata(rebuilt, kept, cluster_id)
+
+
+def _combined(homes: Sequence[_Home]) -> Combined:
+    if len(homes) > 1:
+        return combine({home.node: home.seen for home in homes})
+    return Combined(homes[0].seen)
+
+
+def _check_mixed(folder: str, homes: Sequence[_Home]) -> None:
+    """Raise LogError where files with wrong partition numbers cannot be written again."""
+    if len(homes) > 1:
+        raise LogError(
+            f"{folder} has the logs of several brokers, and partition numbers that belong to two "
+            "topics: restore each broker in a folder of its own"
+        )
+    if holds_rocks(homes[0].path):
+        raise LogError(
+            f"{homes[0].path}/offsets belongs to one of two brokers that wrote {folder}: move it "
+            "away, restore again, and use offset.storage=sql from then on"
+        )
+
+
+def _replaced(path: str, homes: Sequence[_Home]) -> str:
+    """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
+    state, with rows that differ from the logs, or where the offsets in RocksDB are damaged.
+    MetadataError if it is valid and has everything that the logs have."""
+    try:
+        check_sqlite(path)
+    except MetadataError:
+        return "damaged"
+    if not all(_has_all(path, home.found, home.seen) for home in homes):
+        return "replaced"
+    asyncio.run(_compare(path, homes))
+    if any(home.damaged or home.differs for home in homes):
+        return "replaced"
+    raise MetadataError(
+        f"{path} is valid and has every topic of the log: nothing to restore; move it "
+        "away to restore nevertheless"
+    )
+
+
+def _has_all(path: str, found: Folder, seen: Evidence) -> bool:
+    """Return whether a metadata file is of this version, belongs to a folder, has its topics, and
+    no checkpoint after the end of its log."""
+    ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
+    ids -= seen.deleted
+    try:
+        with sqlite_transaction(path, "ro") as session:
+            if revision_of(session) != schema.REVISION:
+                return False  # a start may have refused it, whatever its tables are
+            stored = pairing.load(session, found.node_id)
+            check_pairing(found, stored, path)
+            if seen.recovered.contradicts(stored.log_position):
+                return False
+            return not ids - pairing.known_topics(session, ids)
+    # no metadata, older metadata, or metadata of another folder
+    except (MetadataError, ValueError, IdentityError):
+        return False
+
+
+async def _compare(path: str, homes: Sequence[_Home]) -> None:
+    """Compare the rows of the partitions of each folder with what was found there."""
+    metadata = sqlite_metadata(path)
+    try:
+        catalog = await metadata.open()
+        for home in homes:
+            if home.damaged:
+                continue
+            kind = ROCKSDB if holds_rocks(home.path) else SQL
+            storage = open_storage(kind, metadata, home.path, home.node, int, catalog.leader_of)
+            numbers = range(catalog.last_number() + 1)
+            led = [number for number in numbers if catalog.leader_of(number) == home.node]
+            try:
+                position = await storage.load_log_position(home.node)
+                for at in range(0, len(led), ROWS_AT_ONCE):
+                    for row in await storage.load_partitions(led[at : at + ROWS_AT_ONCE]):
+                        home.differs |= any(differences(home.seen, catalog, row, position))
+            finally:
+                await storage.close()
+            # RocksDB is kept unless it is damaged.
+            home.damaged = home.differs and kind == ROCKSDB
+    finally:
+        await metadata.close()
+
+
+def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
+    """Add the content of the remote tier to the evidence of a folder, if there is a tier.
+    StoreError if it cannot be read, ValueError for an invalid URL, LogError for the tier of another
+    cluster."""
+    found, seen = home.found, home.seen
+    before = found.identity
+    tier = tier or (before.tier if before is not None else "")
+    if not tier:
+        return
+    from kafkawire.objectstore.url import parse_tier
+    from kafkawire.restore.merge_evidence import join
+
+    url = parse_tier(tier)
+    bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
+    ours = before.cluster_id if before is not None else seen.cluster_id()
+    if bucket.cluster_id and ours and bucket.cluster_id != ours:
+        raise LogError(
+            f"the tier {url.url} belongs to cluster {bucket.cluster_id}, {found.data} to cluster "
+            f"{ours}: name the tier of this broker with --tier"
+        )
+    join(seen, bucket)
+    home.tier, home.logs = url.url, bucket.logs
+
+
+async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
+    from kafkawire.restore.bucket import gather as gather_bucket
+    from kafkawire.tiering.store.open import open_store
+
+    store = open_store(url, BrokerConfig({}))
+    try:
+        return await gather_bucket(env, store, progress)
+    finally:
+        await store.close()
+
+
+async def _enter(
+    env: Env,
+    metadata: SqlStore,
+    homes: Sequence[_Home],
+    combined: Combined,
+    rebuilt: Rebuilt,
+    cluster_id: str,
+) -> None:
+    """Fill the metadata, and with the offsets of each broker its storage, unless they are kept."""
+    now_ms = env.clock.now_ms()
+
+    def enter_all(session: Session) -> None:
+        enter_catalog(
+            session,
+            homes[0].node,
+            rebuilt.topics,
+            rebuilt.next_partition,
+            rebuilt.next_producer_id,
+            now_ms,
+            cluster_id,
+            combined.seen.configs,
+            rebuilt.deleted,
+        )
+        # the start checks that metadata and folder match, which rejects older copies
+        for home in homes:
+            before = home.found.identity
+            if before is not None:
+                metadata_id = bytes.fromhex(before.metadata_id)
+                pairing.pair(session, home.node, metadata_id, before.generation + 1)
+            if home.logs:
+                object_logs.enter(session, _log_rows(home, now_ms))
+
+    try:
+        await metadata.open()
+        await metadata.transact(enter_all)
+        for home in homes:
+            if not home.keeps_offsets:
+                part = combined.part_of(rebuilt, home.node) if len(homes) > 1 else rebuilt
+                await _enter_offsets(env, metadata, home, part)
+    finally:
+        await metadata.close()
+
+
+def _log_rows(home: _Home, now_ms: int) -> list[object_logs.ObjectLog]:
+    from kafkawire.restore.log_objects import log_rows
+
+    return log_rows(home.logs, home.node, home.tier, now_ms)
+
+
+async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuilt) -> None:
+    """Fill a broker's offset storage."""
+    into = ROCKSDB if home.damaged else SQL
+    if into == ROCKSDB:
+        remove_database(rocks_folder(home.path) + RESTORING)
+    node = home.node
+    storage = open_storage(
+        into, metadata, home.path, node, env.clock.now_ms, lambda _: node, RESTORING
+    )
+    tier = TierRow(0, home.tier, CURRENT, env.clock.now_ms()) if home.tier else None
+    await enter(storage, part, node, tier)
+    await storage.close()
+
+
+def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
+    """Keep segments without a metadata row, and let the next start rewrite the local manifest."""
+    env.fs.remove(os.path.join(home, ENDED))
+    quarantine = Quarantine(env.fs, home)
+    unread = "restore --from-log could not read it, or could not reach its offsets without a gap"
+    copied = "restore --from-log has copied its records into the folder of another broker"
+    for path, why in [
+        *((p, unread) for p in rebuilt.aside),
+        *((p, copied) for p in rebuilt.copied),
+    ]:
+        if os.path.commonpath([home, path]) == home:
+            quarantine.take(path, why, env.clock.now_ms())
+
+
+def _remove(env: Env, path: str) -> None:
+    for end in BESIDE:
+        env.fs.remove(path + end)
+
+
+def _exchange(env: Env, path: str, building: str, why: str) -> str:
+    """Replace the old file by the new one; return the path under which the old one is kept."""
+    end_wal(building)
+    file = env.fs.open(building)
+    file.sync()
+    file.close()
+    kept = ""
+    for end in BESIDE:
+        if os.path.exists(path + end):
+            kept = kept or _free(path, why)
+            env.fs.rename(path + end, kept + end)
+    env.fs.rename(building, path)
+    env.fs.sync_dir(os.path.dirname(path))
+    return kept
+
+
+def _exchange_rocks(home: str) -> None:
+    """Replace RocksDB's folder by the new one; keep the old one. A broker does not start between
+    the two steps: see check_storage."""
+    place = rocks_folder(home)
+    if os.path.exists(place):
+        move_database(place, _free(place, "damaged"))
+    move_database(place + RESTORING, place)
+
+
+def _free(path: str, why: str) -> str:
+    names = (f"{path}.{why}-{n}" for n in numbers(1))
+    return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
+
+
+def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
+    rebuilt, kept = restored.rebuilt, restored.kept
+    partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
+    losses = list(rebuilt.losses)
+    if not restored.cluster_id:
+        losses.insert(0, "the cluster has a new ID")
+    if as_json:
+        print_json(
+            {
+                "data": folder,
+                "topics": len(rebuilt.topics),
+                "partitions": partitions,
+                "damaged": kept or None,
+                "losses": losses,
+            }
+        )
+        return
+    topics = count(len(rebuilt.topics), "topic")
+    print(f"{folder}: {topics}, {count(partitions, 'partition')} restored from the log")
+    if kept:
+        print(f"The previous metadata is kept as {kept}.")
+    if losses:
+        print("Not restored, because the log does not have it:")
+    for sentence in losses:
+        print(f"- {sentence}")

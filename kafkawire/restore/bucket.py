@@ -1,0 +1,310 @@
+"""Evidence from a bucket about topics, partitions and objects, without decisions.
+
+With a manifest, its contents are compared with a listing. Producers are read from the newest object
+of each partition. The contents of objects that the manifest does not name (the last uploads of the
+lost broker) are read from their footers. Without a usable manifest every object's footer is read,
+with two requests each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState
+from kafkawire.log.io.ports import Env
+from kafkawire.log_lines import reason_of
+from kafkawire.manifest.columns import Entry
+from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
+from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
+from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
+from kafkawire.objectstore.errors import NoSuchObject
+from kafkawire.progress import Progress
+from kafkawire.restore.broker_folders import broker_folders
+from kafkawire.restore.bucket_evidence import (
+    BucketEvidence,
+    BucketPartition,
+    DoubtKind,
+    ObjectSeen,
+    TopicSeen,
+)
+from kafkawire.restore.log_objects import gather_logs
+from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
+from kafkawire.tiering.store.object_footer import Tail, read_tail
+from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
+from kafkawire.tiering.store.tiers import NODES
+
+MAX_NAMED = 3
+"""Maximum number of objects of one kind listed by name; the others are only counted."""
+
+
+class SeveralBrokers(ValueError):
+    """A tier that several brokers use; the text is one sentence for the operator."""
+
+
+async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+    """Gather all evidence of the tier of one broker. Raises like `gather_folder`, and
+    SeveralBrokers."""
+    folders = await broker_folders(env, store)
+    node = next((each.node_id for each in folders if each.has_manifest), None)
+    if node is not None:
+        raise SeveralBrokers(
+            f"the tier has objects of several brokers, those of node {node} in {NODES}/{node}: "
+            "restore all of them into a new data folder with `kafkawire tier restore`"
+        )
+    seen = await gather_folder(env, store, progress)
+    await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
+    return seen
+
+
+async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+    """Gather the evidence of one broker's manifest and objects. Raises StoreError, and
+    NewerFormatError for data of a newer program."""
+    asking = RetryingCalls(env, store)
+    seen = BucketEvidence()
+    seen.cluster_id = await _owner(asking)
+    manifest = await _manifest(asking, seen)
+    sizes = await _listing(asking, seen, progress)
+    gathering = _Gathering(asking, seen, sizes, progress)
+    if manifest is None:
+        await gathering.from_objects(sorted(sizes))
+    else:
+        await gathering.from_manifest(manifest)
+    return seen
+
+
+def entry_of(each: PartitionEntry) -> Entry:
+    """Return an entry of a directory as a manifest has it."""
+    return Entry(
+        each.number, each.base_offset, each.end_offset, each.start, each.length, each.index_start,
+        each.index_length, each.index_checksum, each.max_timestamp, each.batches, each.records,
+    )  # fmt: skip
+
+
+async def _owner(asking: RetryingCalls) -> str | None:
+    """Return the cluster in the owner object, which was the last to write here."""
+    try:
+        return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
+    except (NoSuchObject, OwnedByOther, DamagedOwner):  # unknown content
+        return None
+
+
+async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | None:
+    async def get(key: str) -> bytes:
+        try:
+            return await asking.whole(key)
+        except NoSuchObject:
+            raise LookupError(key) from None
+
+    try:
+        return await read_manifest_async(get)
+    except NewerFormatError:
+        raise
+    except (NoManifest, LostManifest, FormatError) as failure:
+        seen.doubt(
+            DoubtKind.MANIFEST,
+            f"no manifest can be used ({reason_of(failure)}): what objects say of themselves is "
+            "taken",
+        )
+    return None
+
+
+async def _listing(
+    asking: RetryingCalls, seen: BucketEvidence, progress: Progress
+) -> dict[bytes, int]:
+    """Return the sizes of all objects in the bucket."""
+    sizes: dict[bytes, int] = {}
+    strange: list[str] = []
+    async for page in asking.pages(SEGMENTS):
+        for listed in page:
+            uuid = segment_uuid(listed.key)
+            if uuid is None:
+                strange.append(listed.key)
+            else:
+                sizes[uuid] = listed.size_bytes
+        progress("listing", len(sizes), len(sizes))
+    if strange:
+        shown = ", ".join(strange[:MAX_NAMED])
+        seen.doubt(DoubtKind.UNREADABLE, f"{len(strange)} objects have strange names: {shown}")
+    return sizes
+
+
+class _Gathering:
+    """The evidence gathered so far. `_newest`: number -> end offset its state was taken from."""
+
+    def __init__(
+        self,
+        asking: RetryingCalls,
+        seen: BucketEvidence,
+        sizes: dict[bytes, int],
+        progress: Progress,
+    ) -> None:
+        self._asking = asking
+        self._seen = seen
+        self._sizes = sizes
+        self._progress = progress
+        self._newest: dict[int, int] = {}
+
+    async def from_manifest(self, manifest: Manifest) -> None:
+        """Gather evidence from the manifest, completed from objects."""
+        seen, head = self._seen, manifest.state
+        seen.has_manifest = True
+        seen.cluster_id, seen.node_id = head.cluster_id, head.node_id
+        cluster = manifest.cluster
+        seen.next_partition = cluster.next_partition
+        seen.last_producer_id = cluster.next_producer_id - 1
+        seen.configs = cluster.configs
+        for topic in head.topics:
+            seen.topics[topic.id] = TopicSeen(
+                topic.id, topic.name, topic.internal, topic.created_ms, topic.configs,
+                len(topic.partitions), dict(enumerate(topic.partitions)),
+            )  # fmt: skip
+        for row in head.partitions:
+            try:
+                epochs = unpack_epochs(bytes(row.epochs))
+            except FormatError as failure:
+                seen.doubt(DoubtKind.MANIFEST, f"of partition {row.number}, {failure}")
+                epochs = []
+            epoch = max((each for each, _ in epochs), default=0)
+            known = [pair for pair in epochs if pair[1] < row.end]
+            seen.partitions[row.number] = BucketPartition(
+                row.number, row.log_start, row.end, epoch, known
+            )
+        self._named_objects(manifest)
+        seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
+        named = {each.uuid for each in seen.objects}
+        others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
+        for tail, uuid in await self._footers(others):
+            found = self._object(uuid, tail)
+            found.named = False
+            seen.objects.append(found)
+        await self._newest_states()
+
+    def _named_objects(self, manifest: Manifest) -> None:
+        """Return the objects of the manifest that exist."""
+        seen, missing = self._seen, 0
+        for row, each in enumerate(manifest.objects):
+            size = self._sizes.get(each.uuid)
+            if size != each.size_bytes:
+                missing += 1
+                if missing <= MAX_NAMED:
+                    how = "is not there" if size is None else f"has {size} bytes"
+                    text = f"{segment_key(each.uuid)} of {each.size_bytes} bytes {how}"
+                    seen.doubt(DoubtKind.MISSING, text)
+                self._sizes.pop(each.uuid, None)
+                continue
+            seen.objects.append(
+                ObjectSeen(
+                    each.uuid, each.segment, each.size_bytes, each.node_id, each.created_ms,
+                    each.generation, manifest.objects.classes[each.class_at], each.max_timestamp,
+                    seen.cluster_id, manifest.object_entries(row),
+                )
+            )  # fmt: skip
+        if missing > MAX_NAMED:
+            text = f"and {missing - MAX_NAMED} more objects are not there or not whole"
+            seen.doubt(DoubtKind.MISSING, text)
+
+    async def _newest_states(self) -> None:
+        """Read producers, which are not in the manifest, from the object at the end of each
+        partition."""
+        ends: dict[int, tuple[int, int]] = {}
+        objects = self._seen.objects
+        for at, found in enumerate(objects):
+            for entry in found.entries:
+                if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
+                    ends[entry.number] = entry.end_offset, at
+        wanted = sorted({objects[at].uuid for _, at in ends.values() if objects[at].named})
+        for tail, _ in await self._footers(wanted):
+            self._take_states(tail)
+
+    async def from_objects(self, uuids: Iterable[bytes]) -> None:
+        """Gather all evidence from the footers of the objects."""
+        seen = self._seen
+        nodes: Counter[int] = Counter()
+        for tail, uuid in await self._footers(list(uuids)):
+            found = self._object(uuid, tail)
+            seen.objects.append(found)
+            if seen.cluster_id in (None, found.cluster_id) or found.cluster_id is None:
+                self._take_topics(tail)
+                self._take_states(tail)
+                nodes[found.node_id] += 1
+        if nodes:
+            seen.node_id = nodes.most_common(1)[0][0]
+
+    def _take_topics(self, tail: Tail) -> None:
+        """Take topics from the newest object that describes them."""
+        reported = {} if tail.origin is None else {topic.id: topic for topic in tail.origin.topics}
+        made_ms = tail.header.created_ms
+        for entry in tail.directory:
+            topic = self._seen.topics.setdefault(
+                entry.topic_id, TopicSeen(entry.topic_id, entry.topic, described=False, seen_ms=-1)
+            )
+            topic.numbers[entry.index] = entry.number
+            topic.count = max(topic.count, entry.index + 1)
+            says = reported.get(entry.topic_id)
+            if says is not None and made_ms > topic.seen_ms:
+                topic.name, topic.described, topic.seen_ms = entry.topic, True, made_ms
+                topic.internal, topic.created_ms = says.internal, says.created_ms
+                topic.configs, topic.count = says.configs, max(topic.count, says.partitions)
+
+    async def _footers(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
+        """Read the footers of these objects; unreadable ones become doubts."""
+
+        async def read(uuid: bytes) -> Tail | str:
+            key = segment_key(uuid)
+            try:
+                return await read_tail(self._asking, key, self._sizes[uuid])
+            except (FormatError, NoSuchObject) as failure:
+                return f"{key} cannot be read: {failure}"
+
+        found = []
+        footers = await side_by_side(uuids, read, "objects", self._progress)
+        for uuid, tail in zip(uuids, footers, strict=True):
+            if isinstance(tail, str):
+                self._seen.doubt(DoubtKind.UNREADABLE, tail)
+            else:
+                found.append((tail, uuid))
+        return found
+
+    def _object(self, uuid: bytes, tail: Tail) -> ObjectSeen:
+        header, origin = tail.header, tail.origin
+        made = ObjectSeen(
+            uuid, header.uuid, tail.trailer.file_size, header.node_id, header.created_ms,
+            max_timestamp=max((e.max_timestamp for e in tail.directory), default=-1),
+            entries=[entry_of(each) for each in tail.directory],
+        )  # fmt: skip
+        if origin is not None:
+            made.cluster_id, made.generation = origin.cluster_id, origin.generation
+            made.retention_class = origin.retention_class
+        return made
+
+    def _take_states(self, tail: Tail) -> None:
+        """Take log starts, epochs and producers of each partition from the object with its end."""
+        for entry in tail.directory:
+            state = tail.states.get(entry.number)
+            if state is None:
+                continue
+            partition = self._seen.of(entry.number)
+            partition.log_start = max(partition.log_start, state.log_start)
+            if entry.end_offset > self._newest.get(entry.number, -1):
+                try:
+                    self._take_state(partition, state, entry.end_offset)
+                except FormatError as failure:
+                    text = f"the state of {entry.topic}-{entry.index} is lost: {failure}"
+                    self._seen.doubt(DoubtKind.UNREADABLE, text)
+                    continue
+                self._newest[entry.number] = entry.end_offset
+
+    def _take_state(self, partition: BucketPartition, state: PartitionState, end: int) -> None:
+        """Take the state of a partition. Batches after `end` are in the next object or lost; they
+        are left out, so that a retry of them is accepted."""
+        epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
+        partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)
+        if not self._seen.has_manifest:
+            partition.epochs = [pair for pair in epochs if pair[1] < end]
+        ids = [entry.producer_id for entry in producers]
+        self._seen.last_producer_id = max([self._seen.last_producer_id, *ids])
+        partition.producers = producers_at(producers, end)

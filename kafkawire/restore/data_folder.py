@@ -1,0 +1,198 @@
+"""Evidence from journals and segments about topics, partitions and producers, without decisions.
+
+Recovery runs on a file system that changes nothing, so that a rebuilt folder and its next start
+agree on the end of the log; then every frame up to there is read. Segments are read before the
+journals: the replay of the journals begins with their epochs and producers. Blocks: nothing else
+runs.
+"""
+
+from __future__ import annotations
+
+import os.path
+from dataclasses import replace
+
+from kafkawire.codec.batches import HEAD, TRANSACTIONAL
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
+from kafkawire.codec.types import uuid_parse
+from kafkawire.log.io.ports import Env
+from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
+from kafkawire.log.journal.format import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    KIND_ROLL,
+    KIND_TOPIC_DELETED,
+    read_catalog,
+    read_naming,
+    topics_of,
+)
+from kafkawire.log.journal.ledger import bounds_of, read_ledger
+from kafkawire.log.journal.run_file import read_run
+from kafkawire.log.journal.scan import marker_of
+from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.result import RecoveredJournal
+from kafkawire.log.recovery.unknown_topics import frames
+from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
+from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
+from kafkawire.progress import Progress
+from kafkawire.restore.evidence import Evidence, PartitionSeen, SegmentSeen, SegmentShare
+from kafkawire.restore.local_manifest import add_local_manifest
+
+NEWEST = 1 << 62
+"""As a time: a catalog frame has none, and that of a segment comes first."""
+Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
+"""By partition number and topic id: the end of its newest segment, and its state there."""
+
+
+def gather(env: Env, home: str, progress: Progress) -> Evidence:
+    """Read all of `<data>/brokers/<node>`. FormatError for journals or segments that a newer
+    program has written, OSError from the disk."""
+    seen = Evidence()
+    env = replace(env, fs=ReadOnlyFileSystem(env.fs))
+    _segments(env, os.path.join(home, "segments"), seen, progress)
+    last = read_run(env.fs, home)
+    clean_end = last.end if last is not None else -1
+    ledger = read_ledger(env.fs, home) if last is None or last.ledger else None
+    recovered = recover(env, os.path.join(home, "journals"), 0, clean_end, ledger)
+    seen.recovered, seen.bounds = recovered, bounds_of(ledger)
+    seen.damage = recovered.examined
+    seen.journals = len(recovered.found)
+    # What follows the last known commit is read too, but may not be durable: the next start writes
+    # it again, from this log position on.
+    claims = [found.extent().claimed for found in recovered.found]
+    seen.log_position = min(max([0, clean_end, *claims]), recovered.written)
+    for at, found in enumerate(recovered.found):
+        progress("journals", at, len(recovered.found))
+        _journal(env, found, seen)
+    progress("journals", len(recovered.found), len(recovered.found))
+    seen.has_manifest = add_local_manifest(env.fs, home, seen)
+    return seen
+
+
+def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None:
+    try:
+        names = sorted(name for name in env.fs.listdir(folder) if name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return
+    newest: Newest = {}
+    for at, name in enumerate(names):
+        progress("segments", at, len(names))
+        path = os.path.join(folder, name)
+        try:
+            _segment(env, path, seen, newest)
+        except NewerFormatError:
+            raise
+        except FormatError as failure:
+            seen.unreadable.append((path, str(failure)))
+    for (number, topic_id), (end, state) in newest.items():
+        _begin(seen.of(number, topic_id), end, state)
+    progress("segments", len(names), len(names))
+
+
+def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
+    """Take all of a file, or nothing if it is damaged."""
+    file = SegmentFile(env.fs, path)
+    try:
+        states = file.states()
+        made = read_header(file.view[:HEADER_BYTES])
+        one = SegmentSeen(path, made.uuid, made.created_ms, len(file.view))
+        ids = [_last_id(state) for state in states.values()]
+        _origin(file, made.created_ms, seen)
+    finally:
+        file.close()
+    seen.last_producer_id = max([seen.last_producer_id, *ids])
+    seen.segments.append(one)
+    for entry in file.directory:
+        partition = seen.of(entry.number, entry.topic_id)
+        partition.shares.append(SegmentShare(one, entry))
+        partition.topic, partition.index = entry.topic, entry.index
+        partition.next_offset = max(partition.next_offset, entry.end_offset)
+        state = states.get(entry.number)
+        if state is not None:
+            partition.log_start = max(partition.log_start, state.log_start)
+            key = entry.number, entry.topic_id
+            if entry.end_offset > newest.get(key, (-1,))[0]:
+                newest[key] = entry.end_offset, state
+
+
+def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
+    """Note the cluster and the topics a segment was written for, if it has an origin section."""
+    section = file.trailer.optional(ORIGIN)
+    if section is None:
+        return
+    try:
+        origin = read_origin(file.checked(section))
+    except FormatError:
+        return  # its records are intact
+    before = seen.clusters.get(origin.cluster_id, created_ms)
+    seen.clusters[origin.cluster_id] = min(before, created_ms)
+    for topic in origin.topics:
+        seen.origins[topic.id] = topic
+
+
+def _last_id(state: PartitionState) -> int:
+    unpack_epochs(state.leader_epochs)
+    return max((entry.producer_id for entry in unpack_producers(state.producers)), default=-1)
+
+
+def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
+    """Start from the newest segment's state, without what was appended after its end: that may
+    never have been committed, and committed batches are replayed."""
+    partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
+    partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)
+    partition.producers.load(producers_at(unpack_producers(state.producers), end))
+    partition.replay_from = end
+
+
+def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
+    journal = found.journal
+    view = journal.warm(env.fs)
+    named: dict[int, bytes] = {}
+    for position, head, starts in frames(view, journal.number, journal.end):
+        payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
+        if head.kind == KIND_BATCH:
+            partition = seen.of(head.number, named.get(head.number, b""))
+            _batches(view, partition, starts, seen)
+            partition.places.append(head.log_position)
+            partition.ends.append(partition.ranges[-1][1])
+        elif head.kind == KIND_NAMING:
+            naming = read_naming(payload)
+            named[head.number] = naming.topic_id
+            partition = seen.of(head.number, naming.topic_id)
+            partition.topic, partition.index = naming.topic, naming.index
+            partition.log_start = max(partition.log_start, naming.log_start)
+            partition.stored_start = max(partition.stored_start, naming.log_start)
+            partition.next_offset = max(partition.next_offset, naming.next_offset)
+            partition.epoch = max(partition.epoch, naming.leader_epoch)
+        elif head.kind == KIND_TOPIC_DELETED:
+            seen.deleted.add(uuid_parse(read_catalog(payload)["id"]))
+        elif head.kind != KIND_ROLL:
+            body = read_catalog(payload)
+            if "cluster" in body:
+                seen.clusters.setdefault(str(body["cluster"]), NEWEST)
+            for topic in topics_of(body):
+                topic_id = uuid_parse(topic["id"])
+                seen.topics.pop(topic_id, None)  # the newest last
+                seen.topics[topic_id] = topic
+    del view
+    journal.cool()
+
+
+def _batches(view: memoryview, partition: PartitionSeen, starts: list[int], seen: Evidence) -> None:
+    for position in starts:
+        fields = HEAD.unpack_from(view, position)
+        base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1
+        if partition.ranges and partition.ranges[-1][1] == base:
+            partition.ranges[-1] = partition.ranges[-1][0], end
+        else:
+            partition.ranges.append((base, end))
+        partition.next_offset = max(partition.next_offset, end)
+        partition.epoch = max(partition.epoch, epoch)
+        if not partition.epochs or epoch > partition.epochs[-1][0]:
+            partition.epochs.append((epoch, base))
+        if fields[9] >= 0:
+            seen.last_producer_id = max(seen.last_producer_id, fields[9])
+            if base >= partition.replay_from or not fields[5] & TRANSACTIONAL:
+                partition.producers.replay(fields, marker_of(view, position, fields))

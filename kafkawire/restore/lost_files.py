@@ -1,0 +1,349 @@
+"""Correct the rows of segments in SQL after local segment files were lost, from SQL and the tiers.
+
+For a broker that starts with an empty data folder, before its log is opened. Segments with a
+finished object are only in the remote tier from then on. Mappings into segments without file and
+object are replaced by finished objects that a merge or compaction had replaced locally, as far as
+these are contiguous. Later mappings are removed: their records are at or above the commit offset,
+and must come from elsewhere (log objects).
+
+Each transaction concerns whole partitions, so a call after a crash continues where it was. STARTED
+and DELETING segments and interrupted uploads are left to the start of the log and of the tier,
+which do not need the files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.io.worker_jobs import Keep
+from kafkawire.log.segments.file.open import SUFFIX
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.port import (
+    EVERYTHING,
+    LIVE,
+    EnteredObject,
+    PartitionRow,
+    SegmentCatalog,
+    SegmentRange,
+    SegmentRow,
+    StaleSwap,
+    Swap,
+    range_of,
+)
+from kafkawire.plural import count
+from kafkawire.restore.copied_part import DUE_NOW, PartCopier
+from kafkawire.restore.finished_objects import FinishedObjects, StoredPart, Stores
+from kafkawire.restore.lost_files_plan import Chosen, PieceKind, SegmentPiece, cover
+
+logger = logging.getLogger(__name__)
+
+SEGMENTS_AT_ONCE = 1000
+"""Segments per transaction."""
+SCANNED_AT_ONCE = 500
+"""Partitions read at a time, with all their mappings."""
+PARTITIONS_AT_ONCE = 100
+"""Partitions whose objects are read at a time."""
+MAPPINGS_AT_ONCE = 1000
+"""Changed mappings from which a transaction takes no further partition: tens of milliseconds."""
+MAX_NAMED = 10
+"""Most partitions named in a log line."""
+TRIES = 5
+"""Attempts while other brokers change the same rows."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnreadableRange:
+    """Offsets [first, end) of a partition that are below its commit offset, or of another broker's
+    partition, and in no file and no object."""
+
+    topic: str
+    index: int
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index} offsets {self.first}-{self.end - 1}"
+
+
+async def forget_lost_files(
+    env: Env,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    node_id: int,
+    home: str,
+    stores: Stores,
+) -> list[UnreadableRange]:
+    """Correct the rows of this broker's segments and of the partitions that it leads; return what
+    cannot be read any more, which is logged. `home`: the broker's folder; files that are in its
+    folder `segments` are kept in use.
+
+    Raises StoreError if a tier cannot be read, NewerFormatError, OSError, and what the storage
+    raises; then nothing that is needed is lost, and the call can be repeated.
+    """
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return await _Correction(env, storage, catalog, node_id, home, stores).run()
+        except StaleSwap:
+            if not left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(slots=True)
+class _Change:
+    """The changes of one transaction."""
+
+    removed: list[SegmentRange] = field(default_factory=list)
+    entered: dict[bytes, EnteredObject] = field(default_factory=dict)
+    size: int = 0
+
+    def enter(self, part: StoredPart) -> None:
+        """Enter the mapping of a part of an object."""
+        row, made, mappings = self.entered.get(part.object.uuid, (part.segment, part.object, []))
+        mappings = [*mappings, range_of(part.entry, 0, DUE_NOW)]
+        self.entered[part.object.uuid] = row, made, mappings
+        self.size += 1
+
+    def remove(self, mappings: Collection[SegmentRange]) -> None:
+        """Remove mappings."""
+        self.removed += mappings
+        self.size += len(mappings)
+
+
+class _Correction:
+    """One attempt. `_lost`: the LIVE segments of this broker without file and object."""
+
+    def __init__(
+        self,
+        env: Env,
+        storage: SegmentCatalog,
+        catalog: Catalog,
+        node_id: int,
+        home: str,
+        stores: Stores,
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._catalog = catalog
+        self._node_id = node_id
+        self._folder = os.path.join(home, "segments")
+        self._objects = FinishedObjects(env, storage, stores, node_id)
+        self._copier = PartCopier(env, storage, catalog, node_id, home, stores)
+        self._lost: set[int] = set()
+
+    async def run(self) -> list[UnreadableRange]:
+        await self._remove_orphans()
+        await self._check_files()
+        damaged, unreadable = await self._scan(self._led())
+        if damaged:
+            await self._objects.open(damaged)
+            for at in range(0, len(damaged), PARTITIONS_AT_ONCE):
+                await self._replace(damaged[at : at + PARTITIONS_AT_ONCE])
+            logger.warning(
+                "segment files of %s without an object are gone: their records are read from the "
+                "remote tier as far as it has them, later ones from log objects or journals",
+                count(len(damaged), "partition"),
+            )
+            unreadable += (await self._scan(damaged, again=True))[1]
+        unreadable += await self._left()
+        unreadable.sort()
+        if unreadable:
+            more = len(unreadable) - MAX_NAMED
+            logger.critical(
+                "no segment file and no object of the remote tier has %s%s: they can be read only "
+                "if they are in the log; if not, stop the broker and restore a backup of its "
+                "data folder",
+                ", ".join(map(str, unreadable[:MAX_NAMED])),
+                f" and {more} more" if more > 0 else "",
+            )
+        return unreadable
+
+    async def _remove_orphans(self) -> None:
+        """Remove the rows of deleted topics, whose segments need no object."""
+        while numbers := await self._storage.orphans(SCANNED_AT_ONCE):
+            await self._storage.remove_mappings(dict.fromkeys(numbers, EVERYTHING))
+
+    async def _check_files(self) -> None:
+        """Find the segments without a file; those with an object are not local any more."""
+        there = await self._env.offload.submit("files", self._files)
+        after, page, changed = 0, SEGMENTS_AT_ONCE, 0
+        while page == SEGMENTS_AT_ONCE:
+            rows = await self._storage.segments(self._node_id, (LIVE,), SEGMENTS_AT_ONCE, after)
+            gone = [row for row in rows if row.uuid.hex() + SUFFIX not in there]
+            self._lost.update(row.id for row in gone if not row.object)
+            ids = [row.id for row in gone if row.object and row.local]
+            if ids:
+                await self._storage.set_local(ids, False)
+            page, after, changed = len(rows), rows[-1].id if rows else 0, changed + len(ids)
+        if changed:
+            logger.warning(
+                "%s without a file: read from the remote tier from now on",
+                count(changed, "segment"),
+            )
+
+    def _files(self) -> set[str]:
+        """Return the names in the folder of segments. Runs in a thread."""
+        self._env.fs.makedirs(self._folder)
+        return set(self._env.fs.listdir(self._folder))
+
+    def _led(self) -> list[int]:
+        """Return the partitions that this broker leads."""
+        groups = [group.id for group in self._catalog.groups() if group.leader == self._node_id]
+        return sorted(
+            number for group in groups for number in self._catalog.partitions_of_group(group)
+        )
+
+    async def _scan(
+        self, numbers: Sequence[int], *, again: bool = False
+    ) -> tuple[list[int], list[UnreadableRange]]:
+        """Return the partitions with mappings into lost segments, and what the others, or, `again`,
+        all of them, lack below their commit offsets."""
+        damaged: list[int] = []
+        unreadable: list[UnreadableRange] = []
+        for at in range(0, len(numbers), SCANNED_AT_ONCE):
+            for row in await self._storage.load_partitions(numbers[at : at + SCANNED_AT_ONCE]):
+                if any(each.segment_id in self._lost for each in row.mappings):
+                    damaged.append(row.number)
+                    if not again:
+                        continue
+                start = _log_start(row)
+                end = max(start, row.mappings[-1].end_offset if row.mappings else start)
+                if row.commit_offset > end:
+                    unreadable += self._named(row.number, end, row.commit_offset)
+            await self._env.slices.pause()
+        return damaged, unreadable
+
+    async def _left(self) -> list[UnreadableRange]:
+        """Return the offsets that lost segments still have."""
+        rows = await self._storage.segment_mappings(sorted(self._lost))
+        return [
+            named
+            for row in rows
+            for named in self._named(row.number, row.base_offset, row.end_offset)
+        ]
+
+    def _named(self, number: int, first: int, end: int) -> Iterable[UnreadableRange]:
+        where = self._catalog.locate(number)
+        return [] if where is None else [UnreadableRange(where.topic, where.index, first, end)]
+
+    async def _replace(self, numbers: Sequence[int]) -> None:
+        """Replace the mappings of some partitions."""
+        rows = await self._storage.load_partitions(numbers)
+        ids = sorted({each.segment_id for row in rows for each in row.mappings})
+        segments = {row.id: row for row in await self._storage.segments_by_id(ids)}
+        stored = await self._objects.of(numbers)
+        change = _Change()
+        for row in rows:
+            pieces = _Pieces(row, segments, self._lost, stored[row.number])
+            chosen = pieces.choose()
+            if any(each.is_part for each in chosen):
+                await self._copy_parts(pieces, chosen)
+            else:
+                change.remove(pieces.others(chosen))
+                for part in pieces.entered(chosen):
+                    change.enter(part)
+            if change.size >= MAPPINGS_AT_ONCE:
+                await self._apply(change)
+                change = _Change()
+        await self._apply(change)
+
+    async def _apply(self, change: _Change) -> None:
+        if change.size:
+            swap = Swap([], change.removed)
+            await self._storage.replace_lost(swap, list(change.entered.values()))
+
+    async def _copy_parts(self, pieces: _Pieces, chosen: list[Chosen]) -> None:
+        """Replace the mappings of one partition, some of them by copies of parts of objects."""
+        change, row = _Change(), pieces.row
+        change.remove(pieces.others(chosen))
+        swap = Swap([], change.removed)
+        generation = 1 + max(map(pieces.generation, change.removed), default=-1)
+        for each in chosen:
+            if not each.is_part:
+                continue
+            keep = Keep(row.number, each.start, each.piece.end, _log_start(row))
+            copied = await self._copier.copy(pieces.source(each.piece), keep, generation)
+            if copied is None:  # choose again without this object
+                pieces.leave_out(each.piece)
+                await self._copier.discard([made for made, _ in swap.finished])
+                return await self._copy_parts(pieces, pieces.choose())
+            swap.finished.append(copied)
+        for part in pieces.entered(chosen):
+            change.enter(part)
+        await self._storage.replace_lost(swap, list(change.entered.values()))
+
+
+class _Pieces:
+    """The files and objects that one partition may be read from. The keys of pieces are indexes:
+    first its mappings, then the parts of finished objects."""
+
+    def __init__(
+        self,
+        row: PartitionRow,
+        segments: dict[int, SegmentRow],
+        lost: Collection[int],
+        stored: Sequence[StoredPart],
+    ) -> None:
+        self.row = row
+        self._segments = segments
+        self._stored = stored
+        self._pieces: list[SegmentPiece] = []
+        for key, each in enumerate(row.mappings):
+            segment = segments.get(each.segment_id)
+            generation = 0 if segment is None else segment.generation
+            kind = PieceKind.LOST if each.segment_id in lost else PieceKind.KEPT
+            has_object = segment is not None and bool(segment.object)
+            self._pieces.append(
+                SegmentPiece(each.base_offset, each.end_offset, generation, kind, has_object, key)
+            )
+        for key, part in enumerate(stored, len(row.mappings)):
+            entry, generation = part.entry, part.segment.generation
+            self._pieces.append(
+                SegmentPiece(
+                    entry.base_offset, entry.end_offset, generation, PieceKind.STORED, True, key
+                )
+            )
+
+    def choose(self) -> list[Chosen]:
+        """Return the pieces to read from."""
+        begin = max(_log_start(self.row), self.row.mappings[0].base_offset)
+        return cover(self._pieces, begin, self.row.commit_offset)
+
+    def leave_out(self, piece: SegmentPiece) -> None:
+        """Do not copy a part of this piece."""
+        at = self._pieces.index(piece)
+        self._pieces[at] = piece._replace(has_object=False)
+
+    def others(self, chosen: Iterable[Chosen]) -> list[SegmentRange]:
+        """Return the mappings that are not chosen."""
+        kept = {each.piece.key for each in chosen if not each.is_part}
+        return [each for key, each in enumerate(self.row.mappings) if key not in kept]
+
+    def entered(self, chosen: Iterable[Chosen]) -> list[StoredPart]:
+        """Return the chosen parts of finished objects."""
+        first = len(self.row.mappings)
+        return [
+            self._stored[each.piece.key - first]
+            for each in chosen
+            if each.piece.kind == PieceKind.STORED and not each.is_part
+        ]
+
+    def source(self, piece: SegmentPiece) -> SegmentRow:
+        """Return the segment of a piece with an object."""
+        at = piece.key - len(self.row.mappings)
+        if at >= 0:
+            return self._stored[at].segment
+        return self._segments[self.row.mappings[piece.key].segment_id]
+
+    def generation(self, mapping: SegmentRange) -> int:
+        """Return the generation of a mapping's segment."""
+        segment = self._segments.get(mapping.segment_id)
+        return 0 if segment is None else segment.generation
+
+
+def _log_start(row: PartitionRow) -> int:
+    return row.checkpoint.log_start if row.checkpoint is not None else 0

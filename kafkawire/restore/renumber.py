@@ -1,0 +1,307 @@
+"""Rewrite a folder whose files contain partitions under numbers that are no longer theirs.
+
+Needed where one partition number belongs to two topics (kafkawire.restore.topics): a journal's
+frames name their partition only by number, so such journals cannot be read under the new numbers.
+Every journal becomes segments, and so does every segment file with a number that changed; the old
+files are moved into the quarantine once the new metadata is in place. Files are written next to the
+old ones under names that are ignored until `publish` renames them, so an interruption changes
+nothing. Blocks: nothing else runs.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from kafkawire.codec.batches import CRC_FROM, HEAD
+from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.control import Aborted
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
+from kafkawire.crc32c import crc32c
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, entries_of, pack
+from kafkawire.log.journal.file import index_name
+from kafkawire.log.journal.format import (
+    BATCH_LENGTH_AT,
+    BATCH_LENGTH_OVERHEAD,
+    HEAD_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    batch_starts,
+    read_naming,
+)
+from kafkawire.log.journal.ledger_file import NAMES as LEDGERS
+from kafkawire.log.partition.transactions import AbortedIndex
+from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.log.recovery.result import RecoveredJournal
+from kafkawire.log.recovery.unknown_topics import frames
+from kafkawire.log.segments.file.open import SegmentFile, segment_path
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.store.grouping import retention_class
+from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
+from kafkawire.metadata.directory import TopicInfo
+from kafkawire.progress import Progress
+from kafkawire.restore.evidence import Evidence, SegmentSeen, SegmentShare
+from kafkawire.restore.folder_plan import Rebuilt, used_files
+
+WRITING = ".converting"
+"""Suffix of a segment's name until it is published."""
+WHY = "it holds partitions under numbers that the rebuilt metadata has given to others"
+
+Batches = list[memoryview]
+
+
+@dataclass(slots=True)
+class SegmentPart:
+    """The part of a new segment that belongs to one partition: whole batches that cover [first,
+    end). `aborted`: the aborted transactions that the old segment listed; None: of journals."""
+
+    number: int
+    first: int
+    end: int
+    batches: Batches = field(default_factory=list)
+    aborted: list[Aborted] | None = None
+
+
+class Conversion:
+    """One folder's conversion; afterwards `rebuilt` has the new positions. `damaged`: how many
+    batches were left out because their checksums are wrong."""
+
+    def __init__(
+        self, env: Env, home: str, seen: Evidence, rebuilt: Rebuilt, node_id: int, cluster_id: str
+    ) -> None:
+        self._env = env
+        self._folder = os.path.join(home, "segments")
+        self._home = home
+        self._seen = seen
+        self._rebuilt = rebuilt
+        self._node_id = node_id
+        self._topics = {p.number: (t, p.index) for t in rebuilt.topics for p in t.partitions}
+        self._numbers = {(t.id, index): number for number, (t, index) in self._topics.items()}
+        self._states = {each.number: each for each in rebuilt.checkpoints}
+        self._transactions = {
+            each.number: each.producers.transactions for each in seen.partitions.values()
+        }
+        topics = [_origin(topic) for topic in rebuilt.topics]
+        self._origin = JobOrigin(cluster_id, pack(topics)) if cluster_id else None
+        self._made: list[str] = []
+        self._old: list[str] = []
+        self.damaged = 0
+
+    def write(self, progress: Progress) -> None:
+        """Write the new files, which nothing refers to yet. If it raises OSError they are
+        removed."""
+        if self._seen.damage:
+            self._pass_over_lost()
+        try:
+            self._segments(progress)
+            self._journals(progress)
+        except BaseException:
+            for path in self._made:
+                self._env.fs.remove(path + WRITING)
+            raise
+        self._rebuilt.log_position = 0
+
+    def _pass_over_lost(self) -> None:
+        """Raise next offsets above what was lost with damaged journals: the next start cannot do
+        so, since the journals are no longer there."""
+        recovered, bounds = self._seen.recovered, self._seen.bounds
+        for number, state in self._states.items():
+            if number in self._seen.partitions:
+                log_position = recovered.last_log_position(number)
+                state.next_offset = recovered.ends.at_least(
+                    number, state.next_offset, log_position, bounds
+                )
+
+    def publish(self) -> None:
+        """Give the new files their names, before the metadata that points to them is in place."""
+        for path in self._made:
+            self._env.fs.rename(path + WRITING, path)
+        self._env.fs.sync_dir(self._folder)
+
+    def set_aside(self) -> None:
+        """Move the old files into the quarantine, once the new metadata is in place."""
+        quarantine = Quarantine(self._env.fs, self._home)
+        there = self._env.fs.listdir(self._home)
+        ledgers = [os.path.join(self._home, name) for name in LEDGERS if name in there]
+        for path in [*ledgers, *self._old]:  # the ledger first: it names the journals
+            quarantine.take(path, WHY, self._env.clock.now_ms())
+
+    def _segments(self, progress: Progress) -> None:
+        """Rewrite the segment files with an entry whose number has changed."""
+        files = used_files(self._rebuilt)
+        for at, (file, shares) in enumerate(files):
+            progress("segments", at, len(files))
+            if all(share.entry.number == number for number, share in shares):
+                continue
+            if not file.path:
+                raise LogError(
+                    "partitions in the remote tier have numbers that other partitions use: restore "
+                    "them into a new data folder with `kafkawire tier restore`"
+                )
+            opened = SegmentFile(self._env.fs, file.path)
+            try:
+                by_number = dict(sorted(shares, key=lambda pair: pair[0]))
+                parts = [self.read_share(opened, *pair) for pair in by_number.items()]
+                for number, made in self._write(parts).items():
+                    known = self._rebuilt.shares[number]
+                    known[known.index(by_number[number])] = made
+            finally:
+                opened.close()
+            self._old.append(file.path)
+        used = {share.file.path for shares in self._rebuilt.shares.values() for share in shares}
+        for one in self._seen.segments:  # a later rebuild must not find the old numbers again
+            if one.path not in used and one.path not in self._rebuilt.aside + self._old:
+                self._old.append(one.path)
+
+    def add(self, parts: dict[int, SegmentPart]) -> None:
+        """Write segments with more parts of the partitions of a rebuild, by number."""
+        for kind_parts in self._by_class(parts):
+            for number, made in self._write(kind_parts).items():
+                shares = self._rebuilt.shares.setdefault(number, [])
+                shares.append(made)
+                shares.sort(key=lambda share: share.entry.base_offset)
+
+    def read_share(self, file: SegmentFile, number: int, share: SegmentShare) -> SegmentPart:
+        """Read the sound batches of a partition from a segment file."""
+        entry = share.entry
+        view = file.need(entry.start, entry.start + entry.length, lambda _: None)
+        starts = batch_starts(view, 0, len(view)) or []
+        known = file.states().get(entry.number) or PartitionState()
+        sound = self.sound_batches(view, starts)
+        return SegmentPart(number, entry.base_offset, entry.end_offset, sound, known.aborted)
+
+    def sound_batches(self, view: memoryview, starts: list[int]) -> Batches:
+        """Return the batches with correct checksums."""
+        sound = []
+        for at in starts:
+            stop = at + _size(view, at)
+            if crc32c(view[at + CRC_FROM : stop]) == HEAD.unpack_from(view, at)[4]:
+                sound.append(view[at:stop])
+            else:
+                self.damaged += 1
+        return sound
+
+    def _journals(self, progress: Progress) -> None:
+        """Write segments of the batches that are only in journals."""
+        reached = {each.number: each.log_start for each in self._rebuilt.checkpoints}
+        for number, shares in self._rebuilt.shares.items():
+            reached[number] = shares[-1].entry.end_offset
+        for at, found in enumerate(self._seen.recovered.found):
+            progress("journals", at, len(self._seen.recovered.found))
+            for kind_parts in self._by_class(self._journal(found, reached)):
+                for number, made in self._write(kind_parts).items():
+                    self._rebuilt.shares.setdefault(number, []).append(made)
+            journal = found.journal
+            journal.cool()
+            self._old.append(journal.path)
+            index = os.path.join(journal.folder, index_name(journal.number))
+            if os.path.basename(index) in self._env.fs.listdir(journal.folder):
+                self._old.append(index)
+
+    def _journal(self, found: RecoveredJournal, reached: dict[int, int]) -> dict[int, SegmentPart]:
+        """Return by partition number the batches of a journal that are in no segment; moves
+        `reached`."""
+        view = found.journal.warm(self._env.fs)
+        named: dict[int, bytes] = {}
+        parts: dict[int, SegmentPart] = {}
+        for position, head, starts in frames(view, found.journal.number, found.journal.end):
+            at = position + HEAD_BYTES
+            if head.kind == KIND_NAMING:
+                named[head.number] = read_naming(view[at : at + head.length]).topic_id
+            if head.kind != KIND_BATCH:
+                continue
+            slot = self._seen.slot(head.number, named.get(head.number, b""))
+            number = None if slot is None else self._number(slot)
+            if number is None:
+                continue  # of a deleted topic
+            for batch in self.sound_batches(view, starts):
+                fields = HEAD.unpack_from(batch, 0)
+                end = fields[0] + fields[6] + 1
+                if end <= reached[number]:
+                    continue
+                part = parts.setdefault(number, SegmentPart(number, reached[number], 0))
+                part.batches.append(batch)
+                part.end = reached[number] = end
+        return parts
+
+    def _number(self, slot: int) -> int | None:
+        """Return the partition number of a slot, also of one that was merged into another."""
+        partition = self._seen.partitions.get(slot)
+        if partition is None:
+            return None
+        number = self._numbers.get((partition.topic_id, partition.index))
+        return number if number in self._states else None
+
+    def _by_class(self, parts: dict[int, SegmentPart]) -> list[list[SegmentPart]]:
+        classes: dict[str, list[SegmentPart]] = defaultdict(list)
+        for number in sorted(parts):
+            classes[self._class(number)].append(parts[number])
+        return list(classes.values())
+
+    def _class(self, number: int) -> str:
+        return retention_class(TopicConfig(self._topics[number][0].configs))
+
+    def _write(self, parts: list[SegmentPart]) -> dict[int, SegmentShare]:
+        """Write one new segment with these partitions, by rising number; return their shares of
+        it."""
+        if not parts:
+            return {}
+        uuid, now_ms = self._env.random.randbytes(16), self._env.clock.now_ms()
+        path = segment_path(self._folder, uuid)
+        self._made.append(path)
+        kind = self._class(parts[0].number)
+        output = SegmentOutput(path + WRITING, uuid, [], 0, kind)
+        origins = JobOrigins(self._origin)
+        with SegmentWriter(self._env.fs, output, self._node_id, now_ms, origins) as writer:
+            for part in parts:
+                topic, index = self._topics[part.number]
+                state = self._state(part)
+                writer.begin(part.number, (topic.id, topic.name, index), part.first, state)
+                writer.write(part.batches)
+                writer.end(part.end)
+            made = writer.finish()
+        file = SegmentSeen(path, uuid, now_ms, made.size_bytes)
+        entries: list[PartitionEntry] = list(entries_of(made))
+        return {entry.number: SegmentShare(file, entry) for entry in entries}
+
+    def _state(self, part: SegmentPart) -> PartitionState:
+        known, aborted = self._states[part.number], part.aborted
+        if aborted is None:
+            transactions = self._transactions.get(part.number)
+            found = transactions.aborted if transactions is not None else AbortedIndex()
+            aborted = found.overlapping(part.first, part.end)
+        epochs, producers = pack_epochs(known.leader_epochs), pack_producers(known.producers)
+        return PartitionState(known.log_start, epochs, producers, aborted)
+
+
+def _size(view: memoryview, at: int) -> int:
+    length = int.from_bytes(view[at + BATCH_LENGTH_AT : at + BATCH_LENGTH_AT + 4], "big")
+    return length + BATCH_LENGTH_OVERHEAD
+
+
+def _origin(topic: TopicInfo) -> TopicOrigin:
+    return TopicOrigin(
+        topic.id, len(topic.partitions), topic.created_ms, topic.internal, topic.configs
+    )
+
+
+def convert(
+    env: Env,
+    home: str,
+    seen: Evidence,
+    rebuilt: Rebuilt,
+    node_id: int,
+    cluster_id: str,
+    progress: Progress,
+) -> Conversion:
+    """Write the new files of a folder whose evidence is mixed; see Conversion for what is next."""
+    conversion = Conversion(env, home, seen, rebuilt, node_id, cluster_id)
+    conversion.write(progress)
+    if conversion.damaged:
+        rebuilt.losses.append(
+            f"{conversion.damaged} batches are damaged and were not taken over; they are in the "
+            "quarantine with their files"
+        )
+    return conversion
