@@ -1,6 +1,6 @@
 """The `kafkawire` command line: the table of all commands.
 
-Called by kafkawire.cli.main, which parses the plain form of `serve` itself.
+Called by kafkawire.cli.main, which starts `serve` itself.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ that were renamed stay accepted under their old name, which no help shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from typer import BadParameter
 from typer.core import TyperCommand
 
-from kafkawire.cli.shared.command_config import COMMAND_CONFIG, COMMAND_CONFIG_OPTION
+from kafkawire.cli.shared.command_config import without_command_config
 from kafkawire.cli.shared.parameters import INT16, INT32, INT64
 
 USAGE_ERROR: type[Exception] = BadParameter.__mro__[1]
@@ -84,20 +84,23 @@ class Command(TyperCommand):
             formatter.write_dl([option_help(each) for each in options(self, ctx)])
 
 
-def without_command_config(words: Sequence[str]) -> Iterator[str]:
-    """Take --command-config FILE, an option of `kafkawire`, where Kafka's tools have it, too: after
-    the command. Yield the other words."""
-    left = iter(words)
-    for word in left:
-        name, equals, value = word.partition("=")
-        if word == "--":
-            yield word
-            break
-        if name != COMMAND_CONFIG_OPTION:
-            yield word
-        else:
-            COMMAND_CONFIG.set(value if equals else next(left, ""))
-    yield from left
+class StartedCommand(Command):
+    """A command that parses its words without typer, which is here for its help only."""
+
+    start: ClassVar[Callable[[list[str]], int | None]]
+    """Runs the words and returns the exit code, or None if they ask for help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words for `start`."""
+        ctx.params["words"] = args
+        return args
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, or print its help."""
+        code = type(self).start(ctx.params["words"])
+        if code is None:
+            print(ctx.get_help())
+        raise SystemExit(code or 0)
 
 
 def arguments(command: Any) -> list[Any]:

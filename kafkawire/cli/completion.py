@@ -18,7 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.command import arguments, is_flag, option_help, without_command_config
+from kafkawire.cli.command import arguments, is_flag, option_help
+from kafkawire.cli.shared.command_config import without_command_config
 from kafkawire.cli.shared.options import OptionError, parse_choice
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL

@@ -1,7 +1,8 @@
 """Groups of commands that are named in a table and imported when one of them is run.
 
-A command is a function with its options in its signature and its help in its docstring. The help of
-a group reads the first sentence of each docstring from the source, which imports no command.
+A command is a function with its options in its signature and its help in its docstring. A module
+with START has a StartedCommand. The help of a group reads the first sentence of each docstring from
+the source, which imports no command.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kafkawire.cli.command import USAGE_ERROR, Command, option_help, options, sentence
+from kafkawire.cli.command import (
+    USAGE_ERROR,
+    Command,
+    StartedCommand,
+    option_help,
+    options,
+    sentence,
+)
 from kafkawire.cli.shared.output import fail
 
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -41,7 +49,8 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, function = self.places[cmd_name].partition(":")
-        return _command(cmd_name, getattr(import_module(_full_name(module)), function))
+        imported = import_module(_full_name(module))
+        return _command(cmd_name, getattr(imported, function), getattr(imported, "START", None))
 
     def summary(self, name: str) -> str:
         """Return the first sentence of the help of a command or group."""
@@ -73,11 +82,16 @@ class LazyGroup(TyperGroup):
 
 
 @cache
-def _command(name: str, run: Callable[..., Any]) -> Any:
+def _command(
+    name: str, run: Callable[..., Any], start: Callable[[list[str]], int | None] | None
+) -> Any:
     """Return the command that calls a function. It keeps no state of its runs, and Typer takes ten
     times as long to build one as to parse its arguments, so one is built for each function."""
+    kind: Any = Command
+    if start is not None:
+        kind = type("Started", (StartedCommand,), {"start": staticmethod(start)})
     single = typer.Typer(add_completion=False, **PLAIN)
-    single.command(name, cls=Command)(run)
+    single.command(name, cls=kind)(run)
     return typer.main.get_command(single)
 
 

@@ -1,10 +1,15 @@
-"""`kafkawire serve`: its plain form is parsed without typer, and it imports no more than needed."""
+"""`kafkawire serve`: it is parsed without typer, and imports no more than needed.
+
+Covers: kafkawire.cli.main, kafkawire.cli.serving.command.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkawire.cli.app import app
-from kafkawire.cli.main import plain_serve
-from kafkawire.cli.serving.run import Given
+from kafkawire.cli.serving.options import Given, parse
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 WORDS = [
@@ -47,27 +51,74 @@ WORDS = [
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from([*WORDS, ""]), max_size=7))
-def test_both_parsers_of_serve_agree(words: list[str]) -> None:
-    plain = plain_serve(["serve", *words])
+def test_command_of_typer_has_the_parser_of_a_start(words: list[str]) -> None:
+    expected: list[Given | None] = []
+    with suppress(SystemExit):
+        expected.append(parse(words))
+    seen: list[Given] = []
+
+    def note(given: Given, environ: object) -> int:
+        seen.append(given)
+        return 0
+
     with pytest.MonkeyPatch.context() as patch:
-        seen: list[Given] = []
-
-        def note(given: Given, environ: object) -> int:
-            seen.append(given)
-            return 0
-
-        patch.setattr("kafkawire.cli.serving.command.run", note)
+        patch.setattr("kafkawire.cli.serving.run.run", note)
         result = run(app, ["serve", *words])
-    if plain is not None:
-        assert (result.exit_code, seen) == (0, [plain])
-    elif "--help" not in words and "--" not in words:
-        assert result.exit_code == 2
+    if not expected:
+        assert (result.exit_code, seen, result.stdout) == (2, [], "")
+        assert re.fullmatch(r"kafkawire: .* \(see kafkawire serve --help\)\n", result.stderr)
+    elif expected == [None]:
+        assert (result.exit_code, seen) == (0, [])
+        assert result.stdout.startswith("Usage: kafkawire serve [OPTIONS]\n")
+    else:
+        assert (result.exit_code, seen) == (0, expected)
 
 
-def test_other_commands_are_not_parsed_as_serve() -> None:
-    assert plain_serve([]) is None
-    assert plain_serve(["topics", "list"]) is None
-    assert plain_serve(["serve"]) == Given({}, [], None, False)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], Given({}, [], None, False)),
+        (["--"], Given({}, [], None, False)),
+        (["--help"], None),
+        (["--data", "--help"], Given({"data": ["--help"]}, [], None, False)),
+        (
+            ["--data", "x", "--data=", "--tier="],
+            Given({"data": [""], "tier": [""]}, [], None, False),
+        ),
+        (
+            ["--listen=a:1", "--listen", "b:2", "--insecure", "--insecure"],
+            Given({"listen": ["a:1", "b:2"], "insecure": ["true"]}, [], None, False),
+        ),
+        (
+            ["--set", "a=b=c", "--set=d=", "--config=e", "--config", "f", "--show-config"],
+            Given({}, ["a=b=c", "d="], "f", True),
+        ),
+        (["--command-config", "x", "--worker={}"], Given({}, [], None, False, "{}")),
+    ],
+)
+def test_options_of_the_command_line(words: list[str], expected: Given | None) -> None:
+    assert parse(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nosuch", "--help"], "no such option: --nosuch"),
+        (["--liste=x"], "no such option: --liste (Possible options: --listen, --set, --tier)"),
+        (["-d"], "no such option: -d"),
+        (["--data"], "option '--data' requires an argument"),
+        (["--insecure=true"], "option '--insecure' does not take a value"),
+        (["--help=x"], "option '--help' does not take a value"),
+        (["x", "--help", "--", "--data"], "got unexpected extra argument(s) (x --data)"),
+    ],
+)
+def test_wrong_command_line_is_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"kafkawire: {said} (see kafkawire serve --help)\n"
 
 
 def test_settings_end_quietly_when_the_pipe_is_closed() -> None:

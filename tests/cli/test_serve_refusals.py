@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.serving.run import Given, run
+from kafkawire.cli.serving.options import Given
+from kafkawire.cli.serving.run import run
 from kafkawire.metadata.open import sqlite_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)

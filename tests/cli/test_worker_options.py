@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.options import InheritedSockets, WorkerRole
-from kafkawire.cli.main import plain_serve
-from kafkawire.cli.serving.run import Given, has_workers, read, run, serve_options
+from kafkawire.cli.serving.options import Given, parse
+from kafkawire.cli.serving.run import has_workers, read, run, serve_options
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 
 
 def given(*words: str) -> Given:
-    found = plain_serve(["serve", *words])
+    found = parse(words)
     assert found is not None
     return found
 
@@ -100,5 +100,6 @@ def test_worker_has_its_share_and_its_own_port() -> None:
 def test_worker_gets_the_command_line_of_the_supervisor() -> None:
     words = ["--listen=h:1", "--listen=B=PLAINTEXT://h:2", "--data=-x", "--insecure", "--set=a=b"]
     found = given(*words, "--config=f", "--workers=2")
-    assert plain_serve(found.words()) == found
+    assert found.words()[0] == "serve"
+    assert parse(found.words()[1:]) == found
     assert json.loads(WorkerRole(1, True, True, 3, ()).text())["drain"] is True

@@ -18,7 +18,7 @@ import confluent_kafka
 import pytest
 import yaml
 
-from kafkawire.cli.main import plain_serve
+from kafkawire.cli.serving.options import parse
 from kafkawire.cli.serving.run import has_workers, read, serve_options
 from kafkawire.cli.serving.sources import collect
 from kafkawire.cli.shared.options import parse_advertised, parse_listeners
@@ -315,7 +315,7 @@ def test_several_brokers_take_over_each_other(brokers: int, tmp_path: Path) -> N
     values = CLUSTER | {"brokers": brokers}
     environ = environment_of(values, tmp_path)
     environ |= {"KAFKAWIRE_METADATA": "postgresql://x", "KAFKAWIRE_SET_NODE_ID": "2"}
-    given = plain_serve(["serve"])
+    given = parse([])
     assert given is not None
     sources = read(given, environ)
     options = serve_options(sources)

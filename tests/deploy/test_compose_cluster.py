@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kafkawire.broker.options import ServeOptions
-from kafkawire.cli.main import plain_serve
+from kafkawire.cli.serving.options import parse
 from kafkawire.cli.serving.run import has_workers, read, serve_options
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.supervisor.plan import plans_of, takeover_ports
@@ -31,7 +31,7 @@ def services() -> Any:
 
 def options_of(service: Any) -> ServeOptions:
     """The options of a broker in its container."""
-    given = plain_serve(["serve"])
+    given = parse([])
     assert given is not None
     sources = read(given, service["environment"])
     options = serve_options(sources)

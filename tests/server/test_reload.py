@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.options import ServeOptions
-from kafkawire.cli.serving.run import Given, read, serve_options
+from kafkawire.cli.serving.options import Given
+from kafkawire.cli.serving.run import read, serve_options
 from kafkawire.codec.configs.settings import ConfigError
 from kafkawire.server.reload import Reloader
 from tests.kit.admin import FakeBroker

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.serving.run import Given, run
+from kafkawire.cli.serving.options import Given
+from kafkawire.cli.serving.run import run
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.objectstore.errors import StoreError

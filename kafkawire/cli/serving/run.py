@@ -10,11 +10,11 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kafkawire import log_format
 from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
-from kafkawire.cli.serving.sources import FLAGS, Sourced, Sources, collect
+from kafkawire.cli.serving.options import Given, parse
+from kafkawire.cli.serving.sources import Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
     WILDCARDS,
     OptionError,
@@ -188,26 +188,10 @@ def _setting(sources: Sources, name: str) -> str:
     return "" if given is None else given.text.strip()
 
 
-@dataclass(slots=True)
-class Given:
-    """Arguments of the command line. `options` by name without dashes (listen, data, ...), only
-    those that were given; `settings` as NAME=VALUE; `config` the path of a TOML file; `worker` the
-    role of a worker as the supervisor gave it."""
-
-    options: Mapping[str, Sequence[str]]
-    settings: Sequence[str]
-    config: str | None
-    show_config: bool
-    worker: str | None = None
-
-    def words(self) -> list[str]:
-        """Return a command line without the program that gives the same, except `worker` and
-        `show_config`."""
-        words = ["serve"]
-        for name, values in self.options.items():
-            words += [f"--{name}" if name in FLAGS else f"--{name}={each}" for each in values]
-        words += [f"--set={each}" for each in self.settings]
-        return words if self.config is None else [*words, f"--config={self.config}"]
+def start(words: Sequence[str]) -> int | None:
+    """Run the command line after `serve`; return the exit code, or None if it asks for help."""
+    given = parse(words)
+    return None if given is None else run(given, os.environ)
 
 
 def run(given: Given, environ: Mapping[str, str]) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kafkawire.cli.serving.options import DEFAULTS, FLAGS, LISTS
 from kafkawire.cli.shared.options import (
     LOG_FORMATS,
     LOG_LEVELS,
@@ -47,21 +48,6 @@ from kafkawire.codec.configs.settings import (
     validate,
 )
 
-DEFAULTS: dict[str, tuple[str, ...]] = {
-    "listen": ("127.0.0.1:9092",),
-    "advertise": (),
-    "data": ("kafkawire-data",),
-    "metadata": ("",),
-    "tier": ("",),
-    "log-level": ("info",),
-    "log-format": ("text",),
-    "insecure": ("false",),
-    "workers": ("1",),
-    "worker-ports": (),
-}
-FLAGS = ("insecure",)
-"""Options without a value on the command line; true or false elsewhere."""
-LISTS = ("listen", "advertise", "worker-ports")
 WORKERS_MAX = 64
 """Each worker is a process of 62 MiB for one core, with a port and a log of its own."""
 PREFIX = "KAFKAWIRE_"

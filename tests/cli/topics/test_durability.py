@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.serving.run import Given, run
+from kafkawire.cli.serving.options import Given
+from kafkawire.cli.serving.run import run
 from kafkawire.testing.control import BrokerFailed
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
