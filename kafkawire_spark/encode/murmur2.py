@@ -1,14 +1,10 @@
-"""Kafka's murmur2 hash of keys, in a loop compiled by numba.
-
-All compiled code except for `memory` is in this file, because numba's cache detects changes of this
-file only.
-"""
+"""Kafka's murmur2 hash of keys, in a loop compiled by numba."""
 
 from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.reading.decode.memory import byte, compiled, int32, put
+from kafkawire.codec.compiled import byte, compiled, int32, put
 
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 _MASK = 0xFFFFFFFF

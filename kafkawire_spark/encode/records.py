@@ -1,14 +1,10 @@
-"""Write rows of columns as the records of a batch, in a loop compiled by numba.
-
-All compiled code except for `memory` is in this file, because numba's cache detects changes of this
-file only.
-"""
+"""Write rows of columns as the records of a batch, in a loop compiled by numba."""
 
 from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.reading.decode.memory import byte, compiled, copy, get, int32, put, put_byte
+from kafkawire.codec.compiled import byte, compiled, copy, get, int32, put, put_byte
 
 # The addresses of columns: milliseconds, then (ends, a byte for each row: whether it is not null,
 # data) of key, value, lists of headers (without data), their names (never null) and their values.

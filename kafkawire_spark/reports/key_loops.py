@@ -1,8 +1,6 @@
 """Compiled loops of the table of keys (kafkawire_spark.reports.keys): hashes, look-ups, sums.
 
-As in kafkawire.reading.decode, all compiled code with its constants, except for `memory`, is in
-this file, because numba's cache detects changes of this file only. Nothing is checked here: the
-caller guarantees the lengths of the arrays.
+Nothing is checked here: the caller guarantees the lengths of the arrays.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from typing import Any
 
 from numba import types
 
-from kafkawire.reading.decode.memory import byte, compiled, int32
+from kafkawire.codec.compiled import byte, compiled, int32
 
 KEPT = 128
 """Bytes of a key that are kept for display."""

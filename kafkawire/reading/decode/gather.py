@@ -1,7 +1,6 @@
 """Copy the rows found by `walk.note` into columns, in a compiled loop.
 
-As in `walk`, all compiled code except for `memory` is in this file. Nothing is checked here: `note`
-keeps within the size of the columns.
+Nothing is checked here: `note` keeps within the size of the columns.
 """
 
 from __future__ import annotations
@@ -10,11 +9,19 @@ from typing import Any
 
 from numba import njit, types
 
-from kafkawire.reading.decode.memory import byte, compiled, copy, get
-
-# A row's notes by `walk`; a test compares them.
-KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
-_NOTE_BYTES = 8 * 9
+from kafkawire.codec.compiled import BAD, compiled, copy, get, read_field
+from kafkawire.reading.decode import walk
+from kafkawire.reading.decode.walk import (
+    HEADERS,
+    HEADERS_AT,
+    KEY_AT,
+    KIND,
+    NOTE_BYTES,
+    OFFSET,
+    TIME_US,
+    VALUE_AT,
+    VALUE_LENGTH,
+)
 
 # Bits of `wanted`.
 WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_SIZE = 1, 2, 4, 8
@@ -41,27 +48,19 @@ def _gather(data: int, notes: int, part: int, n: int, text: Any, row: int) -> No
             copy(address, end, data, get(notes, part), length)
             end += length
         ends[i + 1] = end
-        notes += _NOTE_BYTES
+        notes += NOTE_BYTES
 
 
 @njit
 def _gather_field(data: int, at: int, text: Any, row: int) -> int:
     """Copy the verified field at `at`; return its end."""
     ends, bits, out = text
-    length = shift = 0
-    more = True
-    while more:
-        number = byte(data, at)
-        length |= (number & 0x7F) << shift
-        more = number > 0x7F
-        shift += 7
-        at += 1
-    length = (length >> 1) ^ -(length & 1)
+    at, length, stop = read_field(data, at, BAD)
     _mark(bits, row, length >= 0)
     length = max(length, 0)
     copy(out.ctypes.data, ends[row], data, at, length)
     ends[row + 1] = ends[row] + length
-    return at + length
+    return stop
 
 
 @njit
@@ -79,14 +78,15 @@ def _gather_headers(
             at = _gather_field(data, at, values, entry)
             entry += 1
         ends[i + 1] = entry
-        notes += _NOTE_BYTES
+        notes += NOTE_BYTES
 
 
 @compiled(
     types.void(
         types.int64, types.int64, types.int64, types.int64, types.int64,
         types.Tuple((_INT64S, _INT64S, _INT32S, _INT32S)), types.UniTuple(_TEXT, 5),
-    )
+    ),
+    walk,
 )  # fmt: skip
 def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, texts: Any) -> None:
     """Copy the `n` rows noted at the address `notes` to the columns, from `row` on.
@@ -98,7 +98,7 @@ def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, tex
     offsets, times, kinds, sizes = fixed
     key, value, lists, names, values = texts
     for i in range(n):
-        note = notes + i * _NOTE_BYTES
+        note = notes + i * NOTE_BYTES
         offsets[row + i], times[row + i] = get(note, OFFSET), get(note, TIME_US)
         kinds[row + i] = get(note, KIND)
     if wanted & WANT_KEY:
@@ -107,6 +107,6 @@ def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, tex
         _gather(data, notes, VALUE_AT, n, value, row)
     if wanted & WANT_SIZE:
         for i in range(n):
-            sizes[row + i] = max(get(notes + i * _NOTE_BYTES, VALUE_LENGTH), 0)
+            sizes[row + i] = max(get(notes + i * NOTE_BYTES, VALUE_LENGTH), 0)
     if wanted & WANT_HEADERS:
         _gather_headers(data, notes, n, lists, names, values, row)

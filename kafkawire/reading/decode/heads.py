@@ -1,37 +1,35 @@
-"""List the batches of a chunk, in a loop compiled by numba.
-
-numba checks no bounds, so every read is preceded by a bounds check. All compiled code except for
-`memory` is in this file, because numba's cache detects changes of this file only.
-"""
+"""List the batches of a chunk, in a loop compiled by numba, which checks no bounds: every read is
+preceded by a bounds check."""
 
 from __future__ import annotations
 
-from numba import njit, types
+from numba import types
 
-from kafkawire.reading.decode.memory import byte, compiled, put
+from kafkawire.codec.compiled import (
+    ATTRIBUTES_AT,
+    COUNT_AT,
+    HEAD_BYTES,
+    LAST_DELTA_AT,
+    LENGTH_AT,
+    MAGIC_AT,
+    PREFIX_BYTES,
+    byte,
+    compiled,
+    put,
+    read_int32,
+    read_int64,
+)
 
-# Columns of the table of batches; `walk` repeats them, and a test compares both.
+# Columns of the table of batches.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
 TABLE_FIELDS = 9
 
 # Why the loop stopped.
 ALL, OVER, CUT, LENGTH, MAGIC, ORDER, BEYOND = range(7)
 
-_HEAD_BYTES, _PREFIX_BYTES, _MAGIC, _LOG_APPEND_TIME = 61, 12, 2, 0x08
+_MAGIC, _LOG_APPEND_TIME = 2, 0x08
 _ROW_BYTES = 8 * TABLE_FIELDS
 _OFFSETS_MAX = 1 << 62  # so that no sum overflows
-
-
-@njit(forceinline=True)
-def _int32(data: int, at: int) -> int:
-    value = byte(data, at) << 24 | byte(data, at + 1) << 16 | byte(data, at + 2) << 8
-    value |= byte(data, at + 3)
-    return value - ((value & 0x80000000) << 1)
-
-
-@njit(forceinline=True)
-def _int64(data: int, at: int) -> int:
-    return _int32(data, at) << 32 | _int32(data, at + 4) & 0xFFFFFFFF
 
 
 @compiled(types.UniTuple(types.int64, 4)(*[types.int64] * 8))
@@ -46,34 +44,34 @@ def heads(
     """
     n = attributes = 0
     while n < most and pos < size:
-        if size - pos < _HEAD_BYTES:
+        if size - pos < HEAD_BYTES:
             return n, pos, CUT, attributes
-        length = _int32(data, pos + 8)
-        if length < _HEAD_BYTES - _PREFIX_BYTES:
+        length = read_int32(data, pos + LENGTH_AT)
+        if length < HEAD_BYTES - PREFIX_BYTES:
             return n, pos, LENGTH, attributes
-        if byte(data, pos + 16) != _MAGIC:
+        if byte(data, pos + MAGIC_AT) != _MAGIC:
             return n, pos, MAGIC, attributes
-        if length > size - pos - _PREFIX_BYTES:
+        if length > size - pos - PREFIX_BYTES:
             return n, pos, CUT, attributes
-        base, delta = _int64(data, pos), _int32(data, pos + 23)
+        base, delta = read_int64(data, pos), read_int32(data, pos + LAST_DELTA_AT)
         if base < floor or base >= _OFFSETS_MAX or delta < 0:
             return n, pos, ORDER, attributes
         if base >= end:
             return n, pos, OVER, attributes
         if base + delta >= upto:
             return n, pos, BEYOND, attributes
-        flags = byte(data, pos + 22)
+        flags = byte(data, pos + ATTRIBUTES_AT + 1)
         row = table + n * _ROW_BYTES
         put(row, POSITION, pos)
-        put(row, FROM, pos + _HEAD_BYTES)
-        put(row, STOP, pos + _PREFIX_BYTES + length)
+        put(row, FROM, pos + HEAD_BYTES)
+        put(row, STOP, pos + PREFIX_BYTES + length)
         put(row, BASE, base)
         put(row, LAST, base + delta)
         put(row, ATTRIBUTES, flags)
-        put(row, TIME, _int64(data, pos + (35 if flags & _LOG_APPEND_TIME else 27)))
-        put(row, PRODUCER, _int64(data, pos + 43))
-        put(row, COUNT, _int32(data, pos + 57))
-        pos += _PREFIX_BYTES + length
+        put(row, TIME, read_int64(data, pos + (35 if flags & _LOG_APPEND_TIME else 27)))
+        put(row, PRODUCER, read_int64(data, pos + 43))
+        put(row, COUNT, read_int32(data, pos + COUNT_AT))
+        pos += PREFIX_BYTES + length
         attributes |= flags
         floor = base + delta + 1
         n += 1

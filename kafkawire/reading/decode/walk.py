@@ -1,22 +1,27 @@
 """Verify the records of listed batches and find their fields, in a compiled loop.
 
 `note` fills a table with a block of rows for `gather` to copy. numba checks no bounds, so each read
-is preceded by a bounds check here.
-
-All compiled code with its constants, except for `memory`, is in this file, because numba's cache
-detects changes of this file only. Importing loads the compiled code from that cache (next to this
-file, or in NUMBA_CACHE_DIR), or compiles it, which takes some seconds once per machine.
+is preceded by a bounds check. Importing loads the compiled code from numba's cache, or compiles it,
+which takes some seconds once per machine.
 """
 
 from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.reading.decode.memory import byte, compiled, get, put
-
-# The columns of the table of `heads`; repeated for numba's cache; a test compares both.
-POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
-BATCH_FIELDS = 9
+from kafkawire.codec.compiled import BAD, compiled, get, put, read_field, read_record, read_varint
+from kafkawire.reading.decode import heads
+from kafkawire.reading.decode.heads import (
+    ATTRIBUTES,
+    BASE,
+    COUNT,
+    FROM,
+    LAST,
+    PRODUCER,
+    STOP,
+    TABLE_FIELDS,
+    TIME,
+)
 
 # The state that `note` keeps between calls.
 (
@@ -48,75 +53,18 @@ NOTE_FIELDS = 9
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999: Spark's range
-_BAD = 1 << 62
-"""A position at which nothing can be read: the result of readers after malformed bytes."""
-_BATCH_BYTES, _NOTE_BYTES, _ABORTED_BYTES = 8 * BATCH_FIELDS, 8 * NOTE_FIELDS, 8 * 3
-
-
-@njit
-def _long(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
-    """Read a zig-zag number of any length whose last byte may be at `last_shift`."""
-    value, shift = types.uint64(0), types.uint64(0)
-    while at < stop and shift <= last_shift:
-        part = types.uint64(byte(data, at))
-        at += 1
-        value |= (part & types.uint64(0x7F)) << shift
-        if part < 0x80:
-            if shift == last_shift and part > last_most:
-                break
-            return types.int64(value >> types.uint64(1)) ^ -types.int64(value & types.uint64(1)), at
-        shift += types.uint64(7)
-    return 0, _BAD
-
-
-@njit(forceinline=True)
-def _number(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
-    """Read a zig-zag number at `at`, before `stop`; return it and its end, or _BAD.
-
-    Most have one or two bytes, which are read here.
-    """
-    if at < stop:
-        value = byte(data, at)
-        if value < 0x80:
-            return (value >> 1) ^ -(value & 1), at + 1
-        if at + 1 < stop:
-            more = byte(data, at + 1)
-            if more < 0x80:
-                value = value & 0x7F | more << 7
-                return (value >> 1) ^ -(value & 1), at + 2
-    return _long(data, at, stop, last_shift, last_most)
-
-
-@njit(forceinline=True)
-def _varint(data: int, at: int, stop: int) -> tuple[int, int]:
-    return _number(data, at, stop, types.uint64(28), types.uint64(0x0F))
-
-
-@njit(forceinline=True)
-def _varlong(data: int, at: int, stop: int) -> tuple[int, int]:
-    return _number(data, at, stop, types.uint64(63), types.uint64(1))
-
-
-@njit(forceinline=True)
-def _field(data: int, at: int, stop: int) -> tuple[int, int, int]:
-    """Return the position of a key or value, its length (-1: null), and its end, or _BAD."""
-    length, at = _varint(data, at, stop)
-    if length < 0:
-        return at, -1, at
-    if length > stop - at:
-        return 0, 0, _BAD
-    return at, length, at + length
+_BATCH_BYTES, NOTE_BYTES, _ABORTED_BYTES = 8 * TABLE_FIELDS, 8 * NOTE_FIELDS, 8 * 3
 
 
 @njit
 def _skip_headers(data: int, at: int, stop: int, count: int) -> int:
     if count < 0 or count > stop - at:
-        return _BAD
+        return BAD
     for _ in range(count):
-        _, length, at = _field(data, at, stop)
-        if length < 0 or at == _BAD:
-            return _BAD
-        _, _, at = _field(data, at, stop)
+        _, length, at = read_field(data, at, stop)
+        if length < 0 or at == BAD:
+            return BAD
+        _, _, at = read_field(data, at, stop)
     return at
 
 
@@ -146,18 +94,14 @@ def _walk(
         if n == most:
             return at, index, delta, n, room, PART
         start = at
-        length, at = _varint(data, at, stop)
-        if length < 0 or length > stop - at:
+        finish, shift, moved, key_at, key_length, at = read_record(data, start, stop)
+        if finish == BAD:
             return at, index, delta, n, room, RECORD
-        finish = at + length
         if finish - start > room:
             put(state, NEED, finish - start)
             return start, index, delta, n, room, FULL
-        shift, at = _varlong(data, at + 1, finish)  # after the attributes, which are unused
-        moved, at = _varint(data, at, finish)
-        key_at, key_length, at = _field(data, at, finish)
-        value_at, value_length, at = _field(data, at, finish)
-        headers, at = _varint(data, at, finish)
+        value_at, value_length, at = read_field(data, at, finish)
+        headers, at = read_varint(data, at, finish)
         headers_at = at
         if headers:
             at = _skip_headers(data, at, finish, headers)
@@ -168,7 +112,7 @@ def _walk(
         index, delta, offset = index + 1, moved, base + moved
         if low <= offset < end:
             room -= finish - start
-            note = notes + n * _NOTE_BYTES
+            note = notes + n * NOTE_BYTES
             n += 1
             put(note, KEY_AT, key_at)
             put(note, KEY_LENGTH, key_length)
@@ -188,7 +132,7 @@ def _wrong_in(data: int, batch: int, state: int, notes: int, block: int) -> tupl
     at, index, delta, why = get(batch, FROM), 0, -1, PART
     while why == PART:
         at, index, delta, _, _, why = _walk(
-            data, batch, state, at, index, delta, notes, 0, block, _BAD
+            data, batch, state, at, index, delta, notes, 0, block, BAD
         )
     return why, index
 
@@ -215,10 +159,10 @@ def _account(state: int, gaps: int, notes: int, first: int, n: int) -> None:
     """Account for offsets: those noted from `first` on have rows, those between them have none."""
     if first == n:
         return
-    last = get(notes + (n - 1) * _NOTE_BYTES, OFFSET)
+    last = get(notes + (n - 1) * NOTE_BYTES, OFFSET)
     if last - get(state, CURSOR) != n - 1 - first:
         for i in range(first, n):
-            _gap(state, gaps, get(notes + i * _NOTE_BYTES, OFFSET), GAP_COMPACTED)
+            _gap(state, gaps, get(notes + i * NOTE_BYTES, OFFSET), GAP_COMPACTED)
             put(state, CURSOR, get(state, CURSOR) + 1)
     put(state, CURSOR, last + 1)
 
@@ -305,7 +249,7 @@ def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int,
     return FULL if why == FULL or get(state, ROWS) + n == most else PART
 
 
-@compiled(types.int64(*[types.int64] * 10))
+@compiled(types.int64(*[types.int64] * 10), heads)
 def note(
     data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
     gaps: int, state: int, most: int,

@@ -1,8 +1,4 @@
-"""Find what follows a JSON value, in a compiled loop: Spark's parser ignores it.
-
-All compiled code except for `memory` is in this file, because numba's cache detects changes of this
-file only.
-"""
+"""Find what follows a JSON value, in a compiled loop: Spark's parser ignores it."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit, types
 
-from kafkawire.reading.decode.memory import byte, compiled, int32, put
+from kafkawire.codec.compiled import byte, compiled, int32, put
 
 if TYPE_CHECKING:
     import pyarrow as pa

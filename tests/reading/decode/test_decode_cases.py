@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from numba import types
 
+from kafkawire.codec import batches, compiled
 from kafkawire.codec.batches import (
     CONTROL,
     DELETE_HORIZON,
@@ -24,7 +25,6 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.compression import ZSTD
 from kafkawire.reading.decode import gather, heads, walk
 from kafkawire.reading.decode.decoder import Decoder
-from kafkawire.reading.decode.memory import compiled
 from kafkawire.reading.decode.unpack import GROUP_BYTES, Unpacker
 from kafkawire.reading.model.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
 from kafkawire.reading.model.source import (
@@ -68,33 +68,23 @@ def numbered(base: int, count: int, size: int = 8, codec: int = 0) -> bytearray:
     return build(pairs, base_offset=base, timestamp_ms=MS, codec=codec)
 
 
-def test_loops_use_the_same_constants() -> None:
-    """Each has the numbers in its own file, because numba's cache only detects changes of that
-    file."""
-    batch = ["POSITION", "FROM", "STOP", "BASE", "LAST", "ATTRIBUTES", "TIME", "PRODUCER", "COUNT"]
-    assert [getattr(heads, name) for name in batch] == [getattr(walk, name) for name in batch]
-    assert heads.TABLE_FIELDS == walk.BATCH_FIELDS == len(batch)
-    row = [
-        "KEY_AT",
-        "KEY_LENGTH",
-        "VALUE_AT",
-        "VALUE_LENGTH",
-        "HEADERS_AT",
-        "HEADERS",
-        "OFFSET",
-        "TIME_US",
-        "KIND",
-    ]
-    assert [getattr(gather, name) for name in row] == [getattr(walk, name) for name in row]
-    assert len(row) == walk.NOTE_FIELDS
-    assert walk._NOTE_BYTES == gather._NOTE_BYTES
+def test_heads_of_batches_are_read_where_they_are_built() -> None:
+    for name in ("HEAD_BYTES", "PREFIX_BYTES", "RECORD_BYTES_MIN", "LENGTH_AT", "MAGIC_AT",
+                 "ATTRIBUTES_AT", "LAST_DELTA_AT", "COUNT_AT"):  # fmt: skip
+        assert getattr(compiled, name) == getattr(batches, name)
+
+
+def test_compiled_code_is_cached_with_the_state_of_all_its_sources() -> None:
+    for loop, count in ((heads.heads, 1), (walk.note, 2), (gather.gather, 2)):
+        (_, *others) = loop._cache._cache_file._source_stamp  # type: ignore[attr-defined]
+        assert len(others) == count
 
 
 def test_without_a_folder_to_cache_in_loops_are_compiled_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    double = compiled(types.int64(types.int64))(lambda number: 2 * number)
+    double = compiled.compiled(types.int64(types.int64))(lambda number: 2 * number)
     assert double(21) == 42
 
 

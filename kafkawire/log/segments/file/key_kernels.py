@@ -1,9 +1,8 @@
 """Hash the keys of record batches and set their bits in filters, in compiled loops.
 
-All compiled code is in this file, because numba's cache detects changes of this file only.
-Importing loads the compiled code from that cache (next to this file, or in NUMBA_CACHE_DIR), or
-compiles it, which takes some seconds once per machine; and it imports numba, which takes 0.3 s and
-90 MB. So only the worker process imports this, for its first segment with a key index.
+Importing loads the compiled code from numba's cache, or compiles it, which takes some seconds once
+per machine; and it imports numba, which takes 0.3 s and 90 MB. So only the worker process imports
+this, for its first segment with a key index.
 
 numba checks no bounds, so each read is preceded by a bounds check here. Addresses are plain
 numbers; who passes them keeps their memory alive. Reads of several bytes take the byte order of
@@ -13,7 +12,6 @@ the machine for little-endian: `SUPPORTED`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -21,6 +19,19 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from kafkawire.codec.compiled import (
+    ATTRIBUTES_AT,
+    BAD,
+    COUNT_AT,
+    HEAD_BYTES,
+    LENGTH_AT,
+    PREFIX_BYTES,
+    RECORD_BYTES_MIN,
+    byte,
+    compiled,
+    read_int32,
+    read_record,
+)
 from kafkawire.codec.segment import key_hash
 
 SUPPORTED = sys.byteorder == "little"
@@ -33,32 +44,15 @@ DONE, OTHER, DAMAGED = range(3)
 """Why `hash_parts` stopped: at the end; before a batch that is compressed; at one that cannot be
 read."""
 
-_HEAD_BYTES, _PREFIX_BYTES = 61, 12
-_LENGTH_AT, _ATTRIBUTES_AT, _COUNT_AT = 8, 21, 57
 _CODEC_MASK, _CONTROL = 0x07, 0x20
 _INDEX_BLOCK_BYTES, _KEY_BLOCK_BYTES = 4096, 128 << 10
 _NEAR_BYTES = 64 << 10
 """While a buffer of up to this size is read, the next one is loaded: it stays in a core's cache."""
-_RECORD_BYTES_MIN = 7
-_BAD = 1 << 62
 _P1, _P2, _P3, _P4, _P5 = (
     types.uint64(each) for each in (key_hash.P1, key_hash.P2, key_hash.P3, key_hash.P4, key_hash.P5)
 )
 _FACTOR = types.uint64(key_hash.BLOCK_FACTOR)
 _WORDS = ir.VectorType(ir.IntType(32), 8)
-
-
-def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for this signature, or load it from numba's cache. If numba finds no
-    folder for its cache, it is compiled each time."""
-
-    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
-        try:
-            return njit(signature, cache=True, nogil=True)(function)
-        except RuntimeError:
-            return njit(signature, nogil=True)(function)
-
-    return compile_it
 
 
 def _loader(bits: int) -> Any:
@@ -177,93 +171,53 @@ def _hash(data: int, at: int, size: int) -> int:
 
 
 @njit(forceinline=True)
-def _int32(data: int, at: int) -> int:
-    """Return the big-endian number at `at`, without its sign."""
-    value = _load8(data, at) << types.uint64(24) | _load8(data, at + 1) << types.uint64(16)
-    return types.int64(value | _load8(data, at + 2) << types.uint64(8) | _load8(data, at + 3))
-
-
-@njit(forceinline=True)
-def _varint(data: int, at: int, stop: int) -> tuple[int, int]:
-    """Read a zig-zag number at `at`, before `stop`; return it and its end, or _BAD."""
-    value, shift = types.int64(0), types.int64(0)
-    while at < stop and shift <= 28:
-        part = types.int64(_load8(data, at))
-        at += 1
-        value |= (part & 0x7F) << shift
-        if part < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-    return 0, _BAD
-
-
-@njit(forceinline=True)
-def _skip_varlong(data: int, at: int, stop: int) -> int:
-    while at < stop:
-        at += 1
-        if _load8(data, at - 1) < types.uint64(0x80):
-            return at
-    return _BAD
-
-
-@njit(forceinline=True)
 def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead: int) -> int:
     """Store the hashes of the keys of `count` records from the `n`th on; return their number, or
     -1 for records that do not fit. `ahead`: how far after each record to load memory, 0: eight
     records of the same length; waiting for memory is most of the time."""
     for _ in range(count):
-        length, at = _varint(data, at, stop)
-        if at > stop or length < _RECORD_BYTES_MIN - 1 or length > stop - at:
+        start = at
+        at, _, _, key_at, size, key_end = read_record(data, start, stop)
+        if key_end == BAD or at - start < RECORD_BYTES_MIN:
             return -1
-        end = at + length
-        _prefetch(data, end + (ahead if ahead else max(1024, 8 * length)))
-        at = _skip_varlong(data, at + 1, end)
-        if at > end:
-            return -1
-        at = _skip_varlong(data, at, end)
-        if at > end:
-            return -1
-        size, at = _varint(data, at, end)
-        if at > end or size > end - at:
-            return -1
+        _prefetch(data, at + (ahead if ahead else max(1024, 8 * (at - start))))
         if size >= 0:
-            _put(out, n, _hash(data, at, size))
+            _put(out, n, _hash(data, key_at, size))
             n += 1
-        at = end
     return n
 
 
-@compiled("int64(int64, int64, int64, int64)")
+@compiled("int64(int64, int64, int64, int64)", key_hash)
 def hash_records(data: int, size: int, count: int, out: int) -> int:
     """Hash the keys of decompressed records into the table `out`, which has room for `count`.
     Return their number, or -1 if the bytes are not so many records."""
-    if count > size // _RECORD_BYTES_MIN:
+    if count > size // RECORD_BYTES_MIN:
         return -1
     return _records(data, 0, size, count, out, 0, 0)
 
 
 @njit(forceinline=True)
 def _end(data: int, at: int, size: int) -> int:
-    """Return where the batch at `at` ends, _BAD if it is not whole."""
-    if size - at < _HEAD_BYTES:
-        return _BAD
-    stop = at + _PREFIX_BYTES + _int32(data, at + _LENGTH_AT)
-    return _BAD if stop > size or stop < at + _HEAD_BYTES else stop
+    """Return where the batch at `at` ends, BAD if it is not whole."""
+    if size - at < HEAD_BYTES:
+        return BAD
+    stop = at + PREFIX_BYTES + read_int32(data, at + LENGTH_AT)
+    return BAD if stop > size or stop < at + HEAD_BYTES else stop
 
 
 @njit(forceinline=True)
 def _batch(data: int, at: int, stop: int, hashes: int, n: int, ahead: int) -> int:
     """Store the hashes of the keys of a batch from the `n`th on; return their number, or -1 for
     records that do not fit, -2 for compressed ones."""
-    count = _int32(data, at + _COUNT_AT)
-    kind = types.int64(_load8(data, at + _ATTRIBUTES_AT + 1))
+    count = read_int32(data, at + COUNT_AT)
+    kind = byte(data, at + ATTRIBUTES_AT + 1)
     if kind & _CONTROL or not count:
         return n
     if kind & _CODEC_MASK:
         return -2
-    if count > (stop - at - _HEAD_BYTES) // _RECORD_BYTES_MIN:
+    if count < 0 or count > (stop - at - HEAD_BYTES) // RECORD_BYTES_MIN:
         return -1
-    return _records(data, at + _HEAD_BYTES, stop, count, hashes, n, ahead)
+    return _records(data, at + HEAD_BYTES, stop, count, hashes, n, ahead)
 
 
 @njit(forceinline=True)
@@ -301,7 +255,7 @@ def _part(
     return DONE, at, n
 
 
-@compiled("int64(int64, int64, int64, int64, int64, int64)")
+@compiled("int64(int64, int64, int64, int64, int64, int64)", key_hash)
 def hash_parts(
     addresses: int, lengths: int, parts: int, hashes: int, blocks: int, state: int
 ) -> int:
@@ -335,7 +289,7 @@ def _copy_bucket(source: int, target: int) -> None:
         _put(target, word, _load64(source, 8 * word))
 
 
-@compiled("void(int64, int64, int64, int64, int64, int64, int64, int64)")
+@compiled("void(int64, int64, int64, int64, int64, int64, int64, int64)", key_hash)
 def fill(
     table: int, whole: int, block: int, count: int, rows: int, blocks: int, hashes: int, keys: int
 ) -> None:
