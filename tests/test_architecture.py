@@ -508,7 +508,7 @@ class Owner:
 # number of their modules: lower it with each that leaves.
 TYPE_CIRCLES = {
     "kafkawire.groups.classic.group": 5,  # the group and its phases
-    "kafkawire.handlers.fetch.handler": 3,  # the handler, one request of it, a long one
+    "kafkawire.handlers.fetch.handler": 2,  # the handler, one request of it
     "kafkawire.log.append.commit_log": 17,  # the commit log, its partitions and the reads of both
     "kafkawire.tiering.service": 7,  # the tier and what acts on all its parts
 }

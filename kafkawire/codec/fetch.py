@@ -4,19 +4,24 @@ The declarations in `messages.fetch` describe the same format readably, and a te
 are equal byte for byte in every version. A response is a list of buffers: small packed heads, and
 between them views of the stored batches, never copied.
 
+Reader and writer are steps (generators): one step is all of a request of up to MAX_ITEMS
+partitions, and a longer one has as many as it needs, between which the event loop can run.
+
 Sources: FetchRequest.json, FetchResponse.json (v4-18); KIP-227, KIP-320, KIP-392, KIP-516, KIP-595.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from struct import Struct, error, pack
 from typing import Final
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.produce import ManyItems, Tags, Topic, skip_tags
+from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
+from kafkawire.codec.produce import Tags, Topic, skip_tags
 from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
@@ -24,9 +29,11 @@ FLEXIBLE_FROM: Final = 12  # as the declaration says, which is above this packag
 TOPIC_IDS_FROM: Final = 13
 
 
-MAX_ITEMS = 256
-"""Partitions of a request that are decoded and handled together, in about a millisecond; for a
-request with more `read_request` raises ManyItems."""
+MAX_ITEMS: Final = 256
+"""Partitions of a request that are decoded and handled in one step, in about a millisecond."""
+
+MAX_TAGGED: Final = 16
+"""Partitions and topics with tagged fields, up to MAX_TAGS in each, that are read in one step."""
 
 
 FetchItem = tuple[Topic, int, int, int, int, int]
@@ -39,15 +46,16 @@ class FetchAsk:
     """One Fetch request. `isolation` 1 is read_committed; `session_epoch` -1 is sessionless;
     `rack` is the client's, empty if it has none."""
 
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation: int
-    session_id: int
-    session_epoch: int
-    items: list[FetchItem]
-    forgotten: list[tuple[Topic, int]]
+    max_wait_ms: int = 0
+    min_bytes: int = 0
+    max_bytes: int = 0
+    isolation: int = 0
+    session_id: int = 0
+    session_epoch: int = -1
+    items: list[FetchItem] = field(default_factory=list)
     rack: str = ""
+    left: int = 0
+    """How many array elements may still come while it is decoded."""
 
 
 @dataclass(slots=True)
@@ -82,49 +90,54 @@ _ITEM_V9 = Struct(">iiqqi")
 _ITEM_V12 = Struct(">iiqiqi")
 
 
-def read_request(buf: memoryview, pos: int, end: int, version: int) -> FetchAsk:
-    """Decode the request body in buf[pos:end]. DecodeError for any length that does not fit,
-    ManyItems for a request that must be decoded in slices."""
+def read_request(
+    ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
+) -> Generator[None, None, None]:
+    """Decode the request body in buf[pos:end] into `ask`, which is empty. DecodeError for any
+    length that does not fit."""
+    ask.left = allowed_elements(end - pos)
     try:
-        ask, pos = _read_head(buf, pos, version)
+        pos = _read_head(ask, buf, pos, version)
         if version >= FLEXIBLE_FROM:
-            pos = _read_flexible(ask, buf, pos, end, version)
+            pos = yield from _read_flexible(ask, buf, pos, end, version)
         else:
-            pos = _read_plain(ask, buf, pos, end, version)
+            pos = yield from _read_plain(ask, buf, pos, end, version)
     except (error, IndexError, UnicodeDecodeError) as wrong:
         raise DecodeError(f"Fetch request: {wrong}") from None
     if pos > end:
         raise DecodeError("Fetch request ends before its fields do")
-    return ask
 
 
-def _read_head(buf: memoryview, pos: int, version: int) -> tuple[FetchAsk, int]:
-    session_id, session_epoch = 0, -1
+def _read_head(ask: FetchAsk, buf: memoryview, pos: int, version: int) -> int:
     if version >= 15:
-        wait, least, most, level, session_id, session_epoch = _HEAD_V15.unpack_from(buf, pos)
-        pos += 21
-    elif version >= 7:
-        _, wait, least, most, level, session_id, session_epoch = _HEAD_V7.unpack_from(buf, pos)
-        pos += 25
-    else:
-        _, wait, least, most, level = _HEAD_V4.unpack_from(buf, pos)
-        pos += 17
-    return FetchAsk(wait, least, most, level, session_id, session_epoch, [], []), pos
+        (
+            ask.max_wait_ms, ask.min_bytes, ask.max_bytes, ask.isolation, ask.session_id,
+            ask.session_epoch,
+        ) = _HEAD_V15.unpack_from(buf, pos)  # fmt: skip
+        return pos + 21
+    if version >= 7:
+        (
+            _, ask.max_wait_ms, ask.min_bytes, ask.max_bytes, ask.isolation, ask.session_id,
+            ask.session_epoch,
+        ) = _HEAD_V7.unpack_from(buf, pos)  # fmt: skip
+        return pos + 25
+    _, ask.max_wait_ms, ask.min_bytes, ask.max_bytes, ask.isolation = _HEAD_V4.unpack_from(buf, pos)
+    return pos + 17
 
 
-def _read_plain(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int) -> int:
+def _read_plain(
+    ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
+) -> Generator[None, None, int]:
     items = ask.items
-    (topics,) = _INT.unpack_from(buf, pos)
-    pos += 4
-    _check_count(topics, end - pos, 6)
-    _check_many(topics)
-    for _ in range(topics):
+    topics, pos = _read_count(ask, buf, pos, end, 6, flexible=False)
+    for number in range(topics):
+        if number and number % MAX_ITEMS == 0:
+            yield
         topic, pos = _plain_name(buf, pos, end)
-        (partitions,) = _INT.unpack_from(buf, pos)
-        pos += 4
-        _check_count(partitions, end - pos, 16)
-        _check_many(len(items) + partitions)
+        partitions, pos = _read_count(ask, buf, pos, end, 16, flexible=False)
         for _ in range(partitions):
+            if items and len(items) % MAX_ITEMS == 0:
+                yield
             epoch = -1
             if version >= 9:
                 index, epoch, offset, _, most = _ITEM_V9.unpack_from(buf, pos)
@@ -137,62 +150,89 @@ def _read_plain(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
                 pos += 16
             items.append((topic, index, epoch, offset, -1, most))
     if version >= 7:
-        (topics,) = _INT.unpack_from(buf, pos)
-        pos += 4
-        _check_count(topics, end - pos, 6)
-        _check_many(topics)
-        for _ in range(topics):
-            topic, pos = _plain_name(buf, pos, end)
-            (partitions,) = _INT.unpack_from(buf, pos)
-            pos = _forget(ask, topic, buf, pos + 4, end, partitions)
+        topics, pos = _read_count(ask, buf, pos, end, 6, flexible=False)
+        if topics:
+            pos = yield from _skip_forgotten(ask, topics, buf, pos, end, version)
     if version >= 11:
         ask.rack, pos = _plain_name(buf, pos, end)
     return pos
 
 
-def _read_flexible(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int) -> int:
-    items = ask.items
-    topics, pos = read_uvarint(buf, pos)
-    _check_count(topics - 1, end - pos, 3)
-    _check_many(topics)
-    for _ in range(topics - 1):
+def _read_flexible(
+    ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
+) -> Generator[None, None, int]:
+    items, tagged = ask.items, 0
+    topics, pos = _read_count(ask, buf, pos, end, 3, flexible=True)
+    for number in range(topics):
+        if tagged >= MAX_TAGGED or (number and number % MAX_ITEMS == 0):
+            tagged = 0
+            yield
         topic, pos = _flexible_topic(buf, pos, end, version)
-        partitions, pos = read_uvarint(buf, pos)
-        _check_count(partitions - 1, end - pos, 33)
-        _check_many(len(items) + partitions)
-        for _ in range(partitions - 1):
+        partitions, pos = _read_count(ask, buf, pos, end, 33, flexible=True)
+        for _ in range(partitions):
+            if tagged >= MAX_TAGGED or (items and len(items) % MAX_ITEMS == 0):
+                tagged = 0
+                yield
             index, epoch, offset, last, _, most = _ITEM_V12.unpack_from(buf, pos)
             pos += 32
-            pos = pos + 1 if buf[pos] == 0 else skip_tags(buf, pos, end)
+            if buf[pos] == 0:
+                pos += 1
+            else:
+                pos = skip_tags(buf, pos, end)
+                tagged += 1
             items.append((topic, index, epoch, offset, last, most))
-        pos = pos + 1 if buf[pos] == 0 else skip_tags(buf, pos, end)
-    topics, pos = read_uvarint(buf, pos)
-    _check_count(topics - 1, end - pos, 3)
-    _check_many(topics)
-    for _ in range(topics - 1):
-        topic, pos = _flexible_topic(buf, pos, end, version)
-        partitions, pos = read_uvarint(buf, pos)
-        pos = _forget(ask, topic, buf, pos, end, partitions - 1)
-        pos = skip_tags(buf, pos, end)
+        if buf[pos] == 0:
+            pos += 1
+        else:
+            pos = skip_tags(buf, pos, end)
+            tagged += 1
+    topics, pos = _read_count(ask, buf, pos, end, 3, flexible=True)
+    if topics:
+        pos = yield from _skip_forgotten(ask, topics, buf, pos, end, version)
     length, pos = read_uvarint(buf, pos)
     if length > 1:
         stop = pos + length - 1
-        if stop > end:
+        if stop > end or length > MAX_STRING_BYTES:
             raise DecodeError("Fetch request: the rack does not fit")
         ask.rack = str(buf[pos:stop], "utf-8")
         pos = stop
-    return skip_tags(buf, pos, end)
+    return pos + 1 if buf[pos] == 0 else skip_tags(buf, pos, end)
 
 
-def _forget(
-    ask: FetchAsk, topic: Topic, buf: memoryview, pos: int, end: int, partitions: int
-) -> int:
-    _check_count(partitions, end - pos, 4)
-    _check_many(len(ask.forgotten) + partitions)
-    for _ in range(partitions):
-        ask.forgotten.append((topic, _INT.unpack_from(buf, pos)[0]))
-        pos += 4
+def _skip_forgotten(
+    ask: FetchAsk, topics: int, buf: memoryview, pos: int, end: int, version: int
+) -> Generator[None, None, int]:
+    """Return the position after the partitions that leave a session, because there are none."""
+    flexible = version >= FLEXIBLE_FROM
+    for number in range(topics):
+        if number and number % MAX_TAGGED == 0:
+            yield
+        _, pos = _flexible_topic(buf, pos, end, version) if flexible else _plain_name(buf, pos, end)
+        partitions, pos = _read_count(ask, buf, pos, end, 4, flexible=flexible)
+        pos += 4 * partitions
+        if flexible:
+            pos = skip_tags(buf, pos, end)
     return pos
+
+
+def _read_count(
+    ask: FetchAsk, buf: memoryview, pos: int, end: int, smallest: int, *, flexible: bool
+) -> tuple[int, int]:
+    """Return the number of elements of an array and the position of the first; `smallest` is the
+    size of an element."""
+    if flexible:
+        count, pos = read_uvarint(buf, pos)
+        count -= 1
+    else:
+        (count,) = _INT.unpack_from(buf, pos)
+        pos += 4
+    room = end - pos
+    if count < 0 or count * smallest > room:
+        raise DecodeError(f"Fetch request: an array of {count} elements in {room} bytes")
+    ask.left -= count
+    if ask.left < 0:
+        raise DecodeError("Fetch request: too many elements for its size")
+    return count, pos
 
 
 def _plain_name(buf: memoryview, pos: int, end: int) -> tuple[str, int]:
@@ -209,20 +249,10 @@ def _flexible_topic(buf: memoryview, pos: int, end: int, version: int) -> tuple[
     else:
         length, pos = read_uvarint(buf, pos)
         stop = pos + length - 1
-    if stop > end or stop < pos:
+    if stop > end or stop < pos or stop - pos > MAX_STRING_BYTES:
         raise DecodeError("Fetch request: a topic does not fit")
     raw = bytes(buf[pos:stop])
     return (raw if version >= TOPIC_IDS_FROM else raw.decode()), stop
-
-
-def _check_count(count: int, room: int, smallest: int) -> None:
-    if count < 0 or count * smallest > room:
-        raise DecodeError(f"Fetch request: an array of {count} elements in {room} bytes")
-
-
-def _check_many(count: int) -> None:
-    if count > MAX_ITEMS:
-        raise ManyItems
 
 
 # index, error, high watermark, last stable [, log start v5], aborted [, preferred v11], length
@@ -237,6 +267,7 @@ _EPOCH_END: Final = Struct(">iqB")
 
 
 def write_response(
+    parts: list[Part],
     results: list[FetchResult],
     version: int,
     *,
@@ -245,51 +276,59 @@ def write_response(
     session_id: int = 0,
     throttle_ms: int = 0,
     tags: Tags | None = None,
-) -> list[Part]:
-    """Encode the response body as buffers and spans of files, records uncopied. Results of one
-    topic are adjacent.
+) -> Generator[None, None, None]:
+    """Encode the response body and append it to `parts`, as buffers and spans of files, records
+    uncopied. Results of one topic are adjacent.
 
     Aborted transactions are null for read_uncommitted, as in Kafka's responses. `tags` of
     partitions are for those with an error.
     """
-    parts: list[Part] = []
     head = bytearray(_INT.pack(throttle_ms))
     if version >= 7:
         head += _SHORT.pack(error_code) + _INT.pack(session_id)
     flexible = version >= FLEXIBLE_FROM
-    runs = _by_topic(results)
-    _put_count(head, len(runs), flexible)
-    for first, stop in runs:
+    put = _put_flexible if flexible else _put_plain
+    stops = _ONE if len(results) == 1 else (yield from _topic_ends(results))
+    _put_count(head, len(stops), flexible)
+    first = 0
+    for stop in stops:
         _put_topic(head, results[first].topic, flexible)
         _put_count(head, stop - first, flexible)
-        for result in results[first:stop]:
-            if flexible:
-                _put_flexible(head, result, version, read_committed)
-            else:
-                _put_plain(head, result, version, 0 if read_committed else -1)
+        for at in range(first, stop):
+            result = results[at]
+            put(head, result, version, read_committed)
             if result.records:
                 parts.append(head)
                 parts += result.records
                 head = bytearray()
             if flexible:
                 _put_tags(head, result, tags)
+            if (at + 1) % MAX_ITEMS == 0:
+                parts.append(head)
+                head = bytearray()
+                yield
         if flexible:
             head.append(0)
+        first = stop
     if flexible:
         head += b"\0" if tags is None else tags[1]
     if head:
         parts.append(head)
-    return parts
 
 
-def _by_topic(results: list[FetchResult]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    start = 0
+_ONE: Final = array("q", (1,))
+
+
+def _topic_ends(results: list[FetchResult]) -> Generator[None, None, array[int]]:
+    """Return where the results of each topic end. An array, because freeing a list of as many
+    numbers as a request can have topics would hold the event loop."""
+    stops = array("q")
     for at in range(1, len(results) + 1):
-        if at == len(results) or results[at].topic != results[start].topic:
-            runs.append((start, at))
-            start = at
-    return runs
+        if at == len(results) or results[at].topic != results[at - 1].topic:
+            stops.append(at)
+        if at % MAX_ITEMS == 0:
+            yield
+    return stops
 
 
 def _put_count(head: bytearray, count: int, flexible: bool) -> None:
@@ -311,9 +350,9 @@ def _put_topic(head: bytearray, topic: Topic, flexible: bool) -> None:
     head += name
 
 
-def _put_plain(head: bytearray, r: FetchResult, version: int, aborted: int) -> None:
-    size = r.size_bytes
-    if r.aborted and aborted >= 0:
+def _put_plain(head: bytearray, r: FetchResult, version: int, read_committed: bool) -> None:
+    size, aborted = r.size_bytes, 0 if read_committed else -1
+    if r.aborted and read_committed:
         _put_with_aborted(head, r, version, flexible=False)
     elif version >= 11:
         head += _RESULT_V11.pack(

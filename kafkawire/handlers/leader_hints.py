@@ -25,7 +25,6 @@ from kafkawire.security.acls.model import Operation, ResourceKind
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from kafkawire.codec.fetch import FetchResult
     from kafkawire.handlers.exchange import Peer
 
 PRODUCE_FROM: Final = 10
@@ -46,12 +45,15 @@ _INT: Final = Struct(">i")
 class HintedLeaders:
     """The leaders that one response names, and where they listen."""
 
-    def __init__(self, broker: Broker, peer: Peer, *, known: bool) -> None:
-        """`known`: the client knows hints; otherwise it is given none."""
+    def __init__(self, broker: Broker, peer: Peer, tag: int, *, known: bool) -> None:
+        """`tag`: that of a partition's leader. `known`: the client knows hints; otherwise it is
+        given none."""
         self._broker = broker
         self._peer = peer
         self._known = known
         self._nodes: dict[int, Node] = {}
+        self._encoded: dict[tuple[Topic, int], bytes] = {}
+        self._tag = tag
 
     def leader(self, topic: Topic, index: int, code: int) -> tuple[int, int] | None:
         """Return (node id, leader epoch) of the leader to send to after the error `code` for a
@@ -90,14 +92,17 @@ class HintedLeaders:
         """Return the addresses of the leaders that were found."""
         return [NodeEndpoint(*node) for node in self._nodes.values()]
 
-    def tags(self, errors: Iterable[tuple[Topic, int, int]], tag: int) -> Tags | None:
-        """Return the tagged fields of a response with these errors (topic, index, code)."""
-        leaders: dict[tuple[Topic, int], bytes] = {}
-        for topic, index, code in errors:
-            found = self.leader(topic, index, code)
-            if found is not None:
-                leaders[topic, index] = encoded_leader(*found, tag)
-        return (leaders, encoded_endpoints(self.endpoints())) if leaders else None
+    def add(self, topic: Topic, index: int, code: int) -> None:
+        """Add the leader of a partition with an error, if the response names it."""
+        found = self.leader(topic, index, code)
+        if found is not None:
+            self._encoded[topic, index] = encoded_leader(*found, self._tag)
+
+    def tags(self) -> Tags | None:
+        """Return the tagged fields of the response; None: it has none."""
+        if not self._encoded:
+            return None
+        return self._encoded, encoded_endpoints(self.endpoints())
 
 
 class LeaderHints:
@@ -108,21 +113,18 @@ class LeaderHints:
 
     def of_produce(self, peer: Peer, version: int, results: Iterable[ProduceResult]) -> Tags | None:
         """Return the hints of a response to Produce; None: it has none."""
-        errors = ((result[0], result[1], result[2]) for result in results)
-        return self.of_long_produce(peer, version).tags(errors, _PRODUCE_TAG)
-
-    def of_fetch(self, peer: Peer, version: int, results: Iterable[FetchResult]) -> Tags | None:
-        """Return the hints of a response to Fetch; None: it has none."""
-        errors = ((result.topic, result.index, result.error_code) for result in results)
-        return self.of_long_fetch(peer, version).tags(errors, _FETCH_TAG)
+        leaders = self.of_long_produce(peer, version)
+        for result in results:
+            leaders.add(result[0], result[1], result[2])
+        return leaders.tags()
 
     def of_long_produce(self, peer: Peer, version: int) -> HintedLeaders:
         """Return the hints of a response to Produce that is encoded by its declaration."""
-        return HintedLeaders(self._broker, peer, known=version >= PRODUCE_FROM)
+        return HintedLeaders(self._broker, peer, _PRODUCE_TAG, known=version >= PRODUCE_FROM)
 
-    def of_long_fetch(self, peer: Peer, version: int) -> HintedLeaders:
-        """Return the hints of a response to Fetch that is encoded by its declaration."""
-        return HintedLeaders(self._broker, peer, known=version >= FETCH_FROM)
+    def of_fetch(self, peer: Peer, version: int) -> HintedLeaders:
+        """Return the hints of a response to Fetch, to which its errors are added."""
+        return HintedLeaders(self._broker, peer, _FETCH_TAG, known=version >= FETCH_FROM)
 
 
 def encoded_leader(node_id: int, epoch: int, tag: int) -> bytes:

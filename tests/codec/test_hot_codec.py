@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafkawire.codec import fetch as flat_fetch
 from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
+from kafkawire.codec.compile_decode import MAX_ELEMENTS
 from kafkawire.codec.types import Part
 from kafkawire.handlers.leader_hints import encoded_endpoints, encoded_leader
 from kafkawire.messages.fetch import (
@@ -226,12 +227,20 @@ def fetch_request(draw: st.DrawFn, version: int) -> FetchRequest:
     return request
 
 
+def read_fetch(buf: memoryview, pos: int, end: int, version: int) -> flat_fetch.FetchAsk:
+    """Decode a request in all its steps."""
+    ask = flat_fetch.FetchAsk()
+    for _ in flat_fetch.read_request(ask, buf, pos, end, version):
+        pass
+    return ask
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 @given(data=st.data())
 def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) -> None:
     request = data.draw(st.composite(fetch_request)(version))
     raw = memoryview(b"head" + encode(request, version) + b"next")
-    ask = flat_fetch.read_request(raw, 4, len(raw) - 4, version)
+    ask = read_fetch(raw, 4, len(raw) - 4, version)
     assert (ask.max_wait_ms, ask.min_bytes, ask.max_bytes, ask.isolation) == (
         request.max_wait_ms,
         request.min_bytes,
@@ -240,10 +249,13 @@ def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) 
     )
     assert (ask.session_id, ask.session_epoch) == (request.session_id, request.session_epoch)
     assert ask.rack == request.rack_id
-    by_id = version >= 13
-    assert ask.items == [
+    assert ask.items == asked_items(request, version)
+
+
+def asked_items(request: FetchRequest, version: int) -> list[flat_fetch.FetchItem]:
+    return [
         (
-            topic.topic_id if by_id else topic.topic,
+            topic.topic_id if version >= 13 else topic.topic,
             row.partition,
             row.current_leader_epoch,
             row.fetch_offset,
@@ -253,11 +265,60 @@ def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) 
         for topic in request.topics
         for row in topic.partitions
     ]
-    assert ask.forgotten == [
-        (topic.topic_id if by_id else topic.topic, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
-    ]
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 18])
+@pytest.mark.parametrize("tagged", [False, True])
+def test_long_fetch_request_is_decoded_in_steps(version: int, tagged: bool) -> None:
+    unknown = {7: b"kept"} if tagged and version >= 12 else None
+    count = flat_fetch.MAX_TAGGED if unknown else flat_fetch.MAX_ITEMS
+    request = FetchRequest(rack_id="r" if version >= 11 else "")
+    for number in range(3):
+        rows = [FetchPartition(n, fetch_offset=n, unknown_tags=unknown) for n in range(count)]
+        name = {"topic_id": bytes([number] * 16)} if version >= 13 else {"topic": f"t{number}"}
+        request.topics.append(FetchTopic(partitions=rows, **name))
+    body = memoryview(encode(request, version))
+    ask = flat_fetch.FetchAsk()
+    sizes = []
+    for _ in flat_fetch.read_request(ask, body, 0, len(body), version):
+        sizes.append(len(ask.items))
+    assert sizes == [count, 2 * count]
+    assert ask.items == asked_items(request, version)
+    assert ask.rack == request.rack_id
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_fetch_request_has_a_maximum_number_of_elements(version: int) -> None:
+    for count, allowed in ((1_000, True), (MAX_ELEMENTS + 1, False)):
+        topics = [FetchTopic(topic="t") for _ in range(count)]
+        body = memoryview(encode(FetchRequest(topics=topics), version))
+        if allowed:
+            assert not read_fetch(body, 0, len(body), version).items
+        else:
+            with pytest.raises(DecodeError, match="too many elements"):
+                read_fetch(body, 0, len(body), version)
+
+
+@pytest.mark.parametrize("version", [4, 12, 13])
+def test_long_fetch_response_is_encoded_in_steps(version: int) -> None:
+    results = []
+    response = FetchResponse()
+    for number in range(3):
+        topic = bytes([number] * 16) if version >= 13 else f"t{number}"
+        rows = []
+        for n in range(flat_fetch.MAX_ITEMS):
+            result = flat_fetch.FetchResult(topic, n, records=[b"ab"] * (n % 3))
+            result.size_bytes = 2 * (n % 3)
+            results.append(result)
+            rows.append(PartitionData(n, 0, -1, aborted_transactions=None, records=b"ab" * (n % 3)))
+        name = {"topic_id": topic} if version >= 13 else {"topic": topic}
+        response.responses.append(FetchableTopicResponse(partitions=rows, **name))  # type: ignore[arg-type]
+    parts: list[Part] = []
+    steps = 0
+    for _ in flat_fetch.write_response(parts, results, version, read_committed=False):
+        steps += 1
+    assert steps == 3 + 3  # topics are counted before
+    assert joined(parts) == encode(response, version)
 
 
 def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]:
@@ -310,9 +371,11 @@ def test_fetch_responses_are_encoded_the_same(
         if result.error_code:
             row.current_leader = tags.leaders.get((result.topic, result.index))
         last.partitions.append(row)
-    parts = flat_fetch.write_response(
-        results, version, read_committed=committed, tags=tags.encoded(1)
-    )
+    parts: list[Part] = []
+    for _ in flat_fetch.write_response(
+        parts, results, version, read_committed=committed, tags=tags.encoded(1)
+    ):
+        pass
     assert joined(parts) == encode(response, version)
     assert decode(FetchResponse, version, joined(parts)) is not None
 
@@ -326,7 +389,7 @@ def test_garbage_raises_decode_error_or_is_a_request(seed: int) -> None:
     asked = FetchTopic(partitions=[FetchPartition(n) for n in range(3)])
     for message, read in (
         (ProduceRequest(topic_data=[topic]), flat_produce.read_request),
-        (FetchRequest(topics=[asked]), flat_fetch.read_request),
+        (FetchRequest(topics=[asked]), read_fetch),
     ):
         raw = bytearray(encode(message, version))
         for _ in range(rng.randrange(1, 8)):

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.fetch import MAX_ITEMS
-from kafkawire.handlers.fetch.long import LongFetch
+from kafkawire.log.partition.reader import PartitionReader
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
@@ -36,7 +36,7 @@ def fetch_all(topic: str | bytes, count: int = MANY, **fields: int) -> FetchRequ
 def parked(server: Server) -> set[Any]:
     hot: Any = server.host.apis[1].hot
     found: set[Any] = getattr(hot, "parked", set())  # the handler is created by its first request
-    return {one for one in found if isinstance(one, LongFetch)}
+    return {one for one in found if one.moved is not None}
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
@@ -99,3 +99,25 @@ async def test_long_fetch_ends_when_client_disconnects(server: Server) -> None:
 async def test_unknown_fetch_session_is_refused(client: Client) -> None:
     answer = await client.call(fetch_all("t", session_id=5, session_epoch=3), 11)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_records_whose_journal_was_unmapped_after_their_plan_are_read(
+    client: Client, isolation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partitions are planned in slices, between which journals are rolled and cut."""
+    await make(client, "t", MANY)
+    await client.call(produce("t", *[batch(b"%d" % n) for n in range(MANY)]), 9)
+    monkeypatch.setattr(PartitionReader, "is_mapped", lambda *_: False)
+    request = fetch_all("t", isolation_level=isolation)
+    (topic,) = (await client.call(request, 12)).responses
+    assert [values(row) for row in topic.partitions] == [[b"%d" % n] for n in range(MANY)]
+
+
+async def test_waiting_requests_are_bounded_for_long_ones_too(
+    server: Server, client: Client
+) -> None:
+    await make(client, "t", MANY)
+    server.broker.config.parked_fetches_max = 0
+    answer = await asyncio.wait_for(client.call(fetch_all("t", max_wait_ms=60_000), 11), 30)
+    assert len(answer.responses[0].partitions) == MANY

@@ -132,7 +132,6 @@ async def test_fetch_that_waits_too_long_for_memory_returns_no_records(
     server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkawire.handlers.fetch.request.MEMORY_PATIENCE_S", 0.01)
-    monkeypatch.setattr("kafkawire.handlers.fetch.handler.MEMORY_PATIENCE_S", 0.01)
     answers = server.host.answers
     answers.hold(answers.bound_bytes)
     assert batches(await client.call(ask("t", count=count), 11)) == 0

@@ -1,7 +1,7 @@
 """Fetches of clients that name their rack: two brokers in racks a and b, one bucket.
 
 Covers: kafkawire.handlers.fetch.rack_reads, kafkawire.handlers.fetch.request,
-kafkawire.handlers.fetch.long, kafkawire.broker.replicas.views.
+kafkawire.broker.replicas.views.
 """
 
 from __future__ import annotations

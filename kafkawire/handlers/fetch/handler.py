@@ -23,27 +23,17 @@ allows). Clients with a rack read from another broker only what is in the remote
 from __future__ import annotations
 
 import logging
-from asyncio import Future, get_running_loop
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
-from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request, write_response
-from kafkawire.codec.produce import ManyItems
+from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request
 from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.fetch.long import FULL, LongFetch
 from kafkawire.handlers.fetch.rack_reads import RackReads
-from kafkawire.handlers.fetch.request import (
-    MEMORY_PATIENCE_S,
-    NOTHING,
-    Attempt,
-    fill,
-    limit_size,
-    listed,
-)
+from kafkawire.handlers.fetch.request import Attempt, fill, listed
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.leader_hints import LeaderHints
 from kafkawire.log.segments.store.remote_port import readable_log_start
@@ -62,6 +52,9 @@ BATCH_BYTES = 4 << 20
 """Bytes of responses sent in one event-loop iteration: the kernel copies them in a millisecond or
 two, and all other clients wait."""
 
+_DECODED: Final = object()
+"""In place of the next step of a request that is decoded."""
+
 
 class Fetch:
     """The handler: one for the broker's life."""
@@ -75,7 +68,7 @@ class Fetch:
         self.counts = broker.counts
         self.memory = broker.answer_memory
         self.quotas = broker.quotas
-        self.parked: dict[Attempt | LongFetch, None] = {}  # in order of arrival
+        self.parked: dict[Attempt, None] = {}  # in order of arrival
         self.starved: dict[Attempt, None] = {}  # waiting for memory
         self.defects: set[str] = set()
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
@@ -99,38 +92,21 @@ class Fetch:
             return False
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         self.counts.fetches += 1
-        try:
-            ask = read_request(buf, pos, end, version)
-        except ManyItems:
-            peer.exchanges.append(exchange)
-            peer.fetching = True
-            LongFetch(self, exchange, block).begin(buf[pos:end])
-            return True
+        attempt = Attempt(self, exchange)
+        decoding = read_request(attempt.ask, buf, pos, end, version)
+        many = next(decoding, _DECODED) is not _DECODED
         peer.exchanges.append(exchange)
-        if ask.session_epoch not in FULL:
-            # This broker never assigned a session id: it is from another broker that had this
-            # address before. Only this error makes a client send a full request.
-            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            exchange.answer_parts(
-                write_response([], version, read_committed=False, error_code=code), None
-            )
-            return True
         peer.fetching = True
-        if self.quotas.of_clients:
-            limit_size(peer, ask)
-        refused = NOTHING
-        if peer.rights is not None:
-            reads = peer.rights.reads
-            for item in ask.items:
-                if item[0] not in reads:
-                    refused = frozenset(
-                        item[0] for item in ask.items if not self.rights.may(peer, item[0])
-                    )
-                    break
-        attempt = Attempt(self, exchange, ask, refused)
-        self.budget.do(
-            attempt.begin, attempt.begin_later if self.quotas.of_requests else attempt.begin
-        )
+        if many:
+            attempt.begin_many(decoding, block)
+            return True
+        if attempt.prepare():
+            if peer.rights is not None:
+                for _ in attempt.check_rights(peer.rights):
+                    pass
+            self.budget.do(
+                attempt.begin, attempt.begin_later if self.quotas.of_requests else attempt.begin
+            )
         return True
 
     def close(self) -> None:
@@ -218,24 +194,3 @@ class Fetch:
         partition.traffic.out_bytes += size_bytes
         if partition.resigned:
             self.counts.replica_bytes += size_bytes
-
-    async def take_memory(self, wanted_bytes: int) -> int:
-        """Wait for memory for a part of the response; 0: not in time."""
-        granted = self.memory.take(wanted_bytes) if wanted_bytes else 0
-        if granted or not wanted_bytes:
-            return granted
-        done: Future[int] = get_running_loop().create_future()
-
-        def granted_later(size_bytes: int) -> None:
-            if done.done():
-                self.memory.release(size_bytes)
-            else:
-                done.set_result(size_bytes)
-
-        self.memory.when_free(wanted_bytes, granted_later)
-        timer = self.env.call_later(MEMORY_PATIENCE_S, granted_later, 0)
-        try:
-            return await done
-        finally:
-            timer.cancel()
-            self.memory.cancel(granted_later)

@@ -1,8 +1,8 @@
 """Fetches of clients that name their rack (KIP-392): sent to a broker of their rack by the leader,
 and served there from the remote tier. See kafkawire.broker.replicas.
 
-Kafka: ReplicaManager.findPreferredReadReplica. Called by kafkawire.handlers.fetch.request and
-`long`, for such clients only, and only with `replica.selector.class` set.
+Kafka: ReplicaManager.findPreferredReadReplica. Called by kafkawire.handlers.fetch.request, for such
+clients only, and only with `replica.selector.class` set.
 """
 
 from __future__ import annotations

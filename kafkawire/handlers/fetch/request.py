@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from asyncio import TimerHandle, gather
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
-from kafkawire.codec.produce import Topic
-from kafkawire.codec.types import Part
-from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer
+from kafkawire.codec.errors import ErrorCode, code_of
+from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, write_response
+from kafkawire.codec.produce import Tags, Topic
+from kafkawire.codec.types import Buffer, Part
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
+from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
+from kafkawire.log.io.slices import emptied
 from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
     from kafkawire.log.partition.partition import Partition, Plan
+    from kafkawire.security.acls.rights import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -46,46 +53,101 @@ MEMORY_PATIENCE_S = 10.0
 """How long a Fetch waits for memory that slow clients hold before it is answered without records:
 well below the 30 s after which clients give up."""
 
+FULL = (0, -1)
+"""Session epochs of requests that list all their partitions (KIP-227)."""
 
-NOTHING: frozenset[Topic] = frozenset()
+READS_AT_ONCE = 16
+"""Partitions of a request with many that are read concurrently from files or the remote tier."""
+
+RESCAN_INTERVAL_S = 0.02
+"""Minimum time between two plans of a request with many partitions."""
+
+
+NOTHING: Final[AbstractSet[Topic]] = frozenset()
 
 
 class Attempt:
-    """One Fetch until it is answered."""
+    """One Fetch until it is answered.
+
+    Its steps are generators. Those of a request with few partitions run to their end at once, and
+    it waits without a task: its timer, its partitions and the response memory call it. Those of a
+    request with many run in slices, in a task (`serve`), which waits for `moved`; what follows
+    from one step to the next is in `try_answer` for few, and in `serve` for many.
+    """
 
     __slots__ = (
-        "ask", "cost", "done", "exchange", "failed", "granted", "handler", "partitions", "refused",
-        "spans", "timer", "unread", "woken",
+        "ask", "cold", "copied_bytes", "cost", "done", "enough", "exchange", "failed", "granted",
+        "handler", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
+        "refused", "releases", "results", "room", "size_bytes", "spans", "timer", "viewed_bytes",
+        "watched", "woken",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        handler: Fetch,
-        exchange: Exchange,
-        ask: FetchAsk,
-        refused: frozenset[Topic] = NOTHING,
-    ) -> None:
-        """`refused`: topics that the client may not read, as decided when the request came."""
-        self.refused = refused
+    def __init__(self, handler: Fetch, exchange: Exchange) -> None:
         self.handler = handler
         self.exchange = exchange
-        self.ask = ask
+        self.ask = FetchAsk()
+        self.refused = NOTHING  # topics that may not be read
         self.timer: TimerHandle | None = None
-        self.partitions: list[Partition] = []
-        self.cost = ATTEMPT_BYTES * (1 + len(ask.items))
+        self.moved: asyncio.Event | None = None  # of many partitions: there may be something to do
+        self.join_from = JOIN_VIEWS_FROM
+        self.cost = 0
+        self.last = False  # answer with what there is
         self.granted = 0  # its counted response memory in bytes
         self.spans: list[FileSpan] = []  # of its response, until that is passed on
-        self.unread: list[FetchResult] = []  # its response if there is no memory
+        self.releases: list[Callable[[], None]] = []  # of the views in its response, as well
+        self.watched: list[Partition] = []
         self.woken = False
         self.done = False
         self.failed = False  # for some partitions: with an error that may need a leader hint
+        # of the last plan:
+        self.results: list[FetchResult] = []
+        self.plans: Plans = []
+        self.partitions: list[Partition] = []
+        self.missing: list[int] = []  # not in memory
+        self.enough = False
+        self.room = self.size_bytes = 0
+        self.copied_bytes = 0  # of its bytes: copies rather than views of mapped journals
+        # of the response:
+        self.viewed_bytes = 0  # from mapped journals
+        self.joined_bytes = 0  # those of them that were copied
+        self.cold: Plans = []  # what must be read
+
+    def prepare(self) -> bool:
+        """Check what concerns the whole request: its session, and the client's quota. Return False
+        if it was answered with an error."""
+        ask, handler = self.ask, self.handler
+        if ask.session_epoch not in FULL:
+            # This broker never assigned a session id: it is from another broker that had this
+            # address before. Only this error makes a client send a full request.
+            self._answer_empty(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return False
+        self.cost = ATTEMPT_BYTES * (1 + len(ask.items))
+        if handler.quotas.of_clients:
+            limit_size(self.exchange.peer, ask)
+        self.last = ask.max_wait_ms <= 0 or not ask.items
+        return True
+
+    def check_rights(self, rights: Rights) -> Generator[None, None, None]:
+        """Find the topics that the client may not read. Kept for all plans of the request."""
+        refused: set[Topic] = set()
+        readable = False
+        for item in self.ask.items:
+            topic = item[0]
+            if topic not in rights.reads and (
+                topic in refused or not self.handler.rights.may(self.exchange.peer, topic)
+            ):
+                refused.add(topic)
+            else:
+                readable = True
+            yield
+        self.refused = refused
+        if not readable:
+            self.last = True  # as in Kafka: together with a partition that may be read it waits
 
     def begin(self) -> int:
         """Answer or park; return the cost in bytes."""
-        if not self.exchange.peer.closed:
-            ask = self.ask
-            if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
-                self.park()
+        if not self.exchange.peer.closed and not self.try_answer():
+            self._park()
         return self.cost
 
     def begin_later(self) -> int:
@@ -97,132 +159,275 @@ class Attempt:
             peer.client_quotas().spent(now() - begun)
         return cost
 
-    def try_answer(self, *, last: bool) -> bool:
+    def begin_many(self, decoding: Generator[None, None, None], block: Pinned) -> None:
+        """Serve a request of many partitions in a task."""
+        peer = self.exchange.peer
+        self.moved = asyncio.Event()
+        self.join_from = 2  # so that the response has not many times more parts than partitions
+        block.pin()
+        peer.begin(self.exchange)
+        who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
+        self.handler.env.spawn(peer.timed(self.serve(self.moved, decoding, block)), who)
+
+    async def serve(
+        self, moved: asyncio.Event, decoding: Generator[None, None, None], block: Pinned
+    ) -> None:
+        """Take the steps of a request of many partitions in slices. The next request of the
+        connection starts after the first plan."""
+        peer, slices = self.exchange.peer, self.handler.env.slices
+        try:
+            try:
+                await slices.run(decoding)
+            finally:
+                block.unpin()
+            if self.prepare():
+                if peer.rights is not None:
+                    await slices.run(self.check_rights(peer.rights))
+                await self._load_many()
+                await self._plan_many(moved)
+                if not peer.closed:
+                    await self._read_cold()
+                    await slices.run(self._answer())
+        except DecodeError as wrong:
+            peer.abort(str(wrong))
+        except Exception:
+            self._fail()
+        finally:
+            self._release()
+            peer.served(self.exchange)
+            await slices.run(self._unwatch())
+            await self._free_many()
+
+    async def _load_many(self) -> None:
+        handler, ask = self.handler, self.ask
+        await handler.table.load(self._keys())
+        if handler.racks.enabled and ask.rack:
+            await handler.racks.load(ask.items)
+
+    def _keys(self) -> Iterator[tuple[Topic, int]]:
+        for item in self.ask.items:
+            yield item[0], item[1]
+
+    async def _plan_many(self, moved: asyncio.Event) -> None:
+        """Plan until there is enough to answer, and memory for it."""
+        env, peer = self.handler.env, self.exchange.peer
+        await env.slices.run(self._plan())
+        peer.served(self.exchange)
+        while not peer.closed:
+            if self.enough:
+                self._end_wait()
+                if self._take_memory():
+                    break
+                if not self.granted:
+                    await env.slices.run(self._drop_copies())
+                    if self.plans:
+                        break
+                    self._wait_for_memory()
+                    while self in self.handler.starved:
+                        moved.clear()
+                        await moved.wait()
+                    if not self.granted:
+                        break
+            elif self.timer is None:
+                if not self._begin_wait():
+                    break
+                await env.slices.run(self._watch())
+            else:
+                await env.sleep(RESCAN_INTERVAL_S)
+                await moved.wait()
+            moved.clear()
+            await self._free_plan()
+            await env.slices.run(self._plan())
+        self._give_back(keep_bytes=self.copied_bytes)
+        await env.slices.run(self._view())
+
+    async def _free_plan(self) -> None:
+        give_way = self.handler.env.slices.give_way
+        await emptied(self.results, give_way)
+        await emptied(self.plans, give_way)
+        await emptied(self.partitions, give_way)
+
+    async def _free_many(self) -> None:
+        await self._free_plan()
+        give_way = self.handler.env.slices.give_way
+        await emptied(self.cold, give_way)
+        await emptied(self.ask.items, give_way)
+
+    def try_answer(self) -> bool:
         """Answer if there are enough bytes, an error, or this is the last attempt."""
         try:
-            return self._try_answer(last)
+            for _ in self._plan():
+                pass
+            if self.missing:
+                self.handler.racks.load_then(self.missing, self._loaded)
+                return True
+            if not self.enough:
+                return False
+            self._finish()
+            return True
         except Exception:
             self._fail()
             return True
 
-    def _try_answer(self, last: bool) -> bool:  # noqa: C901 (hot: no calls)
-        ask = self.ask
-        handler = self.handler
-        room = self.granted or min(ask.max_bytes, handler.config.fetch_max_bytes)
-        results: list[FetchResult] = []
-        plans: Plans = []
-        partitions: list[Partition] = []
-        size = 0
-        behind = False
-        committed = ask.isolation == READ_COMMITTED
-        missing: list[int] = []
-        rack = ask.rack if handler.racks.enabled else ""
-        if self.refused and all(item[0] in self.refused for item in ask.items):
-            last = True  # as in Kafka: together with a partition that may be read it waits
-        for item in ask.items:
-            topic, index, epoch, offset, last_epoch, most = item
-            result = FetchResult(topic, index)
-            results.append(result)
-            if topic in self.refused:
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                continue
-            try:
-                if rack:
-                    partition = handler.racks.find(topic, index, epoch, offset)
-                else:
-                    partition = handler.table.find(topic, index, epoch)
-                handler.describe(result, partition)
-                if rack and self._elsewhere(result, partition, offset):
-                    last = True
-                    if result.preferred >= 0:
-                        continue
-                if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
-                    last = True
-                    continue
-                end = partition.committed_end(offset) if committed else partition.high_watermark
-                if offset == end:
-                    plan = None  # a reader at the end, like most waiting ones
-                else:
-                    plan = partition.plan(offset, min(most, room), end, size == 0)
-                    # Not parked: as in Kafka after the end, and where the page ends before it.
-                    short = committed and (offset > end or end < partition.last_stable_offset)
-                    last = last or short
-            except NotLoaded as absent:
-                missing += absent.numbers
-                continue
-            except Exception as failure:
-                result.error_code = handler.code_of(failure, topic, index, offset)
-                last = self.failed = True
-                continue
-            partitions.append(partition)
-            behind = behind or partition.next_offset > partition.high_watermark
-            if plan is not None and plan.size_bytes:
-                plans.append((result, plan))
-                size += plan.size_bytes
-                room = max(0, room - plan.size_bytes)
-        if missing:
-            handler.racks.load_then(missing, lambda: self._loaded(last))
-            return True
-        if not last and size < ask.min_bytes:
-            self.partitions = partitions
-            if behind:
-                handler.commit_log.want_commit()
-            return False
-        self._finish(results, plans)
-        return True
-
-    def _elsewhere(self, result: FetchResult, partition: Partition, offset: int) -> bool:
-        """Return whether another broker leads the partition, or is to be read from; both are
-        answered at once."""
-        if partition.resigned:
-            return True
-        result.preferred = self.handler.racks.preferred(
-            self.exchange, partition, offset, self.ask.rack
-        )
-        return result.preferred >= 0
-
-    def _loaded(self, last: bool) -> None:
+    def _loaded(self) -> None:
         """Start again after the missing partitions were loaded or failed to load."""
         if self.done or self.exchange.peer.closed:
             return
-        if not self.try_answer(last=last) and self.timer is None:
-            self.park()
+        if not self.try_answer() and self.timer is None:
+            self._park()
 
-    def _finish(self, results: list[FetchResult], plans: Plans) -> None:
+    def _park(self) -> None:
+        """Wait for bytes or the deadline."""
+        if self._begin_wait():
+            for _ in self._watch():
+                pass
+        else:
+            self.last = True
+            self.try_answer()
+
+    def _finish(self) -> None:
+        """Read what was planned, and answer."""
         self._unpark()
-        if plans and isinstance(plans[0][1], SegmentRead) and self._answer_ready(results, plans):
+        if self._answer_ready():
             return
-        copied = _copied_bytes(plans)
-        if copied > self.granted and not self._take_memory(results, plans, copied):
-            return  # planned again within the grant, or waiting
-        self._give_back(keep_bytes=copied)
-        hot = [(result, plan) for result, plan in plans if isinstance(plan, HotRead)]
-        if len(hot) == len(plans):
-            releases: list[Callable[[], None]] = []
-            for result, plan in hot:
-                self._view(result, plan, releases)
-            self._answer(results, releases)
-        else:
-            work = self.exchange.peer.timed(self._read_then_answer(results, plans))
+        if not self._take_memory():
+            if self.granted:
+                self.try_answer()  # planned again within the grant
+                return
+            for _ in self._drop_copies():
+                pass
+            if not self.plans:
+                self._wait_for_memory()
+                return
+        self._give_back(keep_bytes=self.copied_bytes)
+        for _ in self._view():
+            pass
+        if self.cold:
+            work = self.exchange.peer.timed(self._read_then_answer())
             self.handler.env.spawn(work, "cold fetch")
-
-    def _view(self, result: FetchResult, plan: HotRead, releases: list[Callable[[], None]]) -> None:
-        """Fill a result with mapped bytes."""
-        self.cost += plan.size_bytes
-        plan.partition.traffic.out_bytes += plan.size_bytes
-        if self.ask.isolation == READ_COMMITTED:
-            result.aborted = aborted_listed(plan)
-        views, release = self.handler.commit_log.views(plan)
-        if len(views) >= JOIN_VIEWS_FROM:
-            fill(result, [b"".join(views)], plan.size_bytes)
-            release()
         else:
-            fill(result, views, plan.size_bytes)
-            releases.append(release)
+            self._answer_at_once()
 
-    def _answer_ready(self, results: list[FetchResult], plans: Plans) -> bool:
+    async def _read_then_answer(self) -> None:
+        try:
+            await self._read_cold()
+            self._answer_at_once()
+        except Exception:
+            self._fail()
+
+    def _answer_at_once(self) -> None:
+        for _ in self._answer():
+            pass
+
+    def _plan(self) -> Generator[None, None, None]:
+        """Plan the read of each partition. Sets `enough` if there are enough bytes or an error, or
+        if this is the last plan; not if partitions are `missing`."""
+        handler, ask, peer = self.handler, self.ask, self.exchange.peer
+        self.room = self.granted or min(ask.max_bytes, handler.config.fetch_max_bytes)
+        self.size_bytes = self.copied_bytes = 0
+        self.enough = False
+        self.plans, self.missing, self.partitions = [], [], []
+        results = self.results = []
+        behind = False
+        for item in ask.items:
+            result = FetchResult(item[0], item[1])
+            results.append(result)
+            try:
+                behind = self._plan_partition(item, result) or behind
+            except NotLoaded as absent:
+                if self.moved is None:
+                    self.missing += absent.numbers
+                else:  # unloaded again; a view of another broker's partition: its leader has it
+                    by_rack = ask.rack and handler.racks.enabled
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if by_rack else code_of(absent)
+                    result.error_code = int(code)
+                    self.last = self.failed = True
+            except Exception as failure:
+                result.error_code = handler.code_of(failure, item[0], item[1], item[3])
+                self.last = self.failed = True
+            yield
+            if peer.closed:
+                return
+        if self.missing:
+            return
+        self.enough = self.last or self.size_bytes >= ask.min_bytes
+        if behind and not self.enough:
+            handler.commit_log.want_commit()
+
+    def _plan_partition(self, item: FetchItem, result: FetchResult) -> bool:
+        """Plan the read of one partition; return whether some of it waits for a commit. Hot."""
+        topic, index, epoch, offset, last_epoch, most = item
+        if topic in self.refused:
+            result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return False
+        handler, ask = self.handler, self.ask
+        if ask.rack and handler.racks.enabled:
+            partition = handler.racks.find(topic, index, epoch, offset)
+            handler.describe(result, partition)
+            if not partition.resigned:
+                result.preferred = handler.racks.preferred(
+                    self.exchange, partition, offset, ask.rack
+                )
+            if result.preferred >= 0:
+                self.last = True
+                return False
+            self.last = self.last or partition.resigned  # led by another broker: not waited for
+        else:
+            partition = handler.table.find(topic, index, epoch)
+            handler.describe(result, partition)
+        if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
+            self.last = True
+            return False
+        committed = ask.isolation == READ_COMMITTED
+        end = partition.committed_end(offset) if committed else partition.high_watermark
+        if offset != end:  # most waiting readers are at the end
+            plan = partition.plan(offset, min(most, self.room), end, self.size_bytes == 0)
+            # Not parked: as in Kafka after the end, and where the page ends before it.
+            short = committed and (offset > end or end < partition.last_stable_offset)
+            self.last = self.last or short
+            size = plan.size_bytes
+            if size:
+                self.plans.append((result, plan))
+                self.size_bytes += size
+                self.room = max(0, self.room - size)
+                if not isinstance(plan, HotRead) or len(plan.runs) >= self.join_from:
+                    self.copied_bytes += size
+        self.partitions.append(partition)
+        return partition.next_offset > partition.high_watermark
+
+    def _view(self) -> Generator[None, None, None]:
+        """Fill the results with mapped bytes. The other plans are those that must be read."""
+        committed = self.ask.isolation == READ_COMMITTED
+        commit_log = self.handler.commit_log
+        for result, plan in self.plans:
+            if not isinstance(plan, HotRead) or (
+                self.moved is not None and not commit_log.reader.is_mapped(plan, committed)
+            ):
+                self.cold.append((result, plan))
+                yield
+                continue
+            size = plan.size_bytes
+            self.cost += size
+            self.viewed_bytes += size
+            plan.partition.traffic.out_bytes += size
+            if committed:
+                result.aborted = aborted_listed(plan)
+            views, release = commit_log.views(plan)
+            if len(views) >= self.join_from:
+                fill(result, [b"".join(views)], size)
+                self.joined_bytes += size
+                release()
+            else:
+                fill(result, views, size)
+                self.releases.append(release)
+            yield
+
+    def _answer_ready(self) -> bool:
         """Answer at once if all of it can be sent from files without a read or a wait. The rest is
         read in the slow lane; so is this while others wait for the event loop."""
+        plans = self.plans
+        if not plans or not isinstance(plans[0][1], SegmentRead):
+            return False
         reader = self.handler.commit_log.reader
         if reader.lane.shared or not all(isinstance(plan, SegmentRead) for _, plan in plans):
             return False
@@ -243,83 +448,110 @@ class Attempt:
             self.handler.sent(plan.partition, len(span))
             self.cost += len(span)
         self._give_back()
-        self._answer(results, [span.unpin for span in self.spans])
+        self._answer_at_once()
         return True
 
-    async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
-        """Read data that is not mapped, of all partitions concurrently; then continue with the
-        response."""
-        hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
-        handler = self.handler
+    async def _read_cold(self) -> None:
+        """Read data that is not mapped, of several partitions concurrently."""
+        handler, cold = self.handler, self.cold
         committed = self.ask.isolation == READ_COMMITTED
         patience_s = handler.config.remote_fetch_max_wait_ms / 1000
-        if hot and hot >= self.ask.min_bytes:
+        if self.viewed_bytes and self.viewed_bytes >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
-        try:
-            if len(plans) == 1:
-                await handler.read(*plans[0], patience_s, committed=committed, spans=True)
+        few = self.moved is None  # spans keep files open: no more than a few partitions need
+        at_once = len(cold) if few else READS_AT_ONCE
+        read_bytes = 0
+        for at in range(0, len(cold), at_once):
+            some = cold[at : at + at_once]
+            reads = [
+                handler.read(*each, patience_s, committed=committed, spans=few) for each in some
+            ]
+            if len(reads) == 1:
+                await reads[0]
                 failures: list[BaseException | None] = []
-            else:
-                failures = await gather(
-                    *(handler.read(*each, patience_s, committed=committed, spans=True)
-                      for each in plans),
-                    return_exceptions=True,  # the others may have spans, which must be unpinned
-                )  # fmt: skip
+            else:  # the others may have spans, which must be unpinned
+                failures = await gather(*reads, return_exceptions=True)
             self.failed = True  # perhaps
-            self.spans = _spans(results)
+            for result, _ in some:
+                read_bytes += result.size_bytes
+                self.spans += [part for part in result.records if isinstance(part, FileSpan)]
             for failure in filter(None, failures):
                 raise failure
-            await self.handler.commit_log.reader.lane.wait()
-            copied = sum(result.size_bytes for result in results) - sum(map(len, self.spans))
-            if copied > self.granted:  # one batch is read whatever its size
-                self.handler.memory.hold(copied - self.granted)
-                self.granted = copied
-            elif self.spans:
-                self._give_back(keep_bytes=copied)
-            self._answer(results, [span.unpin for span in self.spans])
-        except Exception:
-            self._fail()
+        if cold:
+            await handler.commit_log.reader.lane.wait()
+        copied = self.joined_bytes + read_bytes - sum(map(len, self.spans))
+        if copied > self.granted:  # one batch is read whatever its size
+            handler.memory.hold(copied - self.granted)
+            self.granted = copied
+        elif self.spans:
+            self._give_back(keep_bytes=copied)
 
-    def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
-        exchange = self.exchange
+    def _find_hints(self) -> Generator[None, None, Tags | None]:
+        leaders = self.handler.hints.of_fetch(self.exchange.peer, self.exchange.version)
+        for result in self.results:
+            leaders.add(result.topic, result.index, result.error_code)
+            yield
+        return leaders.tags()
+
+    def _answer(self) -> Generator[None, None, None]:  # noqa: C901 (hot: few generators)
+        """Encode the response and send it; an empty one if the client is over a quota."""
+        exchange, handler, results = self.exchange, self.handler, self.results
+        peer = exchange.peer
+        tags = (yield from self._find_hints()) if self.failed else None
+        body: list[Part] = []
         committed = self.ask.isolation == READ_COMMITTED
-        tags = None
-        if self.failed:
-            tags = self.handler.hints.of_fetch(exchange.peer, exchange.version, results)
-        body = write_response(results, exchange.version, read_committed=committed, tags=tags)
-        if self.handler.quotas.of_clients:
-            delay_ms = exchange.peer.client_quotas().fetched(sum(map(len, body)))
+        steps = write_response(body, results, exchange.version, read_committed=committed, tags=tags)
+        if self.moved is None:
+            for _ in steps:
+                yield
+        else:  # without spans; the size is limited by fetch.max.bytes
+            joined: list[Buffer] = []
+            yield from joining(steps, cast("list[Buffer]", body), joined, math.inf)
+            body = [*joined, *body]
+        if handler.quotas.of_clients:
+            delay_ms = peer.client_quotas().fetched(sum(map(len, body)))
             if delay_ms:
-                self._answer_throttled(delay_ms, releases)
+                self._release()
+                self._answer_empty(throttle_ms=delay_ms)
                 return
-        counts = self.handler.counts
+        counts = handler.counts
         for result in results:
             counts.fetched_bytes += result.size_bytes
             if result.preferred >= 0:
                 counts.redirects += 1
             if result.error_code:
                 counts.failed("Fetch", result.error_code)
+            yield
+        spans, self.spans = self.spans, []  # released by the exchange from here on
+        releases, self.releases = self.releases, []
+        releases += [span.unpin for span in spans]
         release: Callable[[], None] | None = None
         if len(releases) == 1:
             release = releases[0]
         elif releases:
             release = _ReleaseAll(releases)
         if self.granted:
-            release = HeldAnswerMemory(exchange.peer, self.granted, release)
+            release = HeldAnswerMemory(peer, self.granted, release)
             self.granted = 0
-        spans, self.spans = self.spans, []  # released by the exchange from here on
         exchange.answer_parts(body, release, len(spans))
-        exchange.peer.fetched()
+        peer.fetched()
 
-    def _answer_throttled(self, delay_ms: int, releases: list[Callable[[], None]]) -> None:
-        """Answer without partitions, and mute the connection: the client is over a quota."""
-        for release in releases:
-            release()
-        self.spans = []
-        self._give_back()
+    def _answer_empty(self, error_code: int = 0, throttle_ms: int = 0) -> None:
+        """Answer without partitions; mute the connection of a client over a quota."""
         exchange = self.exchange
-        exchange.answer_parts(throttled_response(exchange.version, delay_ms))
-        exchange.peer.throttle(delay_ms)
+        body: list[Part] = []
+        for _ in write_response(
+            body,
+            [],
+            exchange.version,
+            read_committed=False,
+            error_code=error_code,
+            throttle_ms=throttle_ms,
+        ):
+            pass
+        exchange.answer_parts(body)
+        if throttle_ms:
+            exchange.peer.throttle(throttle_ms)
         exchange.peer.fetched()
 
     def _fail(self) -> None:
@@ -327,90 +559,126 @@ class Attempt:
         peer = self.exchange.peer
         logger.exception("answering a Fetch of client %s failed", peer.client_id)
         self._unpark()
-        self._give_back()
-        unpin(self.spans)
+        self._release()
         peer.abort("its Fetch cannot be answered")
 
-    def _take_memory(self, results: list[FetchResult], plans: Plans, copied: int) -> bool:
-        """Reserve memory for data to be read or copied; `plans` loses partitions that must wait.
-        Return False if the Fetch continues by itself, within the grant."""
+    def _release(self) -> None:
+        """Release what an unanswered response holds."""
+        self._end_wait()
+        self._give_back()
+        for release in self.releases:
+            release()
+        self.releases = []
+        unpin(self.spans)
+        self.spans = []
+
+    def _take_memory(self) -> bool:
+        """Reserve memory for what is to be read or copied. Return False if there is not enough:
+        the request is planned again within the grant; without one it waits for memory."""
         memory = self.handler.memory
+        if self.copied_bytes <= self.granted:
+            return True
         if self.granted:  # one batch is read whatever its size
-            memory.hold(copied - self.granted)
-            self.granted = copied
+            memory.hold(self.copied_bytes - self.granted)
+            self.granted = self.copied_bytes
             return True
-        self.granted = memory.take(copied)
-        if self.granted == copied:
-            return True
-        if self.granted:
-            self.try_answer(last=True)
-            return False
-        plans[:] = [each for each in plans if isinstance(each[1], HotRead) and not _joins(each[1])]
+        self.last = True
+        self.granted = memory.take(self.copied_bytes)
+        return self.granted == self.copied_bytes
+
+    def _drop_copies(self) -> Generator[None, None, None]:
+        """Leave only what can be sent from mapped journals, which is answered without the rest."""
+        plans: Plans = []
+        for each in self.plans:
+            if isinstance(each[1], HotRead) and len(each[1].runs) < self.join_from:
+                plans.append(each)
+            yield
+        self.plans = plans
         if plans:
-            return True
-        self.unread = results
-        self.handler.starved[self] = None
-        memory.when_free(copied, self._have_memory)
-        self.timer = self.handler.env.call_later(MEMORY_PATIENCE_S, self.give_up)
-        self.exchange.pins = self._stop_waiting
-        return False
+            self.copied_bytes = 0
+
+    def _wait_for_memory(self) -> None:
+        handler = self.handler
+        handler.starved[self] = None
+        handler.memory.when_free(self.copied_bytes, self._have_memory)
+        self.timer = handler.env.call_later(MEMORY_PATIENCE_S, self.give_up)
+        self.exchange.pins = self.give_up  # do not wait for a disconnected client
 
     def _stop_waiting(self) -> None:
         self.handler.starved.pop(self, None)
         self.handler.memory.cancel(self._have_memory)
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self._end_wait()
 
     def _have_memory(self, granted_bytes: int) -> None:
         self._stop_waiting()
         self.granted = granted_bytes
-        self.handler.budget.later(self._resume)
+        if self.moved is not None:
+            self.moved.set()
+        else:
+            self.handler.budget.later(self._resume)
 
     def _resume(self) -> int:
         if self.exchange.peer.closed:
             self._give_back()
         else:
-            self.try_answer(last=True)
+            self.try_answer()
         return self.cost
 
     def give_up(self) -> None:
         """Answer without records; the client retries."""
         self._stop_waiting()
-        if not self.exchange.peer.closed:
-            self._answer(self.unread, [])
+        if self.moved is not None:
+            self.moved.set()
+        elif not self.exchange.peer.closed:
+            self._answer_at_once()
 
     def _give_back(self, keep_bytes: int = 0) -> None:
         if self.granted > keep_bytes:
             self.handler.memory.release(self.granted - keep_bytes)
             self.granted = keep_bytes
 
-    def park(self) -> None:
-        """Wait for bytes or the deadline."""
+    def _begin_wait(self) -> bool:
+        """Begin to wait for bytes, for as long as the client allows. Return False if too many
+        requests wait: this one is answered with what there is, and the client retries."""
         handler = self.handler
         if len(handler.parked) >= handler.config.parked_fetches_max:
-            # Beyond the limit a Fetch is answered empty immediately; the client retries.
-            self.try_answer(last=True)
-            return
+            return False
         handler.parked[self] = None
-        for partition in self.partitions:
-            partition.watch(self.wake)
         self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
-        self.exchange.pins = self._unpark  # do not wait for a disconnected client
+        # A disconnected client is not waited for.
+        self.exchange.pins = self._unpark if self.moved is None else self.expire
+        return True
 
-    def _unpark(self) -> None:
-        self.done = True
+    def _end_wait(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
             self.handler.parked.pop(self, None)
-            for partition in self.partitions:
-                partition.unwatch(self.wake)
+
+    def _watch(self) -> Generator[None, None, None]:
+        """Have `wake` called by all partitions."""
+        self.watched, self.partitions = self.partitions, []
+        for partition in self.watched:
+            partition.watch(self.wake)
+            yield
+
+    def _unwatch(self) -> Generator[None, None, None]:
+        while self.watched:
+            self.watched.pop().unwatch(self.wake)
+            yield
+
+    def _unpark(self) -> None:
+        self.done = True
+        self._end_wait()
+        for _ in self._unwatch():
+            pass
 
     def wake(self, _partition: Partition) -> None:
         """A partition has new records. Check at the end of the event-loop iteration, in which
         others may follow."""
-        if not self.woken:
+        if self.moved is not None:
+            self.moved.set()
+        elif not self.woken:
             self.woken = True
             self.handler.budget.later(self._scan)
 
@@ -420,27 +688,22 @@ class Attempt:
             if self.exchange.peer.closed:
                 self._unpark()
             else:
-                self.exchange.peer.at_once(self._answer_if_enough)
+                self.exchange.peer.at_once(self.try_answer)
         return self.cost
 
-    def _answer_if_enough(self) -> None:
-        self.try_answer(last=False)
-
     def expire(self) -> None:
-        """The client's maximum wait is over."""
-        if not self.done:
-            self.try_answer(last=True)
+        """The client's maximum wait is over: answer with what there is."""
+        self.last = True
+        if self.moved is not None:
+            self.moved.set()
+        elif not self.done:
+            self.try_answer()
 
 
 def limit_size(peer: Peer, ask: FetchAsk) -> None:
     """Let a client with a quota ask for no more than it may get in a window, as in Kafka."""
     ask.max_bytes = peer.client_quotas().fetch_bytes_max(ask.max_bytes)
     ask.min_bytes = min(ask.min_bytes, ask.max_bytes)
-
-
-def throttled_response(version: int, delay_ms: int) -> list[Part]:
-    """Return the response for a client over a quota."""
-    return write_response([], version, read_committed=False, throttle_ms=delay_ms)
 
 
 def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:
@@ -474,23 +737,3 @@ class _ReleaseAll:
     def __call__(self) -> None:
         for release in self.releases:
             release()
-
-
-def _reads(plans: Plans) -> bool:
-    """Return whether not all of it is mapped; then all of it is read into buffers."""
-    return not all(isinstance(plan, HotRead) for _, plan in plans)
-
-
-def _spans(results: list[FetchResult]) -> list[FileSpan]:
-    """Return the parts of a response that are sent from their files."""
-    return [part for each in results for part in each.records if isinstance(part, FileSpan)]
-
-
-def _joins(plan: Plan) -> bool:
-    return isinstance(plan, HotRead) and len(plan.runs) >= JOIN_VIEWS_FROM
-
-
-def _copied_bytes(plans: Plans) -> int:
-    """Return how many bytes of a response are copies rather than views of mapped journals."""
-    reads = _reads(plans)
-    return sum(plan.size_bytes for _, plan in plans if reads or _joins(plan))

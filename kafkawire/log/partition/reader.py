@@ -129,6 +129,18 @@ class PartitionReader:
         longer needed."""
         return mapped_views(self._journals.by_number, plan)
 
+    def is_mapped(self, plan: HotRead, committed: bool) -> bool:
+        """Return whether `views` may be used for a plan that was not made just now; for a reader of
+        `committed` records with the aborted transactions in the journals, as in `read`."""
+        partition = plan.partition
+        if committed and plan.offset < max(partition.cut_offset, partition.log_start):
+            return False
+        journals = [
+            self._journals.by_number.get(log_position >> POSITION_BITS)
+            for log_position, _ in plan.runs
+        ]
+        return all(journal is not None and journal.view is not None for journal in journals)
+
     async def read_parts(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
     ) -> list[Part]:
