@@ -79,7 +79,7 @@ class DecodeWriter:
         self.sliced = sliced
         self._targets: list[str] = []  # the pending run of fixed-size fields
         self._codes = ""
-        source.space.update(DecodeError=DecodeError, varint=emit.read_uvarint)
+        source.space.update(DecodeError=DecodeError, varint=emit.read_length)
         source.space.update(new=object.__new__, unknown_tag=emit.read_unknown_tag)
         source.space.update(numbers=emit.read_numbers, Struct=struct.Struct)
 
@@ -144,10 +144,10 @@ class DecodeWriter:
         if self.bounded and code == "h":
             long = f"if n > {MAX_STRING_BYTES + 1}: raise DecodeError('a string too long')"
             self.source.line("if n > 127:")
-            self.source.line("    n, p = varint(b, p, n)")
+            self.source.line("    n, p = varint(b, p)")
             self.source.line(f"    {long}")
         else:
-            self.source.line("if n > 127: n, p = varint(b, p, n)")
+            self.source.line("if n > 127: n, p = varint(b, p)")
         self.source.line("n -= 1")
 
     def _count(self, number: str) -> None:
@@ -298,14 +298,14 @@ class DecodeWriter:
         self._flush()
         line("if t:")
         self.source.indent()
-        line("if t > 127: t, p = varint(b, p, t)")
+        line("if t > 127: t, p = varint(b, p)")
         self._count("t")
         line(f"for {count} in range(t):")
         self.source.indent()
         for name in (number, "n"):
             line(f"{name} = b[p]")
             line("p += 1")
-            line(f"if {name} > 127: {name}, p = varint(b, p, {name})")
+            line(f"if {name} > 127: {name}, p = varint(b, p)")
         line(f"{stop} = p + n")
         line(f"if {stop} > {end}: raise DecodeError('tagged field over its bytes')")
         for field in tagged:

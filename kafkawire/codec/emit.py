@@ -10,10 +10,13 @@ import struct
 from typing import Any
 
 from kafkawire.codec.types import DecodeError, Kind
+from kafkawire.codec.varint import put_uvarint, read_uvarint
 
 # Arrays of numbers up to this length use a prepared Struct; longer ones format their own. Replica
 # lists and partition lists are nearly always this short.
 SHORT_ARRAY = 16
+
+_MAX_UVARINT_BYTES, _MAX_INT32 = 5, (1 << 31) - 1
 
 STEP = 32
 """Array elements that a sliced decoder or encoder takes before it stops: some 50 microseconds. A
@@ -104,21 +107,20 @@ def array_packers(kind: Kind, length_code: str) -> tuple[Any, ...]:
     return made
 
 
-def read_uvarint(data: Any, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint of at most 5 bytes whose first byte had its high bit set.
+def read_length(data: Any, position: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most 5 bytes, the first one of which is before `position`.
 
     Values beyond int32 are refused: every length and tag in Kafka is an int32.
     """
-    value = first & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0x7FFFFFFF:
-                break
-            return value, position
-    raise DecodeError("varint over 5 bytes or 31 bits")
+    try:
+        value, position = read_uvarint(data, position - 1)
+    except IndexError:
+        if len(data) - position < _MAX_UVARINT_BYTES - 1:
+            raise  # it is cut off
+        value = _MAX_INT32 + 1
+    if value > _MAX_INT32:
+        raise DecodeError("varint over 5 bytes or 31 bits")
+    return value, position
 
 
 def read_numbers(
@@ -127,7 +129,7 @@ def read_numbers(
     """Read the rest of a compact array of numbers whose length begins with the byte `first`."""
     count = first
     if first > 127:
-        count, position = read_uvarint(data, position, first)
+        count, position = read_length(data, position)
     count -= 1
     stop = position + count * size_bytes
     if count < 0 or stop > end:
@@ -138,10 +140,7 @@ def read_numbers(
 def uvarint(value: int) -> bytes:
     """An unsigned varint."""
     made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    made.append(value)
+    put_uvarint(made, value)
     return bytes(made)
 
 

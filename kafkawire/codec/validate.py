@@ -46,11 +46,11 @@ from kafkawire.codec.compression import (
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.codec.varint import read_uvarint, read_uvarlong
 from kafkawire.codec.walk import (
     MAX_WALKED_RECORDS,
     Walked,
     newest_of_ends,
+    walk_fields,
     walk_records,
     walk_steps,
 )
@@ -420,9 +420,10 @@ def _blame(
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     count = 0
-    for index, (time, keyless) in enumerate(_keys_and_times(data, pos, head)):
-        text = None
-        if keyless and compacted:
+    for index in range(head[12]):  # the walk has validated them
+        moved, key, _, pos = walk_fields(data, pos, index)
+        time, text = head[7] + ((moved >> 1) ^ -(moved & 1)), None
+        if key & 1 and compacted:
             text = "a compacted topic takes no record without a key"
         elif time != NO_TIMESTAMP and not lowest <= time <= highest:
             code = ErrorCode.INVALID_TIMESTAMP
@@ -434,19 +435,6 @@ def _blame(
         if not index % _BLAMED_IN_A_STEP:
             yield
     raise KafkaError(code, _summary(count, errors), errors)
-
-
-def _keys_and_times(
-    data: bytes | bytearray, pos: int, head: Head
-) -> Generator[tuple[int, bool], None, None]:
-    """Yield (timestamp, key is null) of each record of `data`, which the walk has validated."""
-    for _ in range(head[12]):
-        n, pos = read_uvarint(data, pos)
-        stop = pos + (n >> 1)
-        n, pos = read_uvarlong(data, pos + 1)
-        _, pos = read_uvarint(data, pos)
-        yield head[7] + ((n >> 1) ^ -(n & 1)), bool(data[pos] & 1)
-        pos = stop
 
 
 def _summary(count: int, errors: Sequence[tuple[int, str]]) -> str:

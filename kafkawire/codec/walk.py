@@ -351,7 +351,7 @@ def _varint(value: int) -> bytes:
 
 def _long_record(data: bytes | bytearray, walked: Walked, base: int) -> Generator[None, None, None]:
     """Check the next record, which has many headers."""
-    time, key, pos, stop = _walk_fields(data, walked.pos, walked.count)
+    time, key, pos, stop = walk_fields(data, walked.pos, walked.count)
     count, pos = read_uvarint(data, pos)
     if count & 1 or count >> 1 > stop - pos:
         raise IndexError("its header count")
@@ -378,7 +378,7 @@ def _long_record(data: bytes | bytearray, walked: Walked, base: int) -> Generato
 def _walk_one(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, int]:
     """Return (zig-zag timestamp delta, key length, next position) of any record at `pos`; the
     position is -1 if it has more than MAX_HEADERS."""
-    time, key, pos, stop = _walk_fields(data, pos, delta)
+    time, key, pos, stop = walk_fields(data, pos, delta)
     count, pos = read_uvarint(data, pos)
     if count & 1 or count >> 1 > stop - pos:
         raise IndexError("its header count")
@@ -390,7 +390,7 @@ def _walk_one(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, 
     return time, key, pos
 
 
-def _walk_fields(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, int, int]:
+def walk_fields(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, int, int]:
     """Return (zig-zag timestamp delta, key length, start of the headers, end of the record)."""
     n, pos = read_uvarint(data, pos)
     stop = pos + (n >> 1)

@@ -21,7 +21,7 @@ from kafkawire.codec.compile import (
     sliced_decoder,
     sliced_encoder,
 )
-from kafkawire.codec.emit import STEP
+from kafkawire.codec.emit import STEP, uvarint
 from kafkawire.codec.schema import fields_of, info_of
 from kafkawire.codec.types import Buffer
 
@@ -60,15 +60,7 @@ def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
 
 def array_count(count: int, flexible: bool) -> bytes:
     """Return the length prefix of a list: int32, or unsigned varint of length + 1 (KIP-482)."""
-    if not flexible:
-        return count.to_bytes(4, "big")
-    count += 1
-    out = bytearray()
-    while count > 0x7F:
-        out.append(count & 0x7F | 0x80)
-        count >>= 7
-    out.append(count)
-    return bytes(out)
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
 def appended(

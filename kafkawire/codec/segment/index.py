@@ -144,6 +144,11 @@ class SparseIndex:
         at = bisect_left(self._newest, timestamp)
         return self._start + self._positions[at] if at < len(self._newest) else None
 
+    def offset_since(self, timestamp: int) -> int | None:
+        """Return the first offset of the block of `since`."""
+        position = self.since(timestamp)
+        return None if position is None else self.block(self.find(position))[2]
+
     def damaged(self, position: int, data: Buffer) -> int | None:
         """Return the position of the first damaged block of `data` (bytes of the file from
         `position` on); None if all match.

@@ -172,11 +172,9 @@ class ColdReader:
     def file_damaged(self, segment: Segment) -> None:
         self._report(segment, Copy.FILE)
 
-    async def since(
-        self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
-    ) -> int:
-        """Return the first offset of the row that may have a record at or after a time (ms); the
-        row's end if there is none."""
+    async def load_index(
+        self, partition: Partition, mapping: SegmentRange, segment: Segment
+    ) -> WarmIndex:
         row = segment.row
         try:
             self._check_refused(row)
@@ -187,16 +185,12 @@ class ColdReader:
                 with charging({partition.topic: 1}):
                     task = self._index(mapping, row)
                 warm = await asyncio.shield(task)
+            return warm
         except (StoreError, DamagedSegment) as failure:
             offset = mapping.base_offset
             raise await self._refusal(
                 partition, offset, mapping, segment, row, failure
             ) from failure
-        index = warm.index
-        position = index.since(timestamp)
-        if position is None:
-            return mapping.end_offset
-        return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(
         self,

@@ -8,9 +8,10 @@ is the file's first message.
 
 from __future__ import annotations
 
+from kafkawire.codec.varint import read_varint
+
 NUMBER_END = 5
 INDEXES_MAX = 64  # maximum nesting of messages; generated code has fewer levels
-_VARINT_BYTES_MAX = 5
 
 
 class BadValue(Exception):
@@ -41,9 +42,7 @@ def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift, byte in enumerate(payload[at : at + _VARINT_BYTES_MAX]):
-        value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + shift + 1
-    raise BadValue("ends in its message indexes")
+    try:
+        return read_varint(payload, at)
+    except IndexError:
+        raise BadValue("ends in its message indexes") from None

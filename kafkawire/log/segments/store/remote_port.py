@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.control import Aborted
 from kafkawire.log.io.file_span import FileSpan
+from kafkawire.log.segments.store.index_cache import WarmIndex
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
@@ -75,11 +76,10 @@ class Cold(Protocol):
     def file_damaged(self, segment: Segment) -> None:
         """Report that a read of the segment's local file failed and its object was read instead."""
 
-    async def since(
-        self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
-    ) -> int:
-        """Return from which offset of the row on there may be a record at or after a time (ms); the
-        row's end if there is none. Raises as `take`."""
+    async def load_index(
+        self, partition: Partition, mapping: SegmentRange, segment: Segment
+    ) -> WarmIndex:
+        """Return the sparse index of the row. Raises as `take`."""
 
 
 def readable_log_start(partition: Partition, store: SegmentStore) -> int:

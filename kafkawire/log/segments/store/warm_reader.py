@@ -204,14 +204,12 @@ class WarmReader:
             if partition.config.tier_level is TierLevel.DISABLE:
                 return mapping.end_offset
             segment = self._store.known(mapping.segment_id)
-            return await self._remote.cold.since(partition, mapping, segment, timestamp)
-        async with self._opened(mapping, partition) as (segment, file):
-            warm = await self._index(segment, file, mapping, partition)
-        index = warm.index
-        position = index.since(timestamp)
-        if position is None:
-            return mapping.end_offset
-        return max(mapping.base_offset, index.block(index.find(position))[2])
+            warm = await self._remote.cold.load_index(partition, mapping, segment)
+        else:
+            async with self._opened(mapping, partition) as (segment, file):
+                warm = await self._index(segment, file, mapping, partition)
+        offset = warm.index.offset_since(timestamp)
+        return mapping.end_offset if offset is None else max(mapping.base_offset, offset)
 
     async def _take_row(self, request: RemoteReadRequest) -> Taken:
         """As `_take`; with the aborted transactions whose markers are in the journals, for a
