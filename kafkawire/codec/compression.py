@@ -271,6 +271,9 @@ def name_codec(codec: int) -> str:
     return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"codec {codec}"
 
 
+PACKED_AT_ONCE = {codec: each.packed_at_once for codec, each in _CODECS.items()}
+"""Packed bytes of each codec that are unpacked without a pause."""
+
 ALL_CODECS_FROM = max(each.since for each in _CODECS.values())
 """The first version of Produce whose batches may use every codec."""
 
@@ -279,11 +282,6 @@ def produce_version(codec: int) -> int:
     """Return the first version of Produce whose batches may use a codec; 0 if there is no such
     codec, which is found when the batch is checked."""
     return _CODECS[codec].since if codec in _CODECS else 0
-
-
-def is_short(codec: int, packed: Buffer) -> bool:
-    """Return whether data is unpacked without a pause."""
-    return codec not in _CODECS or len(packed) <= _CODECS[codec].packed_at_once
 
 
 def refusal_of(codec: int, packed: Buffer) -> str | None:

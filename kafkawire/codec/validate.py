@@ -36,11 +36,11 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.compression import (
     CODEC_NAMES,
     NONE,
+    PACKED_AT_ONCE,
     BufferTooSmall,
     compress,
     decompress,
     decompress_into,
-    is_short,
     refusal_of,
 )
 from kafkawire.codec.configs.settings import TopicConfig
@@ -309,7 +309,7 @@ def _unpack_at_once(codec: int, packed: Buffer, room: bytearray) -> int:
 
 
 def _check_packed(codec: int, packed: Buffer, at_once: bool) -> None:
-    if at_once and not is_short(codec, packed):
+    if at_once and len(packed) > PACKED_AT_ONCE.get(codec, len(packed)):
         raise LongBatch
     refusal = refusal_of(codec, packed)
     if refusal is not None:
