@@ -23,9 +23,9 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.progress import Progress, silent
-from kafkawire.restore.data_folder import gather
+from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.differences import differences
-from kafkawire.restore.evidence import Evidence
+from kafkawire.restore.evidence import FolderEvidence
 
 PARTITIONS_AT_ONCE = 1000
 """Rows of one round trip to the storage."""
@@ -55,7 +55,7 @@ async def check(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
     )
     usable = await segments.run()
-    seen, data = gather(env, home, silent), os.path.dirname(os.path.dirname(home))
+    seen, data = gather_from_folder(env, home, silent), os.path.dirname(os.path.dirname(home))
     transactions = TransactionCheck(
         env.fs, segments.intact, held.transactions, report, journals.without_index
     )
@@ -105,7 +105,7 @@ async def _partitions(
     give_up: GiveUp,
     transactions: TransactionCheck,
     segments: SegmentCheck,
-    seen: Evidence,
+    seen: FolderEvidence,
     rebuild: str,
 ) -> None:
     last = catalog.last_number()

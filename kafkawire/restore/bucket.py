@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.codec.segment.format import PartitionEntry, PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.producers import Producers
 from kafkawire.log_lines import reason_of
-from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
@@ -23,11 +23,11 @@ from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_pr
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
 from kafkawire.restore.broker_folders import broker_folders
-from kafkawire.restore.bucket_evidence import (
+from kafkawire.restore.evidence import (
     BucketEvidence,
-    BucketPartition,
     DoubtKind,
-    ObjectSeen,
+    PartitionSeen,
+    SegmentSeen,
     TopicSeen,
 )
 from kafkawire.restore.log_objects import gather_logs
@@ -45,8 +45,8 @@ class SeveralBrokers(ValueError):
     """A tier that several brokers use; the text is one sentence for the operator."""
 
 
-async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
-    """Gather all evidence of the tier of one broker. Raises like `gather_folder`, and
+async def gather_from_bucket(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+    """Gather all evidence of the tier of one broker. Raises like `gather_from_part`, and
     SeveralBrokers."""
     folders = await broker_folders(env, store)
     node = next((each.node_id for each in folders if each.has_manifest), None)
@@ -55,13 +55,13 @@ async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvid
             f"the tier has objects of several brokers, those of node {node} in {NODES}/{node}: "
             "restore all of them into a new data folder with `kafkawire tier restore`"
         )
-    seen = await gather_folder(env, store, progress)
+    seen = await gather_from_part(env, store, progress)
     await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
     return seen
 
 
-async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
-    """Gather the evidence of one broker's manifest and objects. Raises StoreError, and
+async def gather_from_part(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+    """Gather the evidence of one broker's manifest and objects in a tier. Raises StoreError, and
     NewerFormatError for data of a newer program."""
     asking = RetryingCalls(env, store)
     seen = BucketEvidence()
@@ -74,14 +74,6 @@ async def gather_folder(env: Env, store: ObjectStore, progress: Progress) -> Buc
     else:
         await gathering.from_manifest(manifest)
     return seen
-
-
-def entry_of(each: PartitionEntry) -> Entry:
-    """Return an entry of a directory as a manifest has it."""
-    return Entry(
-        each.number, each.base_offset, each.end_offset, each.start, each.length, each.index_start,
-        each.index_length, each.index_checksum, each.max_timestamp, each.batches, each.records,
-    )  # fmt: skip
 
 
 async def _owner(asking: RetryingCalls) -> str | None:
@@ -104,7 +96,7 @@ async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | N
     except NewerFormatError:
         raise
     except (NoManifest, LostManifest, FormatError) as failure:
-        seen.doubt(
+        seen.add_doubt(
             DoubtKind.MANIFEST,
             f"no manifest can be used ({reason_of(failure)}): what objects say of themselves is "
             "taken",
@@ -128,7 +120,7 @@ async def _listing(
         progress("listing", len(sizes), len(sizes))
     if strange:
         shown = ", ".join(strange[:MAX_NAMED])
-        seen.doubt(DoubtKind.UNREADABLE, f"{len(strange)} objects have strange names: {shown}")
+        seen.add_doubt(DoubtKind.UNREADABLE, f"{len(strange)} objects have strange names: {shown}")
     return sizes
 
 
@@ -158,29 +150,26 @@ class _Gathering:
         seen.last_producer_id = cluster.next_producer_id - 1
         seen.configs = cluster.configs
         for topic in head.topics:
-            seen.topics[topic.id] = TopicSeen(
-                topic.id, topic.name, topic.internal, topic.created_ms, topic.configs,
-                len(topic.partitions), dict(enumerate(topic.partitions)),
-            )  # fmt: skip
+            seen.topics[topic.id] = TopicSeen.of(topic)
         for row in head.partitions:
             try:
                 epochs = unpack_epochs(bytes(row.epochs))
             except FormatError as failure:
-                seen.doubt(DoubtKind.MANIFEST, f"of partition {row.number}, {failure}")
+                seen.add_doubt(DoubtKind.MANIFEST, f"of partition {row.number}, {failure}")
                 epochs = []
             epoch = max((each for each, _ in epochs), default=0)
             known = [pair for pair in epochs if pair[1] < row.end]
-            seen.partitions[row.number] = BucketPartition(
-                row.number, row.log_start, row.end, epoch, known
+            seen.partitions[row.number] = PartitionSeen(
+                row.number, log_start=row.log_start, next_offset=row.end, epoch=epoch, epochs=known
             )
         self._named_objects(manifest)
         seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
-        named = {each.uuid for each in seen.objects}
+        named = {each.object for each in seen.segments}
         others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
         for tail, uuid in await self._footers(others):
             found = self._object(uuid, tail)
             found.named = False
-            seen.objects.append(found)
+            seen.segments.append(found)
         await self._newest_states()
 
     def _named_objects(self, manifest: Manifest) -> None:
@@ -193,30 +182,30 @@ class _Gathering:
                 if missing <= MAX_NAMED:
                     how = "is not there" if size is None else f"has {size} bytes"
                     text = f"{segment_key(each.uuid)} of {each.size_bytes} bytes {how}"
-                    seen.doubt(DoubtKind.MISSING, text)
+                    seen.add_doubt(DoubtKind.MISSING, text)
                 self._sizes.pop(each.uuid, None)
                 continue
-            seen.objects.append(
-                ObjectSeen(
-                    each.uuid, each.segment, each.size_bytes, each.node_id, each.created_ms,
+            seen.segments.append(
+                SegmentSeen(
+                    each.segment, each.created_ms, each.size_bytes, "", each.uuid, each.node_id,
                     each.generation, manifest.objects.classes[each.class_at], each.max_timestamp,
                     seen.cluster_id, manifest.object_entries(row),
                 )
             )  # fmt: skip
         if missing > MAX_NAMED:
             text = f"and {missing - MAX_NAMED} more objects are not there or not whole"
-            seen.doubt(DoubtKind.MISSING, text)
+            seen.add_doubt(DoubtKind.MISSING, text)
 
     async def _newest_states(self) -> None:
         """Read producers, which are not in the manifest, from the object at the end of each
         partition."""
         ends: dict[int, tuple[int, int]] = {}
-        objects = self._seen.objects
+        objects = self._seen.segments
         for at, found in enumerate(objects):
             for entry in found.entries:
                 if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
                     ends[entry.number] = entry.end_offset, at
-        wanted = sorted({objects[at].uuid for _, at in ends.values() if objects[at].named})
+        wanted = sorted({objects[at].object for _, at in ends.values() if objects[at].named})
         for tail, _ in await self._footers(wanted):
             self._take_states(tail)
 
@@ -226,7 +215,7 @@ class _Gathering:
         nodes: Counter[int] = Counter()
         for tail, uuid in await self._footers(list(uuids)):
             found = self._object(uuid, tail)
-            seen.objects.append(found)
+            seen.segments.append(found)
             if seen.cluster_id in (None, found.cluster_id) or found.cluster_id is None:
                 self._take_topics(tail)
                 self._take_states(tail)
@@ -264,17 +253,17 @@ class _Gathering:
         footers = await side_by_side(uuids, read, "objects", self._progress)
         for uuid, tail in zip(uuids, footers, strict=True):
             if isinstance(tail, str):
-                self._seen.doubt(DoubtKind.UNREADABLE, tail)
+                self._seen.add_doubt(DoubtKind.UNREADABLE, tail)
             else:
                 found.append((tail, uuid))
         return found
 
-    def _object(self, uuid: bytes, tail: Tail) -> ObjectSeen:
+    def _object(self, uuid: bytes, tail: Tail) -> SegmentSeen:
         header, origin = tail.header, tail.origin
-        made = ObjectSeen(
-            uuid, header.uuid, tail.trailer.file_size, header.node_id, header.created_ms,
+        made = SegmentSeen(
+            header.uuid, header.created_ms, tail.trailer.file_size, "", uuid, header.node_id,
             max_timestamp=max((e.max_timestamp for e in tail.directory), default=-1),
-            entries=[entry_of(each) for each in tail.directory],
+            entries=tail.directory,
         )  # fmt: skip
         if origin is not None:
             made.cluster_id, made.generation = origin.cluster_id, origin.generation
@@ -294,11 +283,11 @@ class _Gathering:
                     self._take_state(partition, state, entry.end_offset)
                 except FormatError as failure:
                     text = f"the state of {entry.topic}-{entry.index} is lost: {failure}"
-                    self._seen.doubt(DoubtKind.UNREADABLE, text)
+                    self._seen.add_doubt(DoubtKind.UNREADABLE, text)
                     continue
                 self._newest[entry.number] = entry.end_offset
 
-    def _take_state(self, partition: BucketPartition, state: PartitionState, end: int) -> None:
+    def _take_state(self, partition: PartitionSeen, state: PartitionState, end: int) -> None:
         """Take the state of a partition. Batches after `end` are in the next object or lost; they
         are left out, so that a retry of them is accepted."""
         epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
@@ -307,4 +296,5 @@ class _Gathering:
             partition.epochs = [pair for pair in epochs if pair[1] < end]
         ids = [entry.producer_id for entry in producers]
         self._seen.last_producer_id = max([self._seen.last_producer_id, *ids])
-        partition.producers = producers_at(producers, end)
+        partition.producers = Producers()
+        partition.producers.load(producers_at(producers, end))

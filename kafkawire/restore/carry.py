@@ -16,34 +16,34 @@ from kafkawire.log.partition.transactions import AbortedIndex
 from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SegmentFile
-from kafkawire.restore.evidence import Evidence, PartitionSeen, SegmentShare
-from kafkawire.restore.folder_plan import Rebuilt
+from kafkawire.restore.evidence import DoubtKind, FolderEvidence, PartitionSeen, SegmentShare
 from kafkawire.restore.folders import Carried, Combined
-from kafkawire.restore.renumber import Conversion, SegmentPart
+from kafkawire.restore.plan import RestorePlan
+from kafkawire.restore.renumber import Conversion
+from kafkawire.restore.segment_files import SegmentPart
 
 
 def carry(
     env: Env,
     homes: Mapping[int, str],
-    found: Mapping[int, Evidence],
+    found: Mapping[int, FolderEvidence],
     combined: Combined,
-    rebuilt: Rebuilt,
-    cluster_id: str,
+    plan: RestorePlan,
 ) -> list[Conversion]:
-    """Write the new segments, which nothing refers to yet, and add them to `rebuilt`; publish the
-    result before the metadata. Offsets that cannot be read are added to the losses."""
+    """Write the new segments, which nothing refers to yet, and add them to `plan`; publish the
+    result before the metadata. Offsets that cannot be read are added to the doubts."""
     made = []
     for leader in sorted({each.leader for each in combined.carried}):
-        into = Conversion(env, homes[leader], combined.seen, rebuilt, leader, cluster_id)
+        into = Conversion(env, homes[leader], combined.seen, plan, leader)
         for source in sorted(found):
             wanted = [e for e in combined.carried if (e.leader, e.source) == (leader, source)]
             if wanted:
-                _Carrying(env, found[source], wanted, into, rebuilt).run()
+                _Carrying(env, found[source], wanted, into, plan).run()
         made.append(into)
     numbers = {(each.source, each.number) for each in combined.carried}
     files = {s.file.path for node, n in numbers for s in found[node].partitions[n].shares}
-    files -= {share.file.path for shares in rebuilt.shares.values() for share in shares}
-    rebuilt.copied = sorted(files - {""} - set(rebuilt.aside))
+    files -= {share.file.path for shares in plan.shares.values() for share in shares}
+    plan.copied = sorted(files - {""} - set(plan.aside))
     return made
 
 
@@ -53,31 +53,30 @@ class _Carrying:
     def __init__(
         self,
         env: Env,
-        seen: Evidence,
+        seen: FolderEvidence,
         wanted: Sequence[Carried],
         into: Conversion,
-        rebuilt: Rebuilt,
+        plan: RestorePlan,
     ) -> None:
         self._env = env
         self._seen = seen
-        living = {each.number for each in rebuilt.checkpoints}
+        living = {each.number for each in plan.checkpoints}
         self._wanted = [each for each in wanted if each.number in living]
         self._into = into
-        self._rebuilt = rebuilt
+        self._plan = plan
         self._reached = {each: each.first for each in self._wanted}
 
     def run(self) -> None:
         self._segments()
         self._journals()
-        names = {
-            p.number: f"{t.name}-{p.index}" for t in self._rebuilt.topics for p in t.partitions
-        }
+        names = self._plan.names()
         for each, reached in self._reached.items():
             if reached < each.end:
-                self._rebuilt.losses.append(
+                self._plan.add_doubt(
+                    DoubtKind.GAP,
                     f"offsets {reached}-{each.end - 1} of {names[each.number]} were in the folder "
                     f"of broker {each.source}, which led it before broker {each.leader}, and "
-                    "cannot be read there"
+                    "cannot be read there",
                 )
 
     def _segments(self) -> None:

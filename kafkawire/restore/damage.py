@@ -12,14 +12,14 @@ from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.log.segments.file import verify
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
-from kafkawire.restore.bucket_evidence import Doubt, DoubtKind
-from kafkawire.restore.bucket_plan import Used
+from kafkawire.restore.evidence import Doubt, DoubtKind
+from kafkawire.restore.plan import UsedFile
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls
 
 
 async def find_damage(
-    env: Env, store: ObjectStore, used: list[Used], folder: str, progress: Progress
+    env: Env, store: ObjectStore, used: list[UsedFile], folder: str, progress: Progress
 ) -> list[Doubt]:
     """Return a doubt for each damaged range that the plan uses, and for each other defect of its
     objects. `folder`: for a copy of one object at a time. Raises StoreError, OSError."""
@@ -27,14 +27,15 @@ async def find_damage(
     doubts: list[Doubt] = []
     for at, one in enumerate(used):
         progress("checked", at, len(used))
-        doubts += await _check(env, asking, one, os.path.join(folder, one.object.uuid.hex()))
+        path = os.path.join(folder, one.file.object.hex())
+        doubts += await _check(env, asking, one, path)
     progress("checked", len(used), len(used))
     return doubts
 
 
-async def _check(env: Env, asking: RetryingCalls, used: Used, path: str) -> list[Doubt]:
-    key, fs = used.object.key, env.fs
-    arguments = ScrubArguments(path, used.object.segment)
+async def _check(env: Env, asking: RetryingCalls, used: UsedFile, path: str) -> list[Doubt]:
+    key, fs = used.file.key, env.fs
+    arguments = ScrubArguments(path, used.file.uuid)
     try:
         await asking.download(key, path, -1)
         result: ScrubResult = await env.offload.submit("files", verify.run, fs, arguments, no_pace)
@@ -42,13 +43,13 @@ async def _check(env: Env, asking: RetryingCalls, used: Used, path: str) -> list
         return [Doubt(DoubtKind.MISSING, f"{key} is not there any more")]
     finally:
         await env.offload.submit("files", fs.remove, path)
-    kept = {entry.number: entry for entry in used.entries}
+    kept = {share.entry.number: share.offsets for _, share in used.shares}
     texts = [
         each.text
         for each in result.damaged
         if each.number in kept
-        and each.first < kept[each.number].end_offset
-        and each.end > kept[each.number].base_offset
+        and each.first < kept[each.number][1]
+        and each.end > kept[each.number][0]
     ]
     others = result.problems[: len(result.problems) - len(result.damaged)]
     texts += [problem.replace(f"{path}: ", "").replace(path, "it") for problem in others]

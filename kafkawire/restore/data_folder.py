@@ -37,7 +37,13 @@ from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.progress import Progress
-from kafkawire.restore.evidence import Evidence, PartitionSeen, SegmentSeen, SegmentShare
+from kafkawire.restore.evidence import (
+    FolderEvidence,
+    PartitionSeen,
+    SegmentSeen,
+    SegmentShare,
+    TopicSeen,
+)
 from kafkawire.restore.local_manifest import add_local_manifest
 
 NEWEST = 1 << 62
@@ -46,10 +52,10 @@ Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
 """By partition number and topic id: the end of its newest segment, and its state there."""
 
 
-def gather(env: Env, home: str, progress: Progress) -> Evidence:
+def gather_from_folder(env: Env, home: str, progress: Progress) -> FolderEvidence:
     """Read all of `<data>/brokers/<node>`. FormatError for journals or segments that a newer
     program has written, OSError from the disk."""
-    seen = Evidence()
+    seen = FolderEvidence()
     env = replace(env, fs=ReadOnlyFileSystem(env.fs))
     _segments(env, os.path.join(home, "segments"), seen, progress)
     last = read_run(env.fs, home)
@@ -71,7 +77,7 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     return seen
 
 
-def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None:
+def _segments(env: Env, folder: str, seen: FolderEvidence, progress: Progress) -> None:
     try:
         names = sorted(name for name in env.fs.listdir(folder) if name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -91,13 +97,13 @@ def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None
     progress("segments", len(names), len(names))
 
 
-def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
+def _segment(env: Env, path: str, seen: FolderEvidence, newest: Newest) -> None:
     """Take all of a file, or nothing if it is damaged."""
     file = SegmentFile(env.fs, path)
     try:
         states = file.states()
         made = read_header(file.view[:HEADER_BYTES])
-        one = SegmentSeen(path, made.uuid, made.created_ms, len(file.view))
+        one = SegmentSeen(made.uuid, made.created_ms, len(file.view), path)
         ids = [_last_id(state) for state in states.values()]
         _origin(file, made.created_ms, seen)
     finally:
@@ -117,7 +123,7 @@ def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
                 newest[key] = entry.end_offset, state
 
 
-def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
+def _origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> None:
     """Note the cluster and the topics a segment was written for, if it has an origin section."""
     section = file.trailer.optional(ORIGIN)
     if section is None:
@@ -146,7 +152,7 @@ def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     partition.replay_from = end
 
 
-def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
+def _journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> None:
     journal = found.journal
     view = journal.warm(env.fs)
     named: dict[int, bytes] = {}
@@ -175,12 +181,18 @@ def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
             for topic in topics_of(body):
                 topic_id = uuid_parse(topic["id"])
                 seen.topics.pop(topic_id, None)  # the newest last
-                seen.topics[topic_id] = topic
+                numbers = {index: number for number, index in topic["partitions"]}
+                seen.topics[topic_id] = TopicSeen(
+                    topic_id, topic["name"], configs=dict(topic["configs"]), count=len(numbers),
+                    numbers=numbers,
+                )  # fmt: skip
     del view
     journal.cool()
 
 
-def _batches(view: memoryview, partition: PartitionSeen, starts: list[int], seen: Evidence) -> None:
+def _batches(
+    view: memoryview, partition: PartitionSeen, starts: list[int], seen: FolderEvidence
+) -> None:
     for position in starts:
         fields = HEAD.unpack_from(view, position)
         base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1

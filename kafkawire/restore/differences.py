@@ -17,7 +17,7 @@ from kafkawire.log.partition.damaged_ranges import Range, uncovered
 from kafkawire.log.partition.stored_rows import has_all_rows, wrong_mappings
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import PartitionRow
-from kafkawire.restore.evidence import Evidence, PartitionSeen
+from kafkawire.restore.evidence import FolderEvidence, PartitionSeen
 
 
 class RowDifference(NamedTuple):
@@ -29,7 +29,7 @@ class RowDifference(NamedTuple):
 
 
 def differences(
-    seen: Evidence, catalog: Catalog, row: PartitionRow, log_position: int
+    seen: FolderEvidence, catalog: Catalog, row: PartitionRow, log_position: int
 ) -> Iterator[RowDifference]:
     """Compare the row of a partition that the catalog has. `log_position`: of the checkpoint."""
     whole = has_all_rows(catalog, row.number)
@@ -73,8 +73,7 @@ def _offsets(row: PartitionRow, seen: PartitionSeen, log_position: int) -> Itera
     mapped = ((mapping.base_offset, mapping.end_offset) for mapping in row.mappings)
     held = sorted([(0, start), *mapped, *seen.ranges])
     for share in seen.shares:
-        entry = share.entry
-        absent = tuple(uncovered(entry.base_offset, entry.end_offset, held))
+        absent = tuple(uncovered(*share.offsets, held))
         if absent:
             offsets = ", ".join(f"{first}-{end - 1}" for first, end in absent)
             text = (

@@ -1,19 +1,78 @@
-"""Topics and partitions as journals, segments and the local manifest have them, before a rebuild.
+"""Evidence about topics, partitions and segments, as the sources of a restore have it.
 
-Plain data, filled by kafkawire.restore.data_folder and read by kafkawire.restore.folder_plan.
+Plain data. `data_folder` fills it from journals, segment files and the local manifest, `bucket`
+from a tier's manifest and objects; the plans read it.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
 
 from kafkawire.codec.segment.format import PartitionEntry, TopicOrigin
 from kafkawire.log.journal.losses import Damage
 from kafkawire.log.partition.producers import Producers
 from kafkawire.log.recovery.result import Recovered
+from kafkawire.manifest.columns import Entry
+from kafkawire.manifest.keys import segment_key
+from kafkawire.manifest.state import ManifestTopic
+
+
+class DoubtKind(StrEnum):
+    """Kinds of doubts. LOST: a source does not have it; UNUSED: a file that is set aside."""
+
+    MANIFEST = "manifest"
+    UNREADABLE = "unreadable"
+    MISSING = "missing"
+    OVERLAP = "overlap"
+    GAP = "gap"
+    CLUSTER = "cluster"
+    DELETED = "deleted"
+    UNNAMED = "unnamed"
+    TOPIC = "topic"
+    DAMAGED = "damaged"
+    LOG = "log"
+    LOST = "lost"
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something doubtful or lost that a person should know about a restore; `text` is a
+    sentence."""
+
+    kind: DoubtKind
+    text: str
+
+
+@dataclass(slots=True)
+class SegmentSeen:
+    """A segment, whether readers used it or not. `path`: of its file, empty: it has none; `object`:
+    the uuid of its object in a tier, empty: none; `folder`: the broker's folder in the tier that
+    the object is in, empty: the tier itself. `cluster_id` None: unknown. `entries`: of its
+    directory, if it is in a tier; `named`: listed by the manifest there, if there is one."""
+
+    uuid: bytes
+    created_ms: int
+    size_bytes: int
+    path: str = ""
+    object: bytes = b""
+    node_id: int = 0
+    generation: int = 0
+    retention_class: str = ""
+    max_timestamp: int = -1
+    cluster_id: str | None = None
+    entries: Sequence[Entry | PartitionEntry] = ()
+    named: bool = True
+    folder: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's key in the tier."""
+        key = segment_key(self.object)
+        return f"{self.folder}/{key}" if self.folder else key
 
 
 @dataclass(slots=True)
@@ -21,31 +80,48 @@ class SegmentShare:
     """The part of a segment that belongs to one partition."""
 
     file: SegmentSeen
-    entry: PartitionEntry
+    entry: Entry | PartitionEntry
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """First offset, and end."""
+        return self.entry.base_offset, self.entry.end_offset
 
 
 @dataclass(slots=True)
-class SegmentSeen:
-    """An intact segment, whether readers used it or not. `path` empty: it has no file and is only
-    in the remote tier; `object`: the uuid of its object there, empty: none."""
+class TopicSeen:
+    """One topic. `count`: its number of partitions; `numbers`: the known partition numbers by
+    index; `described`: whether its settings are known; `seen_ms`: when it was described."""
 
-    path: str
-    uuid: bytes
-    created_ms: int
-    size_bytes: int
-    object: bytes = b""
-    generation: int = 0
-    retention_class: str = ""
+    id: bytes
+    name: str
+    internal: bool = False
+    created_ms: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+    numbers: dict[int, int] = field(default_factory=dict)
+    described: bool = True
+    seen_ms: int = 0
+
+    @staticmethod
+    def of(topic: ManifestTopic) -> TopicSeen:
+        """Return a topic as a manifest has it."""
+        return TopicSeen(
+            topic.id, topic.name, topic.internal, topic.created_ms, dict(topic.configs),
+            len(topic.partitions), dict(enumerate(topic.partitions)),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
 class PartitionSeen:
-    """One partition number of one topic. `ranges`: [first, end) in the journals, in their order,
-    joined; `places`, `ends`: log position and end of each of their frames; `next_offset`,
-    `log_start`: the greatest found anywhere; `epochs`: the history of epochs; `replay_from`: the
-    end of the newest segment, whose state has the transactions before it; `stored_start`: the log
-    start that was stored, by journals and local manifest. A merge of an earlier version may have
-    written a later one into a segment.
+    """One partition number of one topic. `next_offset`, `log_start`: the greatest found anywhere,
+    0: unknown; `epoch`: the highest leader epoch found, `epochs`: their history.
+
+    Of a data folder only: `ranges`: [first, end) in the journals, in their order, joined; `places`,
+    `ends`: log position and end of each of their frames; `replay_from`: the end of the newest
+    segment, whose state has the transactions before it; `stored_start`: the log start that was
+    stored, by journals and local manifest. A merge of an earlier version may have written a later
+    one into a segment.
     """
 
     number: int
@@ -65,35 +141,88 @@ class PartitionSeen:
     shares: list[SegmentShare] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """The log of one life of a broker. `released`: the sequence number of its first log object to
+    read; `end`: that after the last one, `fenced`: a fence is there; `size_bytes`: of all of
+    them."""
+
+    node_id: int
+    broker_epoch: int
+    released: int
+    end: int
+    fenced: bool
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class Evidence:
-    """Everything that was found. `topics` and `deleted` by id, from the newest frame of each;
-    `log_position`: up to where the journals are known to be committed; `unreadable`: (path, why) of
-    segment files.
+    """The evidence of any source. `topics` by id; `configs`: dynamic settings of all brokers;
+    `next_partition`, `last_producer_id`: as far as they are known; `has_manifest`: whether a
+    manifest could be read."""
+
+    partitions: dict[int, PartitionSeen] = field(default_factory=dict)
+    topics: dict[bytes, TopicSeen] = field(default_factory=dict)
+    segments: list[SegmentSeen] = field(default_factory=list)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    next_partition: int = 1
+    last_producer_id: int = -1
+    has_manifest: bool = False
+
+    def highest_number(self) -> int:
+        """Return the highest partition number that was assigned."""
+        named = [number for topic in self.topics.values() for number in topic.numbers.values()]
+        return max([self.next_partition - 1, *named, *self.partitions])
+
+    def raise_numbers(self, other: Evidence) -> None:
+        """Have the next numbers above those of another evidence, too."""
+        self.last_producer_id = max(self.last_producer_id, other.last_producer_id)
+        self.next_partition = max(self.next_partition, other.next_partition)
+
+
+@dataclass(slots=True)
+class BucketEvidence(Evidence):
+    """The evidence of a tier. `cluster_id` None: only the objects have one; `deleted`: existing
+    objects that the manifest has as deleted; `logs`: by node id and broker epoch."""
+
+    cluster_id: str | None = None
+    node_id: int | None = None
+    deleted: int = 0
+    logs: list[LogSeen] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
+
+    def of(self, number: int) -> PartitionSeen:
+        """Return what is known about a partition number."""
+        if number not in self.partitions:
+            self.partitions[number] = PartitionSeen(number)
+        return self.partitions[number]
+
+    def add_doubt(self, kind: DoubtKind, text: str) -> None:
+        """Add something doubtful."""
+        self.doubts.append(Doubt(kind, text))
+
+
+@dataclass(slots=True)
+class FolderEvidence(Evidence):
+    """The evidence of a broker's folder. `topics`, and `deleted` ones by id, from the newest frame
+    of each, the newest last; `log_position`: up to where the journals are known to be committed;
+    `unreadable`: (path, why) of segment files.
 
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
     `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
-    first written; `bounds`: the ledger's; `configs`: dynamic settings of
-    all brokers; `has_manifest`: whether the local manifest could be read."""
+    first written; `bounds`: the ledger's."""
 
-    partitions: dict[int, PartitionSeen] = field(default_factory=dict)
-    topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
     deleted: set[bytes] = field(default_factory=set)
-    segments: list[SegmentSeen] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     log_position: int = 0
     journals: int = 0
-    last_producer_id: int = -1
     slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
     origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
     clusters: dict[str, int] = field(default_factory=dict)
     recovered: Recovered = field(default_factory=Recovered)
     bounds: Mapping[int, int] | None = None
-    configs: Mapping[str, str] = field(default_factory=dict)
-    next_partition: int = 1
-    has_manifest: bool = False
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
         """Facts known so far about a partition; `topic_id` empty: its topic is unknown."""

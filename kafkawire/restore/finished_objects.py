@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry, EntryColumns, ManifestObject, ObjectColumns
 from kafkawire.manifest.contents import Manifest
@@ -30,7 +31,6 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.plural import count
 from kafkawire.progress import silent
-from kafkawire.restore.bucket import entry_of
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
@@ -144,7 +144,7 @@ class FinishedObjects:
                 )
             )  # fmt: skip
             for each in tail.directory:
-                entries.append(entry_of(each))
+                entries.append(_entry(each))
         return Manifest(Snapshot(0, "", self._node_id, 0, 0, objects=objects, entries=entries))
 
     async def of(self, numbers: Iterable[int]) -> dict[int, list[StoredPart]]:
@@ -174,6 +174,14 @@ class FinishedObjects:
                     row.ranges = b""
                     found[row.uuid] = row
         return found
+
+
+def _entry(each: PartitionEntry) -> Entry:
+    """Return an entry of a directory as a manifest has it."""
+    return Entry(
+        each.number, each.base_offset, each.end_offset, each.start, each.length, each.index_start,
+        each.index_length, each.index_checksum, each.max_timestamp, each.batches, each.records,
+    )  # fmt: skip
 
 
 def _segment(stored: ObjectRow, objects: ObjectColumns, row: int) -> SegmentRow:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.partition.damaged_ranges import uncovered
-from kafkawire.restore.evidence import Evidence, PartitionSeen
-from kafkawire.restore.folder_plan import Rebuilt
+from kafkawire.restore.evidence import FolderEvidence, PartitionSeen
+from kafkawire.restore.plan import RestorePlan
 
 Range = tuple[int, int]
 
@@ -35,25 +35,26 @@ class Combined:
     """The evidence of all folders. `leaders` by partition number; `positions`: the log position of
     each broker."""
 
-    seen: Evidence
+    seen: FolderEvidence
     leaders: dict[int, int] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
     carried: list[Carried] = field(default_factory=list)
 
-    def part_of(self, rebuilt: Rebuilt, node: int) -> Rebuilt:
-        """Return the part of a rebuild that is of the partitions that a broker leads."""
+    def part_of(self, plan: RestorePlan, node: int) -> RestorePlan:
+        """Return the part of a plan that is of the partitions that a broker leads."""
         return replace(
-            rebuilt,
+            plan,
+            node_id=node,
             log_position=self.positions[node],
-            checkpoints=[c for c in rebuilt.checkpoints if self.leaders.get(c.number) == node],
-            shares={n: s for n, s in rebuilt.shares.items() if self.leaders.get(n) == node},
+            checkpoints=[c for c in plan.checkpoints if self.leaders.get(c.number) == node],
+            shares={n: s for n, s in plan.shares.items() if self.leaders.get(n) == node},
         )
 
 
-def combine(found: Mapping[int, Evidence]) -> Combined:
+def combine(found: Mapping[int, FolderEvidence]) -> Combined:
     """Combine the evidence of each broker's folder. Raises LogError where folders contradict each
     other: a partition number is of two topics."""
-    seen = Evidence(has_manifest=all(each.has_manifest for each in found.values()))
+    seen = FolderEvidence(has_manifest=all(each.has_manifest for each in found.values()))
     combined = Combined(seen)
     for node, each in found.items():
         _add_facts(seen, each)
@@ -68,29 +69,28 @@ def combine(found: Mapping[int, Evidence]) -> Combined:
     return combined
 
 
-def _add_facts(seen: Evidence, each: Evidence) -> None:
+def _add_facts(seen: FolderEvidence, each: FolderEvidence) -> None:
     """Add what is not of single partitions."""
     seen.deleted |= each.deleted
     seen.segments += each.segments
     seen.unreadable += each.unreadable
     seen.damage += each.damage
     seen.journals += each.journals
-    seen.last_producer_id = max(seen.last_producer_id, each.last_producer_id)
-    seen.next_partition = max(seen.next_partition, each.next_partition)
+    seen.raise_numbers(each)
     seen.origins = {**each.origins, **seen.origins}
     seen.configs = {**each.configs, **seen.configs}
     for cluster_id, written in each.clusters.items():
         seen.clusters[cluster_id] = min(written, seen.clusters.get(cluster_id, written))
 
 
-def _add_topics(seen: Evidence, found: Mapping[int, Evidence]) -> None:
+def _add_topics(seen: FolderEvidence, found: Mapping[int, FolderEvidence]) -> None:
     """Add the topics of catalog frames: of several the one with the most partitions, which is the
     newest as far as can be seen."""
     for each in found.values():
-        for topic_id, body in each.topics.items():
-            before = seen.topics.get(topic_id)
-            if before is None or len(body["partitions"]) > len(before["partitions"]):
-                seen.topics[topic_id] = body
+        for topic in each.topics.values():
+            before = seen.topics.get(topic.id)
+            if before is None or topic.count > before.count:
+                seen.topics[topic.id] = topic
 
 
 def _check_topic(number: int, those: Mapping[int, PartitionSeen]) -> None:
@@ -144,8 +144,7 @@ def _add_state(chosen: PartitionSeen, other: PartitionSeen) -> None:
 
 
 def _ranges(partition: PartitionSeen) -> list[Range]:
-    shares = [(s.entry.base_offset, s.entry.end_offset) for s in partition.shares]
-    return sorted([*shares, *partition.ranges])
+    return sorted([*(share.offsets for share in partition.shares), *partition.ranges])
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:

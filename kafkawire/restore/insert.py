@@ -1,28 +1,19 @@
-"""Write a restore plan into empty tables: catalog, checkpoints, remote segments and their objects.
+"""Write a plan into empty tables: catalog, checkpoints, segments and their objects.
 
 A gap in a log becomes a small segment file that covers its offsets without records.
 """
 
 from __future__ import annotations
 
-import os.path
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from kafkawire.codec.batches import empty_batches
-from kafkawire.codec.configs.settings import resolve_topic
-from kafkawire.codec.segment.format import PartitionState, TopicOrigin
 from kafkawire.codec.segment.lost import GONE, LostRange
 from kafkawire.log.io.ports import Env
-from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, entries_of, pack
-from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.store.grouping import retention_class
-from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
+from kafkawire.log.io.worker_jobs import Made, entries_of
+from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.copies.entering import enter_catalog
-from kafkawire.metadata.directory import TopicInfo
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.store import SqlStore
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.port import (
@@ -39,10 +30,10 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
     range_of,
 )
-from kafkawire.offsets.storage.open import SQL, open_storage
-from kafkawire.progress import Progress
-from kafkawire.restore.bucket_plan import Hole, Restored, Used
+from kafkawire.progress import Progress, silent
 from kafkawire.restore.log_objects import log_rows
+from kafkawire.restore.plan import Hole, RestorePlan, UsedFile
+from kafkawire.restore.segment_files import SegmentFiles, SegmentPart
 from kafkawire.tiering.store.tiers import mark_move
 
 SEGMENTS_AT_ONCE = 100
@@ -55,160 +46,146 @@ TIER = 0
 """Id of a broker's first tier."""
 
 
-async def enter(
-    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
+def enter_topics(session: Session, plan: RestorePlan, now_ms: int) -> None:
+    """Write what belongs to no offset storage: catalog, and logs of log objects. Raises
+    MetadataError if the tables are not empty."""
+    enter_catalog(
+        session,
+        plan.node_id,
+        plan.topics,
+        plan.next_partition,
+        plan.next_producer_id,
+        now_ms,
+        plan.cluster_id,
+        plan.configs,
+        plan.deleted,
+    )
+    if plan.tier:
+        object_logs.enter(session, log_rows(plan.logs, plan.node_id, plan.tier, now_ms))
+
+
+async def enter_offsets(
+    env: Env, storage: SegmentCatalog, home: str, plan: RestorePlan, progress: Progress = silent
 ) -> None:
-    """Write the whole plan; `home`: the broker's folder, `url`: of the tier. Raises MetadataError
-    if the tables are not empty, OSError.
+    """Write the others; `home`: the broker's folder. Raises what the storage raises, and OSError.
 
     What is in the folders of other brokers is copied into the tier itself by a move that the
     broker continues when it starts; their log objects must have been copied before.
     """
-    now_ms, node = env.clock.now_ms(), restored.node_id
-
-    def enter_all(session: Session) -> None:
-        enter_catalog(
-            session,
-            node,
-            restored.topics,
-            restored.next_partition,
-            restored.next_producer_id,
-            now_ms,
-            restored.cluster_id,
-            restored.configs,
-        )
-        object_logs.enter(session, log_rows(restored.logs, node, url, now_ms))
-
-    await metadata.transact(enter_all)
-    storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
-    try:
-        entering = _Entering(env, storage, home, restored, url, progress)
-        folders = sorted({used.object.folder for used in restored.used} - {""})
-        tiers = {"": TierRow(TIER, url, CURRENT, now_ms, node)}
-        for number, folder in enumerate(folders, TIER + 1):
-            inside = parse_tier(url).inside(folder).url
-            tiers[folder] = TierRow(number, inside, BEING_LEFT, now_ms, node)
-        if folders:
-            env.fs.makedirs(home)
-            mark_move(env.fs, home, url)
-        await entering.run(tiers)
-    finally:
-        await storage.close()
+    await _Entering(env, storage, home, plan).run(progress)
 
 
 class _Entering:
-    def __init__(
-        self,
-        env: Env,
-        storage: SegmentCatalog,
-        home: str,
-        restored: Restored,
-        url: str,
-        progress: Progress,
-    ) -> None:
+    """`_tiers`: the numbers of tiers by their folder in the tier."""
+
+    def __init__(self, env: Env, storage: SegmentCatalog, home: str, plan: RestorePlan) -> None:
         self._env = env
         self._storage = storage
-        self._folder = os.path.join(home, "segments")
-        self._broker = {"tier.url": url}
-        self._restored = restored
-        self._progress = progress
-        self._topics = {
-            info.number: (topic, info.index)
-            for topic in restored.topics
-            for info in topic.partitions
-        }
+        self._home = home
+        self._plan = plan
+        self._files = SegmentFiles(env, home, plan, plan.node_id)
+        self._tiers: dict[str, int] = {}
 
-    async def run(self, tiers: Mapping[str, TierRow]) -> None:
-        """Write all rows; `tiers`: by folder."""
-        restored, storage = self._restored, self._storage
-        self._tiers = tiers
-        for tier in tiers.values():
-            await storage.save_tier(tier)
-        for at in range(0, len(restored.checkpoints), PARTITIONS_AT_ONCE):
-            part = restored.checkpoints[at : at + PARTITIONS_AT_ONCE]
-            await storage.save_checkpoint(Checkpoint(restored.node_id, 0, part))
-        for at in range(0, len(restored.used), SEGMENTS_AT_ONCE):
-            self._progress("rows", at, len(restored.used))
-            part_used = restored.used[at : at + SEGMENTS_AT_ONCE]
-            await storage.enter_remote([self._rows(used) for used in part_used])
-        self._progress("rows", len(restored.used), len(restored.used))
-        self._env.fs.makedirs(self._folder)
-        for holes in restored.holes:
-            for kind, alike in self._by_class(holes):
-                await self._cover(kind, alike)
-        committed = sorted(restored.committed.items())
-        for at in range(0, len(committed), PARTITIONS_AT_ONCE):
-            ends = committed[at : at + PARTITIONS_AT_ONCE]
-            await storage.save_tiering_offsets({number: (end, end) for number, end in ends})
+    async def run(self, progress: Progress) -> None:
+        plan, storage, files = self._plan, self._storage, self._plan.files()
+        if plan.tier:
+            await self._enter_tiers({used.file.folder for used in files} - {""})
+        # The log position is stored with the first checkpoint, also of a log without partitions.
+        for at in range(0, max(len(plan.checkpoints), 1), PARTITIONS_AT_ONCE):
+            part = plan.checkpoints[at : at + PARTITIONS_AT_ONCE]
+            await storage.save_checkpoint(Checkpoint(plan.node_id, plan.log_position, part))
+        for at in range(0, len(files), SEGMENTS_AT_ONCE):
+            progress("rows", at, len(files))
+            some = files[at : at + SEGMENTS_AT_ONCE]
+            if remote := [used for used in some if used.file.object]:
+                await self._enter_remote(remote)
+            if local := [used for used in some if not used.file.object]:
+                await self._enter_local(local)
+        progress("rows", len(files), len(files))
+        for holes in plan.holes:
+            await self._cover(holes)
+        ends = sorted(plan.uploaded().items())
+        for at in range(0, len(ends), PARTITIONS_AT_ONCE):
+            pairs = ends[at : at + PARTITIONS_AT_ONCE]
+            await storage.save_tiering_offsets({number: (end, end) for number, end in pairs})
 
-    def _rows(self, used: Used) -> tuple[SegmentRow, ObjectRow, list[SegmentRange]]:
-        each, node = used.object, self._restored.node_id
-        tier = self._tiers[each.folder].id
-        segment = SegmentRow(
-            each.segment,
-            node,
-            each.created_ms,
-            state=LIVE,
-            size_bytes=each.size_bytes,
-            generation=each.generation,
-            retention_class=each.retention_class or self._class(used.entries[0].number),
-            max_timestamp=each.max_timestamp,
-            local=False,
-            object=each.uuid,
-            tier=tier,
-        )
-        ranges = pack_ranges((e.number, e.base_offset, e.end_offset) for e in used.entries)
+    async def _enter_tiers(self, folders: set[str]) -> None:
+        now_ms, node, tier = self._env.clock.now_ms(), self._plan.node_id, self._plan.tier
+        await self._storage.save_tier(TierRow(TIER, tier, CURRENT, now_ms, node))
+        self._tiers[""] = TIER
+        for number, folder in enumerate(sorted(folders), TIER + 1):
+            inside = parse_tier(tier).inside(folder).url
+            await self._storage.save_tier(TierRow(number, inside, BEING_LEFT, now_ms, node))
+            self._tiers[folder] = number
+        if folders:
+            self._env.fs.makedirs(self._home)
+            mark_move(self._env.fs, self._home, tier)
+
+    async def _enter_remote(self, files: Sequence[UsedFile]) -> None:
+        """Insert segments that are in the tier, with or without a local file."""
+        ids = await self._storage.enter_remote([self._remote_row(used) for used in files])
+        local = [each for each, used in zip(ids, files, strict=True) if used.file.path]
+        if local:
+            await self._storage.set_local(local, True)
+
+    def _remote_row(self, used: UsedFile) -> tuple[SegmentRow, ObjectRow, list[SegmentRange]]:
+        row, file = self._row(used), used.file
+        row.state, row.local, row.object = LIVE, False, file.object
+        row.tier = self._tiers[file.folder]
+        ranges = pack_ranges((number, *share.offsets) for number, share in used.shares)
         made = ObjectRow(
-            each.uuid, 0, node, tier, COPY_FINISHED, each.size_bytes, each.created_ms, ranges=ranges
+            file.object, 0, row.node_id, row.tier, COPY_FINISHED, file.size_bytes, file.created_ms,
+            ranges=ranges,
+        )  # fmt: skip
+        return row, made, _mappings(used, 0)
+
+    async def _enter_local(self, files: Sequence[UsedFile]) -> None:
+        rows = [self._row(used) for used in files]
+        for row, segment_id in zip(rows, await self._storage.start_segments(rows), strict=True):
+            row.id = segment_id
+        finished = [(row, _mappings(used, row.id)) for row, used in zip(rows, files, strict=True)]
+        await self._storage.finish_segments(Swap(finished))
+
+    def _row(self, used: UsedFile) -> SegmentRow:
+        file = used.file
+        newest = max(share.entry.max_timestamp for _, share in used.shares)
+        return SegmentRow(
+            file.uuid,
+            self._plan.node_id,
+            file.created_ms,
+            size_bytes=file.size_bytes,
+            generation=file.generation,
+            retention_class=file.retention_class or self._files.retention_class(used.shares[0][0]),
+            max_timestamp=max(file.max_timestamp, newest),
         )
-        return segment, made, [range_of(entry, 0, DUE_NOW) for entry in used.entries]
 
-    def _class(self, number: int) -> str:
-        return retention_class(resolve_topic(self._topics[number][0].configs, self._broker))
+    async def _cover(self, holes: Sequence[Hole]) -> None:
+        """Write a segment for each retention class that covers the gaps."""
+        env = self._env
+        env.fs.makedirs(self._files.folder)
+        now_ms = env.clock.now_ms()
+        for parts in self._files.by_class(_without_records(hole, now_ms) for hole in holes):
+            uuid, kind = env.random.randbytes(16), self._files.retention_class(parts[0].number)
+            row = SegmentRow(uuid, self._plan.node_id, now_ms, retention_class=kind)
 
-    def _by_class(self, holes: Sequence[Hole]) -> Iterator[tuple[str, list[Hole]]]:
-        """Group gaps by the retention class of their segments."""
-        classes: dict[str, list[Hole]] = defaultdict(list)
-        for hole in holes:
-            classes[self._class(hole.number)].append(hole)
-        yield from classes.items()
+            def write(uuid: bytes = uuid, parts: Sequence[SegmentPart] = parts) -> Made:
+                return self._files.write(uuid, now_ms, parts, has_records=False)
 
-    async def _cover(self, kind: str, holes: list[Hole]) -> None:
-        """Write a segment that covers the gaps."""
-        env, node = self._env, self._restored.node_id
-        uuid = env.random.randbytes(16)
-        row = SegmentRow(uuid, node, env.clock.now_ms(), retention_class=kind)
-        output = SegmentOutput(segment_path(self._folder, uuid), uuid, [], 0, kind)
-        made = await env.offload.submit("files", self._write, output, row.created_ms, holes)
-        (row.id,) = await self._storage.start_segments([row])
-        row.size_bytes = made.size_bytes
-        mappings = [range_of(entry, row.id, DUE_NOW) for entry in entries_of(made)]
-        await self._storage.finish_segments(Swap([(row, mappings)]))
-
-    def _write(self, output: SegmentOutput, created_ms: int, holes: list[Hole]) -> Made:
-        """Write the file; runs in a thread."""
-        states = {each.number: each for each in self._restored.checkpoints}
-        topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
-        order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))
-        fs, node = self._env.fs, self._restored.node_id
-        origins = JobOrigins(order, may_index_keys=False)
-        with SegmentWriter(fs, output, node, created_ms, origins) as writer:
-            for hole in holes:
-                known = states[hole.number]
-                state = PartitionState(
-                    known.log_start,
-                    pack_epochs(known.leader_epochs),
-                    pack_producers(known.producers),
-                    lost=[LostRange(hole.base, hole.end, created_ms, GONE)],
-                )
-                topic, index = self._topics[hole.number]
-                writer.begin(hole.number, (topic.id, topic.name, index), hole.base, state)
-                writer.write([memoryview(empty_batches(hole.base, hole.end))])
-                writer.end(hole.end)
-            return writer.finish()
+            made = await env.offload.submit("files", write)
+            (row.id,) = await self._storage.start_segments([row])
+            row.size_bytes = made.size_bytes
+            mappings = [range_of(entry, row.id, DUE_NOW) for entry in entries_of(made)]
+            await self._storage.finish_segments(Swap([(row, mappings)]))
 
 
-def _origin(topic: TopicInfo) -> TopicOrigin:
-    return TopicOrigin(
-        topic.id, len(topic.partitions), topic.created_ms, topic.internal, topic.configs
-    )
+def _mappings(used: UsedFile, segment_id: int) -> list[SegmentRange]:
+    return [
+        range_of(share.entry, segment_id, DUE_NOW)._replace(number=number)
+        for number, share in used.shares
+    ]
+
+
+def _without_records(hole: Hole, now_ms: int) -> SegmentPart:
+    batches = [memoryview(empty_batches(hole.base, hole.end))]
+    lost = [LostRange(hole.base, hole.end, now_ms, GONE)]
+    return SegmentPart(hole.number, hole.base, hole.end, batches, [], lost)

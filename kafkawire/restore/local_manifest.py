@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest
+from kafkawire.restore.evidence import FolderEvidence, TopicSeen
 
 if TYPE_CHECKING:
     from kafkawire.manifest.contents import Manifest
-    from kafkawire.restore.evidence import Evidence
 
 MAX_FILE_BYTES = 1 << 32
 """Largest file that is read; a larger one is no manifest (kafkawire.log.manifest.files)."""
 
 
-def add_local_manifest(fs: FileSystem, home: str, seen: Evidence) -> bool:
+def add_local_manifest(fs: FileSystem, home: str, seen: FolderEvidence) -> bool:
     """Add the facts of the manifest in a broker's folder; return whether there is a readable
     one."""
     try:
@@ -37,7 +37,7 @@ def add_local_manifest(fs: FileSystem, home: str, seen: Evidence) -> bool:
     return True
 
 
-def _topics(manifest: Manifest, seen: Evidence) -> None:
+def _topics(manifest: Manifest, seen: FolderEvidence) -> None:
     """Add topics that no frame describes, as older than all others, and log starts of known
     partitions."""
     owners: dict[int, bytes] = {}
@@ -45,12 +45,7 @@ def _topics(manifest: Manifest, seen: Evidence) -> None:
     for topic in manifest.state.topics:
         owners.update(dict.fromkeys(topic.partitions, topic.id))
         if topic.id not in seen.topics and topic.id not in seen.deleted:
-            more[topic.id] = {
-                "name": topic.name,
-                "internal": topic.internal,
-                "configs": dict(topic.configs),
-                "partitions": [[number, at] for at, number in enumerate(topic.partitions)],
-            }
+            more[topic.id] = TopicSeen.of(topic)
     seen.topics = {**more, **seen.topics}
     for row in manifest.state.partitions:
         slot = seen.slot(row.number, owners.get(row.number, b""))

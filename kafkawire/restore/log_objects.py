@@ -31,7 +31,7 @@ from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.plural import count
 from kafkawire.progress import Progress
-from kafkawire.restore.bucket_evidence import BucketEvidence, DoubtKind, LogSeen, TopicSeen
+from kafkawire.restore.evidence import BucketEvidence, DoubtKind, LogSeen, TopicSeen
 from kafkawire.restore.topics import INTERNAL_TOPICS
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
@@ -147,7 +147,7 @@ class _Log:
             why = f"{self._whole(key)} cannot be read: {failure}"
         except LogError as failure:
             raise NewerFormatError(str(failure)) from failure
-        self._seen.doubt(DoubtKind.LOG, why)
+        self._seen.add_doubt(DoubtKind.LOG, why)
         return None, {}
 
     def _take(self, head: ObjectHead | None, names: Mapping[int, Naming]) -> None:
@@ -157,7 +157,7 @@ class _Log:
             topic = seen.topics.get(naming.topic_id)
             if topic is None:
                 topic = seen.topics[naming.topic_id] = _topic(naming)
-                seen.doubt(DoubtKind.LOG, f"topic {topic.name} is in log objects only")
+                seen.add_doubt(DoubtKind.LOG, f"topic {topic.name} is in log objects only")
             topic.numbers.setdefault(naming.index, number)
             topic.count = max(topic.count, naming.index + 1)
             if head is not None and not topic.described:
@@ -171,13 +171,13 @@ class _Log:
         above = sum(at >= log.stop and at != fence for at in sequences)
         prefix = self._whole(log_object_key(self._epoch, log.start)).rpartition("/")[0]
         if below:
-            self._seen.doubt(
+            self._seen.add_doubt(
                 DoubtKind.LOG,
                 f"{count(below, 'log object')} of {prefix} before a missing one: left out, since "
                 "that was deleted when the records up to it were in segments",
             )
         if above:
-            self._seen.doubt(
+            self._seen.add_doubt(
                 DoubtKind.LOG,
                 f"{count(above, 'log object')} of {prefix} after the end of the log: left out, "
                 "since their records were not acknowledged",

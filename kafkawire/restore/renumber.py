@@ -11,16 +11,13 @@ nothing. Blocks: nothing else runs.
 from __future__ import annotations
 
 import os.path
-from collections import defaultdict
-from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import CRC_FROM, HEAD
-from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.crc32c import crc32c
 from kafkawire.log.io.ports import Env, LogError
-from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, entries_of, pack
+from kafkawire.log.io.worker_jobs import entries_of
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import (
     BATCH_LENGTH_AT,
@@ -37,54 +34,33 @@ from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SegmentFile, segment_path
-from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.store.grouping import retention_class
-from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from kafkawire.metadata.directory import TopicInfo
 from kafkawire.progress import Progress
-from kafkawire.restore.evidence import Evidence, SegmentSeen, SegmentShare
-from kafkawire.restore.folder_plan import Rebuilt, used_files
+from kafkawire.restore.evidence import DoubtKind, FolderEvidence, SegmentSeen, SegmentShare
+from kafkawire.restore.plan import RestorePlan
+from kafkawire.restore.segment_files import SegmentFiles, SegmentPart
 
 WRITING = ".converting"
 """Suffix of a segment's name until it is published."""
 WHY = "it holds partitions under numbers that the rebuilt metadata has given to others"
 
-Batches = list[memoryview]
-
-
-@dataclass(slots=True)
-class SegmentPart:
-    """The part of a new segment that belongs to one partition: whole batches that cover [first,
-    end). `aborted`: the aborted transactions that the old segment listed; None: of journals."""
-
-    number: int
-    first: int
-    end: int
-    batches: Batches = field(default_factory=list)
-    aborted: list[Aborted] | None = None
-
 
 class Conversion:
-    """One folder's conversion; afterwards `rebuilt` has the new positions. `damaged`: how many
+    """One folder's conversion; afterwards `plan` has the new positions. `damaged`: how many
     batches were left out because their checksums are wrong."""
 
     def __init__(
-        self, env: Env, home: str, seen: Evidence, rebuilt: Rebuilt, node_id: int, cluster_id: str
+        self, env: Env, home: str, seen: FolderEvidence, plan: RestorePlan, node_id: int
     ) -> None:
         self._env = env
-        self._folder = os.path.join(home, "segments")
         self._home = home
         self._seen = seen
-        self._rebuilt = rebuilt
-        self._node_id = node_id
-        self._topics = {p.number: (t, p.index) for t in rebuilt.topics for p in t.partitions}
-        self._numbers = {(t.id, index): number for number, (t, index) in self._topics.items()}
-        self._states = {each.number: each for each in rebuilt.checkpoints}
+        self._plan = plan
+        self._files = SegmentFiles(env, home, plan, node_id)
+        self._numbers = {(t.id, at): number for number, (t, at) in self._files.topics.items()}
+        self._states = {each.number: each for each in plan.checkpoints}
         self._transactions = {
             each.number: each.producers.transactions for each in seen.partitions.values()
         }
-        topics = [_origin(topic) for topic in rebuilt.topics]
-        self._origin = JobOrigin(cluster_id, pack(topics)) if cluster_id else None
         self._made: list[str] = []
         self._old: list[str] = []
         self.damaged = 0
@@ -101,7 +77,7 @@ class Conversion:
             for path in self._made:
                 self._env.fs.remove(path + WRITING)
             raise
-        self._rebuilt.log_position = 0
+        self._plan.log_position = 0
 
     def _pass_over_lost(self) -> None:
         """Raise next offsets above what was lost with damaged journals: the next start cannot do
@@ -118,7 +94,7 @@ class Conversion:
         """Give the new files their names, before the metadata that points to them is in place."""
         for path in self._made:
             self._env.fs.rename(path + WRITING, path)
-        self._env.fs.sync_dir(self._folder)
+        self._env.fs.sync_dir(self._files.folder)
 
     def set_aside(self) -> None:
         """Move the old files into the quarantine, once the new metadata is in place."""
@@ -130,7 +106,7 @@ class Conversion:
 
     def _segments(self, progress: Progress) -> None:
         """Rewrite the segment files with an entry whose number has changed."""
-        files = used_files(self._rebuilt)
+        files = self._plan.files()
         for at, (file, shares) in enumerate(files):
             progress("segments", at, len(files))
             if all(share.entry.number == number for number, share in shares):
@@ -145,21 +121,21 @@ class Conversion:
                 by_number = dict(sorted(shares, key=lambda pair: pair[0]))
                 parts = [self.read_share(opened, *pair) for pair in by_number.items()]
                 for number, made in self._write(parts).items():
-                    known = self._rebuilt.shares[number]
+                    known = self._plan.shares[number]
                     known[known.index(by_number[number])] = made
             finally:
                 opened.close()
             self._old.append(file.path)
-        used = {share.file.path for shares in self._rebuilt.shares.values() for share in shares}
+        used = {share.file.path for shares in self._plan.shares.values() for share in shares}
         for one in self._seen.segments:  # a later rebuild must not find the old numbers again
-            if one.path not in used and one.path not in self._rebuilt.aside + self._old:
+            if one.path not in used and one.path not in self._plan.aside + self._old:
                 self._old.append(one.path)
 
     def add(self, parts: dict[int, SegmentPart]) -> None:
         """Write segments with more parts of the partitions of a rebuild, by number."""
-        for kind_parts in self._by_class(parts):
+        for kind_parts in self._files.by_class(parts.values()):
             for number, made in self._write(kind_parts).items():
-                shares = self._rebuilt.shares.setdefault(number, [])
+                shares = self._plan.shares.setdefault(number, [])
                 shares.append(made)
                 shares.sort(key=lambda share: share.entry.base_offset)
 
@@ -172,7 +148,7 @@ class Conversion:
         sound = self.sound_batches(view, starts)
         return SegmentPart(number, entry.base_offset, entry.end_offset, sound, known.aborted)
 
-    def sound_batches(self, view: memoryview, starts: list[int]) -> Batches:
+    def sound_batches(self, view: memoryview, starts: list[int]) -> list[memoryview]:
         """Return the batches with correct checksums."""
         sound = []
         for at in starts:
@@ -185,14 +161,14 @@ class Conversion:
 
     def _journals(self, progress: Progress) -> None:
         """Write segments of the batches that are only in journals."""
-        reached = {each.number: each.log_start for each in self._rebuilt.checkpoints}
-        for number, shares in self._rebuilt.shares.items():
+        reached = {each.number: each.log_start for each in self._plan.checkpoints}
+        for number, shares in self._plan.shares.items():
             reached[number] = shares[-1].entry.end_offset
         for at, found in enumerate(self._seen.recovered.found):
             progress("journals", at, len(self._seen.recovered.found))
-            for kind_parts in self._by_class(self._journal(found, reached)):
+            for kind_parts in self._files.by_class(self._journal(found, reached).values()):
                 for number, made in self._write(kind_parts).items():
-                    self._rebuilt.shares.setdefault(number, []).append(made)
+                    self._plan.shares.setdefault(number, []).append(made)
             journal = found.journal
             journal.cool()
             self._old.append(journal.path)
@@ -234,46 +210,25 @@ class Conversion:
         number = self._numbers.get((partition.topic_id, partition.index))
         return number if number in self._states else None
 
-    def _by_class(self, parts: dict[int, SegmentPart]) -> list[list[SegmentPart]]:
-        classes: dict[str, list[SegmentPart]] = defaultdict(list)
-        for number in sorted(parts):
-            classes[self._class(number)].append(parts[number])
-        return list(classes.values())
-
-    def _class(self, number: int) -> str:
-        return retention_class(TopicConfig(self._topics[number][0].configs))
-
     def _write(self, parts: list[SegmentPart]) -> dict[int, SegmentShare]:
         """Write one new segment with these partitions, by rising number; return their shares of
         it."""
         if not parts:
             return {}
         uuid, now_ms = self._env.random.randbytes(16), self._env.clock.now_ms()
-        path = segment_path(self._folder, uuid)
+        path = segment_path(self._files.folder, uuid)
         self._made.append(path)
-        kind = self._class(parts[0].number)
-        output = SegmentOutput(path + WRITING, uuid, [], 0, kind)
-        origins = JobOrigins(self._origin)
-        with SegmentWriter(self._env.fs, output, self._node_id, now_ms, origins) as writer:
-            for part in parts:
-                topic, index = self._topics[part.number]
-                state = self._state(part)
-                writer.begin(part.number, (topic.id, topic.name, index), part.first, state)
-                writer.write(part.batches)
-                writer.end(part.end)
-            made = writer.finish()
-        file = SegmentSeen(path, uuid, now_ms, made.size_bytes)
-        entries: list[PartitionEntry] = list(entries_of(made))
-        return {entry.number: SegmentShare(file, entry) for entry in entries}
+        for part in parts:
+            if part.aborted is None:
+                part.aborted = self._aborted(part)
+        made = self._files.write(uuid, now_ms, parts, WRITING)
+        file = SegmentSeen(uuid, now_ms, made.size_bytes, path)
+        return {entry.number: SegmentShare(file, entry) for entry in entries_of(made)}
 
-    def _state(self, part: SegmentPart) -> PartitionState:
-        known, aborted = self._states[part.number], part.aborted
-        if aborted is None:
-            transactions = self._transactions.get(part.number)
-            found = transactions.aborted if transactions is not None else AbortedIndex()
-            aborted = found.overlapping(part.first, part.end)
-        epochs, producers = pack_epochs(known.leader_epochs), pack_producers(known.producers)
-        return PartitionState(known.log_start, epochs, producers, aborted)
+    def _aborted(self, part: SegmentPart) -> list[Aborted]:
+        transactions = self._transactions.get(part.number)
+        found = transactions.aborted if transactions is not None else AbortedIndex()
+        return list(found.overlapping(part.first, part.end))
 
 
 def _size(view: memoryview, at: int) -> int:
@@ -281,27 +236,21 @@ def _size(view: memoryview, at: int) -> int:
     return length + BATCH_LENGTH_OVERHEAD
 
 
-def _origin(topic: TopicInfo) -> TopicOrigin:
-    return TopicOrigin(
-        topic.id, len(topic.partitions), topic.created_ms, topic.internal, topic.configs
-    )
-
-
 def convert(
     env: Env,
     home: str,
-    seen: Evidence,
-    rebuilt: Rebuilt,
+    seen: FolderEvidence,
+    plan: RestorePlan,
     node_id: int,
-    cluster_id: str,
     progress: Progress,
 ) -> Conversion:
     """Write the new files of a folder whose evidence is mixed; see Conversion for what is next."""
-    conversion = Conversion(env, home, seen, rebuilt, node_id, cluster_id)
+    conversion = Conversion(env, home, seen, plan, node_id)
     conversion.write(progress)
     if conversion.damaged:
-        rebuilt.losses.append(
+        plan.add_doubt(
+            DoubtKind.DAMAGED,
             f"{conversion.damaged} batches are damaged and were not taken over; they are in the "
-            "quarantine with their files"
+            "quarantine with their files",
         )
     return conversion

@@ -11,28 +11,28 @@ from collections.abc import Iterable
 from kafkawire.log.io.ports import Env
 from kafkawire.progress import Progress
 from kafkawire.restore.broker_folders import broker_folders
-from kafkawire.restore.bucket import gather_folder
-from kafkawire.restore.bucket_evidence import BucketEvidence, BucketPartition, TopicSeen
+from kafkawire.restore.bucket import gather_from_part
+from kafkawire.restore.evidence import BucketEvidence, PartitionSeen, TopicSeen
 from kafkawire.restore.log_objects import gather_logs
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.store_folder import StoreFolder
 from kafkawire.tiering.store.tiers import folder_of
 
 
-async def gather_all(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
+async def gather_from_brokers(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
     """Gather the evidence of all brokers of a tier. Raises StoreError, and NewerFormatError for
     data of a newer program."""
     folders = await broker_folders(env, store)
-    parts = [await gather_folder(env, store, progress)]
+    parts = [await gather_from_part(env, store, progress)]
     for node in [each.node_id for each in folders if each.has_manifest]:
         folder = folder_of(node)
-        part = await gather_folder(env, StoreFolder(store, folder), progress)
-        for each in part.objects:
+        part = await gather_from_part(env, StoreFolder(store, folder), progress)
+        for each in part.segments:
             each.folder = folder
         parts.append(part)
     seen = parts[0]
     if len(parts) > 1:
-        seen = together([part for part in parts if part.objects or part.topics])
+        seen = together([part for part in parts if part.segments or part.topics])
     await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
     return seen
 
@@ -44,12 +44,11 @@ def together(parts: list[BucketEvidence]) -> BucketEvidence:
         seen.cluster_id = seen.cluster_id or part.cluster_id
         seen.node_id = part.node_id if seen.node_id is None else seen.node_id
         seen.has_manifest |= part.has_manifest
-        seen.next_partition = max(seen.next_partition, part.next_partition)
-        seen.last_producer_id = max(seen.last_producer_id, part.last_producer_id)
+        seen.raise_numbers(part)
         seen.configs = seen.configs or part.configs
         _add_partitions(seen, part)
         _add_topics(seen, part.topics.values())
-        seen.objects += part.objects
+        seen.segments += part.segments
         seen.deleted += part.deleted
         seen.doubts += part.doubts
     return seen
@@ -81,20 +80,20 @@ def _add_partitions(seen: BucketEvidence, part: BucketEvidence) -> None:
             seen.partitions[number] = other
             continue
         newest = other if ends[1].get(number, 0) > ends[0].get(number, 0) else known
-        seen.partitions[number] = BucketPartition(
+        seen.partitions[number] = PartitionSeen(
             number,
-            max(known.log_start, other.log_start),
-            max(known.end, other.end),
-            max(known.epoch, other.epoch),
-            sorted({*known.epochs, *other.epochs}),
-            newest.producers,
+            log_start=max(known.log_start, other.log_start),
+            next_offset=max(known.next_offset, other.next_offset),
+            epoch=max(known.epoch, other.epoch),
+            epochs=sorted({*known.epochs, *other.epochs}),
+            producers=newest.producers,
         )
 
 
 def _newest(seen: BucketEvidence) -> dict[int, int]:
     """Return the highest end of the objects of each partition."""
     ends: dict[int, int] = {}
-    for found in seen.objects:
+    for found in seen.segments:
         for entry in found.entries:
             ends[entry.number] = max(ends.get(entry.number, 0), entry.end_offset)
     return ends

@@ -10,12 +10,12 @@ journals are left out; their numbers are not assigned again. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
-from kafkawire.restore.evidence import Evidence, PartitionSeen
+from kafkawire.restore.evidence import DoubtKind, FolderEvidence, PartitionSeen
+from kafkawire.restore.plan import RestorePlan
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__schedule_state"})
 """Topics that clients may not write to; the log does not say of a topic that it is one."""
@@ -25,40 +25,26 @@ ID_CHARS = 8
 """Characters of a topic's id in the name of a recovered one: 48 bits distinguish any two."""
 
 
-@dataclass(slots=True)
-class Assigned:
-    """The assigned topics of a rebuild (kafkawire.restore.folder_plan.Rebuilt). `notes`: what an
-    operator should know, in sentences."""
-
-    topics: list[TopicInfo] = field(default_factory=list)
-    deleted: list[TopicInfo] = field(default_factory=list)
-    numbers: dict[int, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    next_partition: int = 1
-    mixed: bool = False
-
-
-def assign(seen: Evidence, node_id: int, leaders: Mapping[int, int] | None = None) -> Assigned:
-    """Decide names and numbers; `leaders` by partition number, `node_id` leads the others."""
-    return _Assigning(seen, node_id, leaders or {}).run()
+def assign(seen: FolderEvidence, plan: RestorePlan, leaders: Mapping[int, int]) -> None:
+    """Decide names and numbers of the topics in `plan`; `leaders` by partition number, the node of
+    the plan leads the others."""
+    _Assigning(seen, plan, leaders).run()
 
 
 class _Assigning:
     """`_names` by topic id, the newest first; `_slots`: by topic id and index the slot of the
     evidence, or the number in a frame where nothing else is known of the partition."""
 
-    def __init__(self, seen: Evidence, node_id: int, leaders: Mapping[int, int]) -> None:
+    def __init__(self, seen: FolderEvidence, plan: RestorePlan, leaders: Mapping[int, int]) -> None:
         self._seen = seen
-        self._node_id = node_id
         self._leaders = leaders
         self._names: dict[bytes, str] = {}
         self._slots: dict[bytes, dict[int, int | None]] = {}
         self._taken: set[int] = set()
-        self._result = Assigned()
-        named = [n for topic in seen.topics.values() for n, _ in topic["partitions"]]
-        self._result.next_partition = max([seen.next_partition - 1, *named, *seen.partitions]) + 1
+        self._plan = plan
+        self._plan.next_partition = seen.highest_number() + 1
 
-    def run(self) -> Assigned:
+    def run(self) -> None:
         self._frames()
         self._records()
         self._deleted()
@@ -68,22 +54,23 @@ class _Assigning:
                 new = recovered_name(name, topic_id)
                 names[new] = topic_id
                 self._names[topic_id] = new
-                self._result.notes.append(
+                self._plan.add_doubt(
+                    DoubtKind.TOPIC,
                     f"two topics are named {name}: the older one is kept as {new}; delete it if "
-                    "you do not need it"
+                    "you do not need it",
                 )
         for name, topic_id in sorted(names.items()):
             self._topic(name, topic_id)
-        self._result.mixed |= any(slot < 0 for slot in self._seen.partitions)
-        return self._result
+        self._plan.mixed |= any(slot < 0 for slot in self._seen.partitions)
 
     def _frames(self) -> None:
         """Add topics with a catalog frame, the newest first."""
-        for topic_id, body in reversed(self._seen.topics.items()):
+        for topic_id, topic in reversed(self._seen.topics.items()):
             if topic_id not in self._seen.deleted:
-                self._names[topic_id] = body["name"]
+                self._names[topic_id] = topic.name
                 self._slots[topic_id] = {
-                    index: self._seen.slot(number, topic_id) for number, index in body["partitions"]
+                    index: self._seen.slot(number, topic_id)
+                    for index, number in topic.numbers.items()
                 }
 
     def _records(self) -> None:
@@ -108,14 +95,15 @@ class _Assigning:
         raw = bytearray(sha256(partition.topic.encode()).digest()[:16])
         raw[0] &= 0x7F  # no id begins with a dash as text
         partition.topic_id = bytes(raw)
-        self._result.notes.append(
+        self._plan.add_doubt(
+            DoubtKind.TOPIC,
             f"nothing says which topic partition number {slot} belongs to: its records are in the "
-            f"new topic {partition.topic}"
+            f"new topic {partition.topic}",
         )
 
     def _merge(self, into: PartitionSeen, other: PartitionSeen) -> None:
         """Merge a partition with two numbers, which an interrupted rebuild has written."""
-        self._result.mixed = True
+        self._plan.mixed = True
         if other.next_offset > into.next_offset:
             into.epochs, into.producers = other.epochs, other.producers
         into.shares += other.shares
@@ -128,17 +116,18 @@ class _Assigning:
         frame, origin = self._seen.topics.get(topic_id), self._seen.origins.get(topic_id)
         internal, configs, created_ms = name in INTERNAL_TOPICS, {}, 0
         if frame is not None:
-            configs = dict(frame["configs"])
+            configs, created_ms = dict(frame.configs), frame.created_ms
         elif origin is not None:
             configs, created_ms = dict(origin.configs), origin.created_ms
         if frame is None:
             settings = "are lost" if origin is None else "are those of its newest segment"
-            self._result.notes.append(
+            self._plan.add_doubt(
+                DoubtKind.TOPIC,
                 f"topic {name} is known from its records only: its settings {settings}, and if it "
-                "was deleted before, delete it again"
+                "was deleted before, delete it again",
             )
         infos = self._partitions(name, self._slots[topic_id])
-        self._result.topics.append(TopicInfo(topic_id, name, internal, infos, configs, created_ms))
+        self._plan.topics.append(TopicInfo(topic_id, name, internal, infos, configs, created_ms))
 
     def _partitions(self, name: str, slots: dict[int, int | None]) -> list[PartitionInfo]:
         """Return the partitions of a topic, one for each index up to the greatest, in a new
@@ -148,19 +137,21 @@ class _Assigning:
             slot = slots.get(index)
             partition = None if slot is None else self._seen.partitions.get(slot)
             if slot is None or slot < 0 or slot in self._taken:
-                number = self._result.next_partition
-                self._result.next_partition += 1
+                number = self._plan.next_partition
+                self._plan.next_partition += 1
             else:
                 number = slot
             self._taken.add(number)
             if slot is not None and partition is not None:
-                self._result.numbers[slot] = number
+                self._plan.numbers[slot] = number
                 epoch = partition.epoch + 1
             else:
                 epoch = 1
                 if slot is None:
-                    self._result.notes.append(f"nothing is known of {name}-{index}: it is empty")
-            leader = self._leaders.get(number, self._node_id)
+                    self._plan.add_doubt(
+                        DoubtKind.TOPIC, f"nothing is known of {name}-{index}: it is empty"
+                    )
+            leader = self._leaders.get(number, self._plan.node_id)
             infos.append(PartitionInfo(number, index, leader, epoch))
         return infos
 
@@ -174,11 +165,11 @@ class _Assigning:
                 names[partition.topic_id] = partition.topic
         for topic_id in sorted(parts):
             infos = [
-                PartitionInfo(number, index, self._node_id, 0)
+                PartitionInfo(number, index, self._plan.node_id, 0)
                 for index, number in sorted(parts[topic_id].items())
             ]
             self._taken.update(info.number for info in infos)
-            self._result.deleted.append(TopicInfo(topic_id, names[topic_id], False, infos, {}, 0))
+            self._plan.deleted.append(TopicInfo(topic_id, names[topic_id], False, infos, {}, 0))
 
 
 def _newest_slot(item: tuple[int, PartitionSeen]) -> tuple[bool, int]:

@@ -14,18 +14,13 @@ from kafkawire.log.segments.file.open import segment_path
 from kafkawire.manifest.columns import Entry
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import Writes
-from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
+from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, ObjectRow
 from kafkawire.offsets.storage.memory import MemoryRows
-from kafkawire.restore.bucket_evidence import (
-    BucketEvidence,
-    BucketPartition,
-    ObjectSeen,
-    TopicSeen,
-)
-from kafkawire.restore.data_folder import gather
-from kafkawire.restore.folder_insert import enter
-from kafkawire.restore.folder_plan import rebuild
-from kafkawire.restore.merge_evidence import join
+from kafkawire.restore.data_folder import gather_from_folder
+from kafkawire.restore.evidence import BucketEvidence, PartitionSeen, SegmentSeen, TopicSeen
+from kafkawire.restore.folder_plan import plan_from_folder
+from kafkawire.restore.insert import enter_offsets
+from kafkawire.restore.merge_evidence import add_bucket
 from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld
@@ -152,11 +147,11 @@ async def test_tiering_offsets_outside_partition_are_reported(
 async def test_restore_from_log_reports_possibly_remote_records() -> None:
     world = await tiered()
     border = (await world.storage.load_partitions([1]))[0].mappings[0].end_offset
-    rebuilt = rebuild(gather(world.env, FOLDER, lambda *_: None), 1)
+    rebuilt = plan_from_folder(gather_from_folder(world.env, FOLDER, lambda *_: None), 1)
     (checkpoint,) = rebuilt.checkpoints
     assert (checkpoint.log_start, checkpoint.next_offset) == (border, 80)
     assert [share.entry.base_offset for share in rebuilt.shares[1]] == [border]
-    (text,) = [loss for loss in rebuilt.losses if loss.startswith("t-0")]
+    (text,) = [loss for loss in rebuilt.texts() if loss.startswith("t-0")]
     assert f"t-0 starts at offset {border}" in text
     assert "in a remote tier only" in text
     assert "name it with --tier" in text
@@ -165,16 +160,18 @@ async def test_restore_from_log_reports_possibly_remote_records() -> None:
 async def in_the_bucket(world: LocalWorld) -> BucketEvidence:
     """The listing that a restore would find in the bucket of `tiered`."""
     info = world.catalog.by_name["t"]
-    bucket = BucketEvidence(world.catalog.cluster_id, 1, True, 2)
+    bucket = BucketEvidence(
+        cluster_id=world.catalog.cluster_id, node_id=1, has_manifest=True, next_partition=2
+    )
     bucket.topics[info.id] = TopicSeen(info.id, "t", numbers={0: 1}, count=1)
-    bucket.partitions[1] = BucketPartition(1, end=1)
+    bucket.partitions[1] = PartitionSeen(1, next_offset=1)
     for row in await world.rows():
         mappings = await world.storage.segment_mappings([row.id])
         entries = [Entry(m.number, *m[2:12]) for m in mappings]
-        bucket.objects.append(
-            ObjectSeen(
-                row.object, row.uuid, row.size_bytes, 1, row.created_ms, entries=entries,
-                cluster_id=bucket.cluster_id,
+        bucket.segments.append(
+            SegmentSeen(
+                row.uuid, row.created_ms, row.size_bytes, object=row.object, node_id=1,
+                entries=entries, cluster_id=bucket.cluster_id,
             )
         )  # fmt: skip
     return bucket
@@ -184,14 +181,15 @@ async def test_restore_from_log_adds_remote_only_segments() -> None:
     world = await tiered()
     before = await world.rows()
     mapped = (await world.storage.load_partitions([1]))[0].mappings
-    seen = gather(world.env, FOLDER, lambda *_: None)
-    join(seen, await in_the_bucket(world))
-    rebuilt = rebuild(seen, 1)
+    seen = gather_from_folder(world.env, FOLDER, lambda *_: None)
+    add_bucket(seen, await in_the_bucket(world))
+    rebuilt = plan_from_folder(seen, 1)
+    rebuilt.tier = "file:///tier"
     (checkpoint,) = rebuilt.checkpoints
     assert (checkpoint.log_start, checkpoint.next_offset) == (0, 80)
     world.database.offsets = MemoryRows()
     storage = world.metadata.storage(world.env.clock.now_ms)
-    await enter(storage, rebuilt, 1, TierRow(0, "file:///tier", CURRENT, 1))
+    await enter_offsets(world.env, storage, FOLDER, rebuilt)
     rows = await storage.segments(1, [LIVE], 10)
     assert {(row.uuid, row.local, row.object, row.tier) for row in rows} == {
         (row.uuid, row.local, row.object, 0) for row in before

@@ -23,11 +23,11 @@ from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.progress import silent
-from kafkawire.restore.bucket import SeveralBrokers, gather
-from kafkawire.restore.bucket_evidence import BucketEvidence, LogSeen
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN, plan
+from kafkawire.restore.bucket import SeveralBrokers, gather_from_bucket
+from kafkawire.restore.bucket_plan import EPOCH_MARGIN, plan_from_bucket
+from kafkawire.restore.evidence import BucketEvidence, LogSeen
 from kafkawire.restore.log_objects import copy_others, log_rows, needed
-from kafkawire.restore.several_brokers import gather_all
+from kafkawire.restore.several_brokers import gather_from_brokers
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.env import memory_env
@@ -102,7 +102,7 @@ def sample() -> Bucket:
 
 
 async def scan(bucket: FakeBucket) -> BucketEvidence:
-    return await gather_all(memory_env(), FakeStore(bucket), silent)
+    return await gather_from_brokers(memory_env(), FakeStore(bucket), silent)
 
 
 async def test_logs_and_topics_of_objects_are_evidence() -> None:
@@ -113,7 +113,7 @@ async def test_logs_and_topics_of_objects_are_evidence() -> None:
     small = sum(len(data) for key, data in bucket.objects.items() if "0004/" in key) - 96
     assert [(log.node_id, log.broker_epoch) for log in seen.logs] == [(1, 4), (1, 6)]
     assert seen.logs[0] == LogSeen(1, 4, 3, 5, True, small)
-    restored = plan(seen)
+    restored = plan_from_bucket(seen)
     topics = {topic.name: topic for topic in restored.topics}
     assert set(topics) == {"orders", "late", "__consumer_offsets"}
     assert topics["late"].id == LATE_ID
@@ -136,11 +136,11 @@ async def test_logs_and_topics_of_objects_are_evidence() -> None:
 async def test_folder_with_log_objects_alone_is_of_no_other_broker() -> None:
     bucket = sample()
     put(bucket, 1, 6, [0])
-    seen = await gather(memory_env(), FakeStore(bucket), silent)
+    seen = await gather_from_bucket(memory_env(), FakeStore(bucket), silent)
     assert len(seen.logs) == 1
     bucket.store("nodes/1/owner", b"{}")
     with pytest.raises(SeveralBrokers):
-        await gather(memory_env(), FakeStore(bucket), silent)
+        await gather_from_bucket(memory_env(), FakeStore(bucket), silent)
 
 
 async def test_damaged_objects_and_left_out_ones_are_doubts() -> None:

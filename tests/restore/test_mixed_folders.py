@@ -11,8 +11,8 @@ from kafkawire.fsck.check import check
 from kafkawire.log.manager import Log
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.progress import silent
-from kafkawire.restore.data_folder import gather
-from kafkawire.restore.folder_plan import Rebuilt, rebuild
+from kafkawire.restore.data_folder import gather_from_folder
+from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.topics import recovered_name
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.log.cutting import cut, expected, fill, started
@@ -92,7 +92,7 @@ async def test_topics_of_same_name_and_number_are_both_kept(
     assert sorted(topic.name for topic in made.topics) == [
         "only-after", "only-before", "orders", other,
     ]  # fmt: skip
-    assert any(f"the older one is kept as {other}" in text for text in made.losses)
+    assert any(f"the older one is kept as {other}" in text for text in made.texts())
     await clean(world)
     await begin(world)
     assert world.catalog.by_name["orders"].id == new.id
@@ -113,7 +113,7 @@ async def goes_on(world: World, name: str, end: int) -> None:
     await cut(world)
     await world.log.close()
     await clean(world)
-    again = rebuild(gather(world.env, FOLDER, silent), 1)
+    again = plan_from_folder(gather_from_folder(world.env, FOLDER, silent), 1)
     assert not again.mixed
     await rebuilt(world)
     await begin(world)
@@ -171,9 +171,10 @@ async def test_interrupted_conversion_is_repeated(
     await fill(world.find("t0"), 10)
     await world.log.close()
     unchecked.undo()
-    seen = gather(world.env, FOLDER, silent)
-    first: Rebuilt = rebuild(seen, 1)
-    conversion = convert(world.env, FOLDER, seen, first, 1, "c", silent)
+    seen = gather_from_folder(world.env, FOLDER, silent)
+    first = plan_from_folder(seen, 1)
+    first.cluster_id = "c"
+    conversion = convert(world.env, FOLDER, seen, first, 1, silent)
     if published:
         conversion.publish()
     await rebuilt(world)
@@ -187,10 +188,10 @@ async def test_records_of_unnamed_partitions_get_a_topic() -> None:
     world = await started(1)
     await fill(world.find("t0"), 5)
     await world.log.close()
-    seen = gather(world.env, FOLDER, silent)
+    seen = gather_from_folder(world.env, FOLDER, silent)
     (partition,) = seen.partitions.values()
     partition.topic, partition.topic_id, partition.index = "", b"", -1
     seen.topics.clear()
-    made = rebuild(seen, 1)
+    made = plan_from_folder(seen, 1)
     assert [topic.name for topic in made.topics] == [f"recovered-partition-{partition.number}"]
     assert [each.next_offset for each in made.checkpoints] == [5]

@@ -14,8 +14,9 @@ from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.progress import Progress, silent
-from kafkawire.restore.bucket import gather
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN, NUMBER_MARGIN, Hole, Restored, plan
+from kafkawire.restore.bucket import gather_from_bucket
+from kafkawire.restore.bucket_plan import EPOCH_MARGIN, plan_from_bucket
+from kafkawire.restore.plan import NUMBER_MARGIN, Hole, RestorePlan
 from kafkawire.restore.tiling import ObjectRange, choose, gaps, rivals
 from kafkawire.restore.topics import recovered_name
 from kafkawire.tiering.manifest.owner import OwnerRecord
@@ -31,25 +32,23 @@ ORDERS = Topic("orders", [3, 4], {"retention.ms": "5"})
 GROUPS = Topic("__consumer_offsets", [9], {"cleanup.policy": "compact"}, internal=True)
 
 
-async def scan(bucket: Bucket, progress: Progress = silent) -> Restored:
-    return plan(await gather(memory_env(), FakeStore(bucket), progress))
+async def scan(bucket: Bucket, progress: Progress = silent) -> RestorePlan:
+    return plan_from_bucket(await gather_from_bucket(memory_env(), FakeStore(bucket), progress))
 
 
-def kinds(restored: Restored) -> list[str]:
+def kinds(restored: RestorePlan) -> list[str]:
     return [doubt.kind.value for doubt in restored.doubts]
 
 
-def read_from(restored: Restored, number: int) -> list[tuple[int, int, int]]:
+def read_from(restored: RestorePlan, number: int) -> list[tuple[int, int, int]]:
     """(base, end, object) of a partition."""
     return sorted(
-        (entry.base_offset, entry.end_offset, int.from_bytes(used.object.uuid, "big"))
-        for used in restored.used
-        for entry in used.entries
-        if entry.number == number
+        (*share.offsets, int.from_bytes(share.file.object, "big"))
+        for share in restored.shares.get(number, ())
     )
 
 
-def checkpoint(restored: Restored, number: int) -> PartitionCheckpoint:
+def checkpoint(restored: RestorePlan, number: int) -> PartitionCheckpoint:
     (found,) = [each for each in restored.checkpoints if each.number == number]
     return found
 
@@ -147,7 +146,7 @@ async def test_plan_from_objects_alone() -> None:
     assert orders.partitions[0].leader_epoch == 9 + EPOCH_MARGIN
     # A batch at offset 99 is in no object: its producer may send it again.
     assert state.producers == [ProducerEntry(77, 1, [(0, 0, 2, 5)])]
-    assert restored.committed == {3: 8, 9: 2}
+    assert restored.uploaded() == {3: 8, 9: 2}
     assert restored.holes == []
     assert kinds(restored) == ["manifest"]
     assert "no manifest can be used" in restored.doubts[0].text
@@ -155,7 +154,7 @@ async def test_plan_from_objects_alone() -> None:
 
 async def test_plan_of_empty_bucket() -> None:
     restored = await scan(Bucket())
-    assert (restored.topics, restored.used) == ([], [])
+    assert (restored.topics, restored.shares) == ([], {})
 
 
 async def test_objects_of_other_clusters_are_excluded() -> None:
@@ -212,7 +211,7 @@ async def test_lost_offsets_become_gaps() -> None:
     restored = await scan(bucket)
     assert [checkpoint(restored, 3).log_start, checkpoint(restored, 3).next_offset] == [2, 13]
     assert restored.holes == [[Hole(3, 5, 8), Hole(4, 3, 7)], [Hole(3, 9, 12)]]
-    assert restored.committed == {3: 5, 4: 3}
+    assert restored.uploaded() == {3: 5, 4: 3}
     said = [doubt.text for doubt in restored.doubts if doubt.kind == "gap"]
     assert said == [
         "offsets 0-1 of orders-0 are lost", "offsets 5-7 of orders-0 are lost",
@@ -267,7 +266,7 @@ async def test_plan_from_manifest() -> None:
     assert state.leader_epochs == [(3, 0), (5 + EPOCH_MARGIN, 8)]
     assert restored.next_partition == 50 + NUMBER_MARGIN
     assert restored.next_producer_id == 2000 + NUMBER_MARGIN
-    assert [each.retention_class for each in (u.object for u in restored.used)] == [
+    assert [used.file.retention_class for used in restored.files()] == [
         "delete/tiered/ever"
     ] * 2  # fmt: skip
 
@@ -337,12 +336,12 @@ def test_failed_requests_are_retried() -> None:
     async def main(loop: SimLoop) -> None:
         env = sim_env(loop, random.Random(1), MemFileSystem())
         bucket.faults = StoreFaults(error_rate=0.2, slow_down_rate=0.1)
-        seen = await gather(env, FakeStore(bucket), lambda *says: reported.append(says))
-        assert len(read_from(plan(seen), 3)) == 20
+        seen = await gather_from_bucket(env, FakeStore(bucket), lambda *says: reported.append(says))
+        assert len(read_from(plan_from_bucket(seen), 3)) == 20
         assert reported[-1] == ("objects", 20, 20)
         bucket.faults = StoreFaults(down=True)
         with pytest.raises(StoreError, match="cannot be reached"):
-            await gather(env, FakeStore(bucket), silent)
+            await gather_from_bucket(env, FakeStore(bucket), silent)
 
     loop = SimLoop()
     run(loop, main(loop))

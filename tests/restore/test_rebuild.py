@@ -1,8 +1,8 @@
 """Metadata rebuilt from journals and segments: every acknowledged record is served, and nothing
 else.
 
-Covers: kafkawire.restore.local_manifest, kafkawire.cli.restore.from_log,
-kafkawire.metadata.copies.entering.
+Covers: kafkawire.restore.local_manifest, kafkawire.restore.segment_files,
+kafkawire.cli.restore.from_log, kafkawire.metadata.copies.entering.
 """
 
 from __future__ import annotations
@@ -27,10 +27,17 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import HotRead, aborted_in
 from kafkawire.metadata.catalog import Catalog, ConfigChange
 from kafkawire.progress import silent
-from kafkawire.restore.data_folder import gather
-from kafkawire.restore.evidence import Evidence, PartitionSeen, SegmentSeen, SegmentShare
-from kafkawire.restore.folder_insert import enter
-from kafkawire.restore.folder_plan import Rebuilt, rebuild
+from kafkawire.restore.data_folder import gather_from_folder
+from kafkawire.restore.evidence import (
+    FolderEvidence,
+    PartitionSeen,
+    SegmentSeen,
+    SegmentShare,
+    TopicSeen,
+)
+from kafkawire.restore.folder_plan import plan_from_folder
+from kafkawire.restore.insert import enter_offsets
+from kafkawire.restore.plan import RestorePlan
 from kafkawire.restore.renumber import convert
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
@@ -45,13 +52,14 @@ SQL_ONLY = 2
 """Sentences on what a log does not record."""
 
 
-async def rebuilt(world: World) -> Rebuilt:
+async def rebuilt(world: World) -> RestorePlan:
     """Delete the database, and rebuild it like the command."""
-    seen = gather(world.env, FOLDER, silent)
-    made = rebuild(seen, 1)
+    seen = gather_from_folder(world.env, FOLDER, silent)
+    made = plan_from_folder(seen, 1)
+    made.cluster_id = seen.cluster_id()
     conversion = None
     if made.mixed:
-        conversion = convert(world.env, FOLDER, seen, made, 1, seen.cluster_id(), silent)
+        conversion = convert(world.env, FOLDER, seen, made, 1, silent)
         conversion.publish()
     database = MemoryDatabase(seed=1)
     catalog = database.catalog = Catalog("made again")
@@ -64,7 +72,7 @@ async def rebuilt(world: World) -> Rebuilt:
     world.catalog = await world.metadata.open()
     await world.metadata.register_broker(1, {}, None)
     world.storage = world.metadata.storage(world.env.clock.now_ms)
-    await enter(world.storage, made, 1)
+    await enter_offsets(world.env, world.storage, FOLDER, made)
     database.deleted_partitions = {p.number for info in made.deleted for p in info.partitions}
     if conversion is not None:
         conversion.set_aside()
@@ -95,7 +103,7 @@ async def test_topics_settings_and_records_are_restored(power: bool | None) -> N
         await world.abandon()
         world.fs.crash() if power else world.fs.kill()
     made = await rebuilt(world)
-    assert len(made.losses) == SQL_ONLY, made.losses
+    assert len(made.doubts) == SQL_ONLY, made.texts()
     assert made.shares
     await clean(world)
     await world.start()
@@ -124,7 +132,7 @@ async def test_deleted_topic_is_not_restored_nor_its_numbers_reused() -> None:
     await world.log.close()
     made = await rebuilt(world)
     assert sorted(t.name for t in made.topics) == ["t0", "t1"]
-    assert len(made.losses) == SQL_ONLY, made.losses
+    assert len(made.doubts) == SQL_ONLY, made.texts()
     await world.start()
     again = world.find("t1")
     assert again.number != number
@@ -269,8 +277,8 @@ async def test_topics_are_restored_from_segments_alone() -> None:
         world.fs.remove(f"{FOLDER}/journals/{name}")
     made = await rebuilt(world)
     assert [topic.name for topic in made.topics] == ["t0"]
-    assert any("t0 is known from its records only" in text for text in made.losses)
-    assert any("is missing, though it was acknowledged" in text for text in made.losses)
+    assert any("t0 is known from its records only" in text for text in made.texts())
+    assert any("is missing, though it was acknowledged" in text for text in made.texts())
     await world.start()
     assert await read_all(world.find("t0")) == expected(0, end)
 
@@ -286,51 +294,51 @@ async def test_damaged_segment_is_quarantined_and_reported() -> None:
     file.truncate(file.size() - 8)
     made = await rebuilt(world)
     assert made.aside == [path]
-    assert any(name in text and "set aside" in text for text in made.losses)
+    assert any(name in text and "set aside" in text for text in made.texts())
 
 
-def seen(*shares: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Evidence:
+def seen(*shares: tuple[int, int, int], ranges: list[tuple[int, int]]) -> FolderEvidence:
     """Evidence of one partition: shares (base, end, created), and ranges in the journals."""
     partition = PartitionSeen(1, b"i" * 16, "t", 0, ranges=ranges)
     for at, (base, end, created) in enumerate(shares):
-        file = SegmentSeen(f"s{at}", bytes([at]) * 16, created, 1000)
+        file = SegmentSeen(bytes([at]) * 16, created, 1000, f"s{at}")
         entry = PartitionEntry(
             1, b"i" * 16, "t", 0, 64, 100, base, end, 1, end - base, 5, 200, 40, 0
         )
         partition.shares.append(SegmentShare(file, entry))
     ends = [end for _, end in ranges] + [end for _, end, _ in shares]
     partition.next_offset = max(ends)
-    body = {"name": "t", "partitions": [[1, 0]], "configs": {}, "internal": False}
-    return Evidence({1: partition}, {b"i" * 16: body}, segments=[])
+    topic = TopicSeen(b"i" * 16, "t", count=1, numbers={0: 1})
+    return FolderEvidence({1: partition}, {topic.id: topic})
 
 
-def chosen(made: Rebuilt) -> list[tuple[int, int]]:
+def chosen(made: RestorePlan) -> list[tuple[int, int]]:
     return [(s.entry.base_offset, s.entry.end_offset) for s in made.shares.get(1, [])]
 
 
 def test_files_without_gaps_are_preferred() -> None:
     inputs_and_output = seen((0, 10, 1), (10, 20, 2), (0, 20, 3), (20, 30, 4), ranges=[(30, 40)])
-    made = rebuild(inputs_and_output, 1)
+    made = plan_from_folder(inputs_and_output, 1)
     assert chosen(made) == [(0, 20), (20, 30)], "the newest: it may be cleaned"
     assert made.aside == []
     interrupted = seen((0, 10, 1), (10, 15, 2), (10, 20, 3), ranges=[(10, 40)])
-    assert chosen(rebuild(interrupted, 1)) == [(0, 10), (10, 20)]
+    assert chosen(plan_from_folder(interrupted, 1)) == [(0, 10), (10, 20)]
 
 
 def test_log_starts_after_gap_unless_files_are_damaged() -> None:
-    made = rebuild(seen((0, 10, 1), (20, 30, 2), ranges=[(0, 5), (30, 40)]), 1)
+    made = plan_from_folder(seen((0, 10, 1), (20, 30, 2), ranges=[(0, 5), (30, 40)]), 1)
     assert chosen(made) == [(20, 30)]
     assert made.checkpoints[0].log_start == 20
     assert made.aside == ["s0"]
-    assert "t-0 starts at offset 20" in made.losses[0]
+    assert "t-0 starts at offset 20" in made.texts()[0]
     behind = seen((0, 10, 1), ranges=[(20, 40)])
-    assert chosen(rebuild(behind, 1)) == []
+    assert chosen(plan_from_folder(behind, 1)) == []
     damaged = replace(behind, damage=[Damage(Gap(3, 64, 128), [Loss(1, 10, 20)])])
     damaged.partitions[1].log_start = 0
-    made = rebuild(damaged, 1)
+    made = plan_from_folder(damaged, 1)
     assert chosen(made) == [(0, 10)], "records before damage can still be read"
     assert made.checkpoints[0].log_start == 0
-    assert any("offsets 10-19 of t-0 are lost" in text for text in made.losses)
+    assert any("offsets 10-19 of t-0 are lost" in text for text in made.texts())
 
 
 @pytest.mark.real

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +34,8 @@ from kafkawire.offsets.catalog.port import (
     unpack_ranges,
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN, NUMBER_MARGIN
+from kafkawire.restore.bucket_plan import EPOCH_MARGIN
+from kafkawire.restore.plan import NUMBER_MARGIN, RestorePlan
 from tests.kit.json_schema import check_document
 from tests.kit.postgres import postgres
 from tests.kit.tier.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
@@ -263,7 +263,7 @@ def test_failed_restore_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Monk
     async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "metadata.db")
 
-    monkeypatch.setattr("kafkawire.cli.restore.from_bucket.enter", fail)
+    monkeypatch.setattr("kafkawire.cli.restore.from_bucket.enter_offsets", fail)
     tier = stored(sample(), tmp_path / "tier")
     output = run(tier, tmp_path / "data", "--yes", code=1).output
     assert "metadata.db failed: No space left on device" in output
@@ -316,8 +316,7 @@ def test_new_numbers_are_above_all_restored_ones(tmp_path: Path) -> None:
 
 
 def test_the_command_that_follows_has_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    restored: Any = SimpleNamespace(node_id=1, doubts=[], used=[])
-    restore._conclude(restored, "data", "postgresql://u:hidden@h/db", "s3://b", False)
+    restore._conclude(RestorePlan(1), "data", "postgresql://u:hidden@h/db", "s3://b", False)
     assert "--metadata postgresql://u:***@h/db" in capsys.readouterr().out
 
 

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafkawire.log.io.ports import LogError
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.restore.evidence import Evidence
-from kafkawire.restore.folder_plan import rebuild
+from kafkawire.restore.evidence import FolderEvidence
+from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.folders import Carried, combine
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
@@ -29,7 +29,7 @@ from tests.restore.test_rebuild import seen
 Range = tuple[int, int]
 
 
-def folder(*ranges: Range, shares: tuple[Range, ...] = (), epoch: int = 0) -> Evidence:
+def folder(*ranges: Range, shares: tuple[Range, ...] = (), epoch: int = 0) -> FolderEvidence:
     """A folder with one partition, as the journals and segments have it."""
     made = seen(*((base, end, 1) for base, end in shares), ranges=list(ranges) or [(0, 0)])
     partition = made.partitions[1]
@@ -39,7 +39,7 @@ def folder(*ranges: Range, shares: tuple[Range, ...] = (), epoch: int = 0) -> Ev
     return made
 
 
-def carried(first: Evidence, second: Evidence) -> list[tuple[int, int, int]]:
+def carried(first: FolderEvidence, second: FolderEvidence) -> list[tuple[int, int, int]]:
     """The leader, first and end offset of each range that is copied."""
     found = combine({1: first, 2: second}).carried
     assert all({each.leader, each.source} == {1, 2} for each in found)
@@ -75,7 +75,7 @@ def test_carried_records_count_as_there_from_the_log_start_on() -> None:
     new.partitions[1].log_start = 20
     combined = combine({1: old, 2: new})
     assert combined.carried == [Carried(1, 2, 1, 20, 50)]
-    made = rebuild(combined.seen, 1, combined.leaders)
+    made = plan_from_folder(combined.seen, 1, combined.leaders)
     (topic,) = made.topics
     assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(2, 2)]
     assert (made.checkpoints[0].log_start, made.checkpoints[0].next_offset) == (20, 70)

@@ -35,14 +35,16 @@ from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import TierUrl, parse_tier
+from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
-from kafkawire.restore.bucket_evidence import DoubtKind, LogSeen
-from kafkawire.restore.bucket_plan import MAX_DOUBTS, Restored, plan
+from kafkawire.restore.bucket_plan import MAX_DOUBTS, plan_from_bucket
 from kafkawire.restore.damage import find_damage
-from kafkawire.restore.insert import enter
+from kafkawire.restore.evidence import DoubtKind, LogSeen
+from kafkawire.restore.insert import enter_offsets, enter_topics
 from kafkawire.restore.log_objects import copy_others
-from kafkawire.restore.several_brokers import gather_all
+from kafkawire.restore.plan import RestorePlan
+from kafkawire.restore.several_brokers import gather_from_brokers
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -92,7 +94,7 @@ def restore(
       kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --dry-run
       kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --yes
     """
-    logging.disable(logging.CRITICAL)  # findings are printed once, below
+    logging.disable(logging.CRITICAL)  # doubts are printed once, below
     try:
         url = _checked(tier, metadata, data)
         refuse_full(data)
@@ -101,7 +103,8 @@ def restore(
             with bars() as progress:
                 tier_url = replace(url, create=False).url
                 restored = asyncio.run(_scan(env, tier_url, deep, progress))
-            _check(restored, url.url)
+            restored.tier = url.url
+            _check(restored)
             if not as_json:
                 _show(restored)
             elif dry_run:
@@ -112,7 +115,7 @@ def restore(
                 _ask(restored)
             with bars() as progress:
                 restored.logs = asyncio.run(_copy_logs(env, tier_url, restored, progress))
-                _build(env, Path(data), metadata, restored, url.url, progress)
+                _build(env, Path(data), metadata, restored, progress)
         finally:
             env.offload.close()
     except (RestoreError, NotConfirmed, MetadataError, FormatError, ValueError) as failure:
@@ -140,20 +143,22 @@ def _checked(tier: str, metadata: str, data: str) -> TierUrl:
         fail(f"--tier: {error}", 2)
 
 
-async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
+async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePlan:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
-        restored = plan(await gather_all(env, store, progress))
+        restored = plan_from_bucket(await gather_from_brokers(env, store, progress))
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
-                found = await find_damage(env, store, restored.used, folder, progress)
+                found = await find_damage(env, store, restored.files(), folder, progress)
             restored.doubts = [*found, *restored.doubts][:MAX_DOUBTS]
         return restored
     finally:
         await store.close()
 
 
-async def _copy_logs(env: Env, url: str, restored: Restored, progress: Progress) -> list[LogSeen]:
+async def _copy_logs(
+    env: Env, url: str, restored: RestorePlan, progress: Progress
+) -> list[LogSeen]:
     """Have the log objects of all brokers in the folder of the one that is restored."""
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
@@ -162,7 +167,8 @@ async def _copy_logs(env: Env, url: str, restored: Restored, progress: Progress)
         await store.close()
 
 
-def _check(restored: Restored, url: str) -> None:
+def _check(restored: RestorePlan) -> None:
+    url = restored.tier
     if not restored.topics:
         found = f": {restored.doubts[0].text}" if restored.doubts else ""
         raise RestoreError(f"{url} has nothing to restore{found}")
@@ -173,13 +179,13 @@ def _check(restored: Restored, url: str) -> None:
         )
 
 
-def _ask(restored: Restored) -> None:
+def _ask(restored: RestorePlan) -> None:
     doubtful = f", with {len(restored.doubts)} doubtful items" if restored.doubts else ""
     confirm(f"Restore this{doubtful}?")
 
 
 def _build(
-    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Progress
+    env: Env, data: Path, metadata_url: str, restored: RestorePlan, progress: Progress
 ) -> None:
     """Build the complete folder, or none."""
     with new_folder(data, ".restoring") as building:
@@ -190,71 +196,74 @@ def _build(
         metadata: SqlStore = (
             open_metadata(metadata_url, str(building)) if elsewhere else sqlite_metadata(str(path))
         )
-        asyncio.run(_enter(env, metadata, str(home), restored, url, progress))
+        asyncio.run(_enter(env, metadata, str(home), restored, progress))
         if not elsewhere:
             end_wal(str(path))
         sync(building)
 
 
 async def _enter(
-    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
+    env: Env, metadata: SqlStore, home: str, restored: RestorePlan, progress: Progress
 ) -> None:
+    node, now_ms = restored.node_id, env.clock.now_ms
     try:
         await metadata.open()
-        await enter(env, metadata, home, restored, url, progress)
+        await metadata.transact(lambda session: enter_topics(session, restored, now_ms()))
+        storage = open_storage(SQL, metadata, home, node, now_ms, lambda _: node)
+        try:
+            await enter_offsets(env, storage, home, restored, progress)
+        finally:
+            await storage.close()
     finally:
         await metadata.close()
 
 
-def _topics(restored: Restored) -> list[dict[str, Any]]:
-    entries = [entry for used in restored.used for entry in used.entries]
-    records: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for entry in entries:
-        records[entry.number] = records.get(entry.number, 0) + entry.records
-        sizes[entry.number] = sizes.get(entry.number, 0) + entry.length
+def _topics(restored: RestorePlan) -> list[dict[str, Any]]:
     ends = {each.number: each.next_offset - each.log_start for each in restored.checkpoints}
     rows = []
     for topic in restored.topics:
         numbers = [info.number for info in topic.partitions]
+        entries = [s.entry for number in numbers for s in restored.shares.get(number, ())]
         rows.append(
             {
                 "topic": topic.name,
                 "partitions": len(numbers),
                 "offsets": sum(ends.get(number, 0) for number in numbers),
-                "records": sum(records.get(number, 0) for number in numbers),
-                "bytes": sum(sizes.get(number, 0) for number in numbers),
+                "records": sum(entry.records for entry in entries),
+                "bytes": sum(entry.length for entry in entries),
                 "configs": len(topic.configs),
             }
         )
     return rows
 
 
-def _document(restored: Restored, data: str) -> dict[str, Any]:
+def _document(restored: RestorePlan, data: str) -> dict[str, Any]:
+    topics = _topics(restored)
     return {
         "data": data,
         "cluster_id": restored.cluster_id,
         "node_id": restored.node_id,
-        "topics": _topics(restored),
-        "segments": len(restored.used),
-        "records": restored.records,
-        "bytes": restored.size_bytes,
+        "topics": topics,
+        "segments": len(restored.files()),
+        "records": sum(row["records"] for row in topics),
+        "bytes": sum(row["bytes"] for row in topics),
         "log_objects": _log_objects(restored),
         "log_object_bytes": sum(log.size_bytes for log in restored.logs),
         "doubts": [{"kind": doubt.kind.value, "text": doubt.text} for doubt in restored.doubts],
     }
 
 
-def _log_objects(restored: Restored) -> int:
+def _log_objects(restored: RestorePlan) -> int:
     return sum(log.end - log.released for log in restored.logs)
 
 
-def _show(restored: Restored) -> None:
+def _show(restored: RestorePlan) -> None:
     rows = _topics(restored)
     print(
         f"cluster {restored.cluster_id}, node {restored.node_id}: {count(len(rows), 'topic')}, "
-        f"{count(len(restored.used), 'segment')}, {count(restored.records, 'record')}, "
-        f"{size(restored.size_bytes)}"
+        f"{count(len(restored.files()), 'segment')}, "
+        f"{count(sum(row['records'] for row in rows), 'record')}, "
+        f"{size(sum(row['bytes'] for row in rows))}"
     )
     if objects := _log_objects(restored):
         log_bytes = sum(log.size_bytes for log in restored.logs)
@@ -276,7 +285,7 @@ def _show(restored: Restored) -> None:
             print(f"- and {len(restored.doubts) - MAX_SHOWN} more; --json shows them all")
 
 
-def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_json: bool) -> None:
+def _conclude(restored: RestorePlan, data: str, metadata_url: str, url: str, as_json: bool) -> None:
     words = ["kafkawire serve --data", data, "--tier", f"'{url}'" if "?" in url else url]
     if metadata_url:
         words += ["--metadata", metadata_url]
@@ -287,7 +296,7 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
         print_json({**_document(restored, data), "next": command})
     else:
         print(f"{data} is restored. Start the broker: {command}")
-        if any(used.object.folder for used in restored.used):
+        if any(used.file.folder for used in restored.files()):
             print(
                 "The tier is of several brokers, of which this one takes everything. It copies the "
                 "objects of the others once it runs: `kafkawire tier move` shows how far it is."

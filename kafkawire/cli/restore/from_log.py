@@ -33,7 +33,6 @@ from kafkawire.log.manifest.service import ENDED
 from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing, schema
-from kafkawire.metadata.copies.entering import enter_catalog
 from kafkawire.metadata.database import revision_of
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
@@ -41,9 +40,7 @@ from kafkawire.metadata.sqlite import sqlite_transaction
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
-from kafkawire.offsets.catalog.port import CURRENT, TierRow
 from kafkawire.offsets.storage.open import (
     RESTORING,
     ROCKSDB,
@@ -56,16 +53,17 @@ from kafkawire.offsets.storage.open import (
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.restore.carry import carry
-from kafkawire.restore.data_folder import gather
+from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.differences import differences
-from kafkawire.restore.evidence import Evidence
-from kafkawire.restore.folder_insert import enter
-from kafkawire.restore.folder_plan import Rebuilt, rebuild
+from kafkawire.restore.evidence import FolderEvidence
+from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.folders import Combined, combine
+from kafkawire.restore.insert import enter_offsets, enter_topics
+from kafkawire.restore.plan import RestorePlan
 from kafkawire.restore.renumber import convert
 
 if TYPE_CHECKING:
-    from kafkawire.restore.bucket_evidence import BucketEvidence, LogSeen
+    from kafkawire.restore.evidence import BucketEvidence, LogSeen
 
 ROWS_AT_ONCE = 1000
 """Partitions of one round trip to the offset storage."""
@@ -79,7 +77,7 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     folder = os.path.abspath(data)
     try:
         with bars() as progress:
-            restored = _restore(folder, metadata_url, node_ids(folder), tier, progress)
+            plan, kept = _restore(folder, metadata_url, node_ids(folder), tier, progress)
     except (LogError, MetadataError, FormatError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
@@ -88,17 +86,7 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
         fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
     finally:
         logging.disable(logging.NOTSET)
-    _show(folder, restored, as_json)
-
-
-@dataclass(slots=True)
-class RestoredMetadata:
-    """Result of a restore. `kept`: path of the previous metadata (empty: none existed);
-    `cluster_id`: as found in the log (empty: a new one was created)."""
-
-    rebuilt: Rebuilt
-    kept: str
-    cluster_id: str
+    _show(folder, plan, kept, as_json)
 
 
 @dataclass(slots=True)
@@ -110,7 +98,7 @@ class _Home:
     node: int
     path: str
     found: Folder
-    seen: Evidence
+    seen: FolderEvidence
     damaged: bool
     differs: bool = False
     tier: str = ""
@@ -124,7 +112,8 @@ class _Home:
 
 def _restore(
     folder: str, url: str, nodes: Sequence[int], tier: str, progress: Progress
-) -> RestoredMetadata:
+) -> tuple[RestorePlan, str]:
+    """Return what was restored, and the path of the previous metadata; empty: none existed."""
     env = real_env()
     paths = {node: os.path.join(folder, "brokers", str(node)) for node in nodes}
     with ExitStack() as stack:
@@ -137,7 +126,8 @@ def _restore(
         used = [n for n in nodes if found[n].has_log or found[n].identity is not None] or nodes[:1]
         homes = [
             _Home(
-                node, paths[node], found[node], gather(env, paths[node], progress),
+                node, paths[node], found[node],
+                gather_from_folder(env, paths[node], progress),
                 rocks_damaged(paths[node]),
             )
             for node in used
@@ -172,7 +162,7 @@ def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
 
 def _rebuild(
     env: Env, folder: str, url: str, homes: Sequence[_Home], tier: str, progress: Progress
-) -> RestoredMetadata:
+) -> tuple[RestorePlan, str]:
     path = sqlite_file(url, folder)
     why = "" if path is None else _replaced(path, homes)
     for home in homes:
@@ -180,20 +170,21 @@ def _rebuild(
             _join_tier(env, home, tier, progress)
     combined = _combined(homes)
     seen, first = combined.seen, homes[0]
-    rebuilt = rebuild(seen, first.node, combined.leaders)
+    plan = plan_from_folder(seen, first.node, combined.leaders)
     clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
-    cluster_id = clusters[0] if clusters else seen.cluster_id()
+    plan.cluster_id = clusters[0] if clusters else seen.cluster_id()
+    plan.tier, plan.logs = first.tier, first.logs
     conversion = None
-    if rebuilt.mixed:
+    if plan.mixed:
         _check_mixed(folder, homes)
-        conversion = convert(env, first.path, seen, rebuilt, first.node, cluster_id, progress)
+        conversion = convert(env, first.path, seen, plan, first.node, progress)
     paths = {home.node: home.path for home in homes}
     evidence = {home.node: home.seen for home in homes}
-    carried = carry(env, paths, evidence, combined, rebuilt, cluster_id)
+    carried = carry(env, paths, evidence, combined, plan)
     building = f"{path}.restoring"
     _remove(env, building)
     metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
-    asyncio.run(_enter(env, metadata, homes, combined, rebuilt, cluster_id))
+    asyncio.run(_enter(env, metadata, homes, combined, plan))
     for made in [*carried, conversion]:
         if made is not None:
             made.publish()
@@ -201,10 +192,10 @@ def _rebuild(
     for home in homes:
         if home.damaged:
             _exchange_rocks(home.path)
-        _set_aside(env, home.path, rebuilt)
+        _set_aside(env, home.path, plan)
     if conversion is not None:
         conversion.set_aside()
-    return RestoredMetadata(rebuilt, kept, cluster_id)
+    return plan, kept
 
 
 def _combined(homes: Sequence[_Home]) -> Combined:
@@ -246,7 +237,7 @@ def _replaced(path: str, homes: Sequence[_Home]) -> str:
     )
 
 
-def _has_all(path: str, found: Folder, seen: Evidence) -> bool:
+def _has_all(path: str, found: Folder, seen: FolderEvidence) -> bool:
     """Return whether a metadata file is of this version, belongs to a folder, has its topics, and
     no checkpoint after the end of its log."""
     ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
@@ -300,7 +291,7 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
     if not tier:
         return
     from kafkawire.objectstore.url import parse_tier
-    from kafkawire.restore.merge_evidence import join
+    from kafkawire.restore.merge_evidence import add_bucket
 
     url = parse_tier(tier)
     bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
@@ -310,17 +301,17 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
             f"the tier {url.url} belongs to cluster {bucket.cluster_id}, {found.data} to cluster "
             f"{ours}: name the tier of this broker with --tier"
         )
-    join(seen, bucket)
+    add_bucket(seen, bucket)
     home.tier, home.logs = url.url, bucket.logs
 
 
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
-    from kafkawire.restore.bucket import gather as gather_bucket
+    from kafkawire.restore.bucket import gather_from_bucket
     from kafkawire.tiering.store.open import open_store
 
     store = open_store(url, BrokerConfig({}))
     try:
-        return await gather_bucket(env, store, progress)
+        return await gather_from_bucket(env, store, progress)
     finally:
         await store.close()
 
@@ -330,51 +321,32 @@ async def _enter(
     metadata: SqlStore,
     homes: Sequence[_Home],
     combined: Combined,
-    rebuilt: Rebuilt,
-    cluster_id: str,
+    plan: RestorePlan,
 ) -> None:
     """Fill the metadata, and with the offsets of each broker its storage, unless they are kept."""
     now_ms = env.clock.now_ms()
 
     def enter_all(session: Session) -> None:
-        enter_catalog(
-            session,
-            homes[0].node,
-            rebuilt.topics,
-            rebuilt.next_partition,
-            rebuilt.next_producer_id,
-            now_ms,
-            cluster_id,
-            combined.seen.configs,
-            rebuilt.deleted,
-        )
+        enter_topics(session, plan, now_ms)
         # the start checks that metadata and folder match, which rejects older copies
         for home in homes:
             before = home.found.identity
             if before is not None:
                 metadata_id = bytes.fromhex(before.metadata_id)
                 pairing.pair(session, home.node, metadata_id, before.generation + 1)
-            if home.logs:
-                object_logs.enter(session, _log_rows(home, now_ms))
 
     try:
         await metadata.open()
         await metadata.transact(enter_all)
         for home in homes:
             if not home.keeps_offsets:
-                part = combined.part_of(rebuilt, home.node) if len(homes) > 1 else rebuilt
+                part = combined.part_of(plan, home.node) if len(homes) > 1 else plan
                 await _enter_offsets(env, metadata, home, part)
     finally:
         await metadata.close()
 
 
-def _log_rows(home: _Home, now_ms: int) -> list[object_logs.ObjectLog]:
-    from kafkawire.restore.log_objects import log_rows
-
-    return log_rows(home.logs, home.node, home.tier, now_ms)
-
-
-async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuilt) -> None:
+async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: RestorePlan) -> None:
     """Fill a broker's offset storage."""
     into = ROCKSDB if home.damaged else SQL
     if into == ROCKSDB:
@@ -383,20 +355,19 @@ async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: Rebuil
     storage = open_storage(
         into, metadata, home.path, node, env.clock.now_ms, lambda _: node, RESTORING
     )
-    tier = TierRow(0, home.tier, CURRENT, env.clock.now_ms()) if home.tier else None
-    await enter(storage, part, node, tier)
+    await enter_offsets(env, storage, home.path, part)
     await storage.close()
 
 
-def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
+def _set_aside(env: Env, home: str, plan: RestorePlan) -> None:
     """Keep segments without a metadata row, and let the next start rewrite the local manifest."""
     env.fs.remove(os.path.join(home, ENDED))
     quarantine = Quarantine(env.fs, home)
     unread = "restore --from-log could not read it, or could not reach its offsets without a gap"
     copied = "restore --from-log has copied its records into the folder of another broker"
     for path, why in [
-        *((p, unread) for p in rebuilt.aside),
-        *((p, copied) for p in rebuilt.copied),
+        *((p, unread) for p in plan.aside),
+        *((p, copied) for p in plan.copied),
     ]:
         if os.path.commonpath([home, path]) == home:
             quarantine.take(path, why, env.clock.now_ms())
@@ -437,24 +408,23 @@ def _free(path: str, why: str) -> str:
     return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
 
 
-def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
-    rebuilt, kept = restored.rebuilt, restored.kept
-    partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
-    losses = list(rebuilt.losses)
-    if not restored.cluster_id:
+def _show(folder: str, plan: RestorePlan, kept: str, as_json: bool) -> None:
+    partitions = sum(len(topic.partitions) for topic in plan.topics)
+    losses = plan.texts()
+    if not plan.cluster_id:
         losses.insert(0, "the cluster has a new ID")
     if as_json:
         print_json(
             {
                 "data": folder,
-                "topics": len(rebuilt.topics),
+                "topics": len(plan.topics),
                 "partitions": partitions,
                 "damaged": kept or None,
                 "losses": losses,
             }
         )
         return
-    topics = count(len(rebuilt.topics), "topic")
+    topics = count(len(plan.topics), "topic")
     print(f"{folder}: {topics}, {count(partitions, 'partition')} restored from the log")
     if kept:
         print(f"The previous metadata is kept as {kept}.")
