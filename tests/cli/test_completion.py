@@ -43,6 +43,8 @@ COMPLETED: dict[str, set[str]] = {
     },
     # Not the options of `kafkawire restore`, nor those of `topics describe`.
     "kafkawire tier restore --de": {"--deep"},
+    "kafkawire tier restore --fr": set(),
+    "kafkawire restore --fr": {"--from-log"},
     "kafkawire groups describe topics --co": set(),
     "kafkawire topics copy add": set(),
     "kafkawire produce topic ord": {FILE},

@@ -241,7 +241,7 @@ class World:
             self.copy()
             if "--from-log" in words:
                 (self.folder / "copy" / "metadata.db").unlink()
-        elif words[:2] == ["tier", "restore"]:
+        elif words[:2] in (["tier", "restore"], ["restore", str(self.folder / "tier")]):
             words += [] if "--dry-run" in words else ["--yes"]
             trial = ["tier", "restore", "--tier", "tier", "--data", "none", "--dry-run"]
             wait_until(lambda: run(app, trial).exit_code == 0, "the first upload")

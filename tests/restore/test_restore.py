@@ -259,6 +259,42 @@ def test_non_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("as_url", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_tier_as_source_of_restore(tmp_path: Path, as_url: bool) -> None:
+    tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
+    dry = ["--dry-run", "--json"]
+    source = f"file://{tier}" if as_url else str(tier)
+    words = ["restore", source, "--data", str(data)]
+    asked = CliRunner().invoke(app, [*words, *dry])
+    assert (asked.exit_code, asked.stdout) == (0, run(tier, data, *dry).stdout)
+    assert not data.exists()
+    assert CliRunner().invoke(app, words, input="n\n").exit_code == 1
+    assert not data.exists()
+    done = CliRunner().invoke(app, [*words, "--yes"])
+    assert done.exit_code == 0, done.output
+    assert f"{data} is restored. Start the broker: " in done.stdout
+    assert set(Opened(data).partitions) == {3, 4, 9}
+
+
+def test_source_of_restore_decides(tmp_path: Path) -> None:
+    backup, folder, empty = tmp_path / "backup", tmp_path / "data", tmp_path / "empty"
+    for path in (backup / "segments", folder, empty):
+        path.mkdir(parents=True)
+    (backup / "manifest.json").write_text("{}")
+    for source, what in (
+        (backup, "manifest.json is damaged"),
+        (folder, "is not a data folder"),
+        (empty, "is not a backup"),
+    ):
+        result = CliRunner().invoke(app, ["restore", str(source), "--data", str(folder)])
+        assert result.exit_code == 1
+        assert what in result.stderr
+        words = ["restore", str(source), "--data", str(folder), "--deep"]
+        refused = CliRunner().invoke(app, words)
+        assert (refused.exit_code, "need a tier" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("quick")
 def test_failed_restore_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "metadata.db")

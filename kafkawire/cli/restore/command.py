@@ -1,9 +1,10 @@
-"""`kafkawire restore SRC --data DIR`: a new data folder from a backup.
+"""`kafkawire restore SRC --data DIR`: the source decides what is restored.
 
-Everything is checked before anything is written. The folder is built under a temporary name next to
-its final path and renamed, so it appears atomically. It has the topics, settings, groups and
-offsets of the backup and no records: every log begins at its previous end, in the next leader
-epoch.
+A tier restores a new data folder (`from_bucket`), the data folder itself its own metadata
+(`from_log`), and a backup a new data folder, here: everything is checked before anything is
+written. The folder is built under a temporary name next to its final path and renamed, so it
+appears atomically. It has the topics, settings, groups and offsets of the backup and no records:
+every log begins at its previous end, in the next leader epoch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,9 +26,10 @@ from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sy
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Data, Json, Metadata
+from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.client.errors import ClientError
+from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.metadata.copies import copying
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
@@ -34,6 +37,10 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.plural import count
 from kafkawire.tiering.backups import fetch_backup, read_index
 from kafkawire.tiering.store.process import StoreProcess
+from kafkawire.tiering.store.tiers import NODES
+
+TIER_PREFIXES = ("manifest/", SEGMENTS, f"{NODES}/")
+"""One of these is in each tier, and none in a location of backups."""
 
 
 def restore(
@@ -42,7 +49,8 @@ def restore(
         str,
         typer.Argument(
             metavar="[SRC]",
-            help="Backup folder, or the backup.url of a broker (newest backup).",
+            help="Backup folder, backup.url of a broker (newest backup), tier (URL or folder), or "
+            "the data folder itself (as --from-log).",
             show_default=False,
         ),
     ] = "",
@@ -62,22 +70,38 @@ def restore(
             help="With --from-log: the remote tier, if not the one last used.",
         ),
     ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="First read every object of a tier and verify it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore a data folder from a backup, or metadata from the log.
+    """Restore a data folder from a backup or a bucket, or metadata from the log.
 
-    A backup restores topics, settings, groups and offsets, but no records. With --from-log the
-    metadata is rebuilt from journals, segments and the remote tier, and losses are listed.
+    A backup restores topics, settings, groups and offsets, but no records. A tier restores these,
+    and records stay in it: what is doubtful or lost is listed, and the broker that wrote there must
+    never run again. From its own log, a data folder gets the metadata that journals, segments and
+    the remote tier have, and losses are listed.
 
     Examples:
       kafkawire restore /backups/today --data new-data
       kafkawire restore s3://bucket/backups --data new-data
+      kafkawire restore s3://BUCKET/PREFIX --data new-data --dry-run
       kafkawire restore --from-log --data kafkawire-data
     """
     if from_log == bool(source):
-        fail("give either the folder of a backup or --from-log", 2)
+        fail("give either the folder of a backup, a tier or a data folder, or --from-log", 2)
     _check(source, metadata, tier)
-    if from_log:
+    kind = RestoreSource.LOG if from_log else _kind_of(source, data)
+    if kind is RestoreSource.TIER:
+        from kafkawire.cli.restore import from_bucket
+
+        from_bucket.run("SRC", source, data, dry_run, yes, deep, metadata, as_json)
+        return
+    if dry_run or deep:
+        fail("--dry-run and --deep need a tier as the source", 2)
+    if kind is RestoreSource.LOG:
         from kafkawire.cli.restore.from_log import run
 
         run(data, metadata, tier, as_json)
@@ -104,12 +128,50 @@ def restore(
         )
 
 
+class RestoreSource(Enum):
+    """LOG: the data folder itself."""
+
+    BACKUP = auto()
+    TIER = auto()
+    LOG = auto()
+
+
+def _kind_of(source: str, data: str) -> RestoreSource:
+    """Return what a source is. One that holds backups and a tier is a backup, as before there was
+    a choice; so is one that holds nothing, for which a restore then fails."""
+    if "://" not in source:
+        if os.path.exists(data) and os.path.samefile(source, data):
+            return RestoreSource.LOG
+        folder = Path(source)
+        if (folder / MANIFEST).is_file():
+            return RestoreSource.BACKUP
+        is_tier = any((folder / prefix).is_dir() for prefix in TIER_PREFIXES)
+        return RestoreSource.TIER if is_tier else RestoreSource.BACKUP
+    try:
+        return asyncio.run(_kind_of_url(source))
+    except StoreError as error:
+        fail(f"{source} cannot be read: {error}")
+
+
+async def _kind_of_url(url: str) -> RestoreSource:
+    store = StoreProcess(replace(parse_tier(url), create=False))
+    try:
+        if await read_index(store) is not None:
+            return RestoreSource.BACKUP
+        for prefix in TIER_PREFIXES:
+            if await store.list(prefix, "", 1):
+                return RestoreSource.TIER
+        return RestoreSource.BACKUP
+    finally:
+        await store.close()
+
+
 def _check(source: str, metadata: str, tier: str) -> None:
     """End the command with exit code 2 if one of its arguments is not valid."""
     try:
         check_metadata_url("--metadata", metadata)
         if source and "://" not in source and not os.path.isdir(source):
-            raise OptionError("SRC", source, "the folder of a backup, or a backup.url")
+            raise OptionError("SRC", source, "the folder of a backup or a tier, or a URL")
         if "://" in source:
             check_url("SRC", source, "backup location")
         if tier:

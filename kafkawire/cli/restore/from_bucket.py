@@ -1,4 +1,4 @@
-"""`kafkawire tier restore --tier URL --data DIR`: a new data folder from a bucket.
+"""`kafkawire restore TIER --data DIR`: a new data folder from a bucket.
 
 Topics, settings, offsets and groups are restored; records stay in the bucket and are read from
 there. The complete plan is shown and confirmed before anything is written; the folder is built
@@ -21,7 +21,7 @@ from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
-from kafkawire.cli.shared.parameters import Json, Yes, not_empty
+from kafkawire.cli.shared.parameters import DryRun, Json, Yes, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url, check_tier_apart, refuse_full
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
@@ -68,9 +68,7 @@ def restore(
         ),
     ],
     data: Annotated[str, typer.Option("--data", metavar="DIR", help="New or empty data folder.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be restored.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="First read every object and verify its checksums.")
@@ -87,16 +85,31 @@ def restore(
 ) -> None:
     """Restore a data folder from a bucket: topics, settings, groups, offsets and data.
 
-    The broker that wrote to the bucket must never run again. Records stay in the bucket and are
-    read from there. Doubtful and lost data is listed before anything is written.
+    The older name of `kafkawire restore URL`. The broker that wrote to the bucket must never run
+    again. Records stay in the bucket and are read from there. Doubtful and lost data is listed
+    before anything is written.
 
     Examples:
       kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --dry-run
       kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --yes
     """
+    run("--tier", tier, data, dry_run, yes, deep, metadata, as_json)
+
+
+def run(
+    option: str,
+    tier: str,
+    data: str,
+    dry_run: bool,
+    yes: bool,
+    deep: bool,
+    metadata: str,
+    as_json: bool,
+) -> None:
+    """Run the command. `option`: with which `tier` was given."""
     logging.disable(logging.CRITICAL)  # doubts are printed once, below
     try:
-        url = _checked(tier, metadata, data)
+        url = _checked(option, tier, metadata, data)
         refuse_full(data)
         env = real_env()
         try:
@@ -129,18 +142,18 @@ def restore(
     _conclude(restored, data, metadata, url.url, as_json)
 
 
-def _checked(tier: str, metadata: str, data: str) -> TierUrl:
+def _checked(option: str, tier: str, metadata: str, data: str) -> TierUrl:
     """Return the parsed tier; ends the command with exit code 2 if it or the metadata URL is not
     valid, or the tier and the data folder are in one another."""
     try:
         check_metadata_url("--metadata", metadata)
         url = parse_tier(tier)
-        check_tier_apart("--tier", tier, data)
+        check_tier_apart(option, tier, data)
         return url
     except OptionError as error:
         fail(error, 2)
     except ValueError as error:
-        fail(f"--tier: {error}", 2)
+        fail(f"{option}: {error}", 2)
 
 
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePlan:

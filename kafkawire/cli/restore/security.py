@@ -22,7 +22,7 @@ from kafkawire.cli.restore.command import check_url, fetched, verify_files
 from kafkawire.cli.shared.confirm import NotConfirmed, confirm
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Data, Json, Metadata, Yes, not_empty
+from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
@@ -72,9 +72,7 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace what is different in the target.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be restored.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

@@ -70,6 +70,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Wide = Annotated[
     bool, typer.Option("--wide", help="Show all columns, whatever the width of the terminal.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be restored.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 EachPartition = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show a line for each partition.")
