@@ -41,6 +41,9 @@ MAX_NAMED = 3
 """Maximum number of objects of one kind listed by name; the others are only counted."""
 
 
+UnusableManifest = NoManifest | LostManifest | FormatError
+
+
 class SeveralBrokers(ValueError):
     """A tier that several brokers use; the text is one sentence for the operator."""
 
@@ -66,13 +69,19 @@ async def gather_from_part(env: Env, store: ObjectStore, progress: Progress) -> 
     asking = RetryingCalls(env, store)
     seen = BucketEvidence()
     seen.cluster_id = await _owner(asking)
-    manifest = await _manifest(asking, seen)
+    manifest = await usable_manifest(asking)
+    if not isinstance(manifest, Manifest):
+        seen.add_doubt(
+            DoubtKind.MANIFEST,
+            f"no manifest can be used ({reason_of(manifest)}): what objects say of themselves is "
+            "taken",
+        )
     sizes = await _listing(asking, seen, progress)
     gathering = _Gathering(asking, seen, sizes, progress)
-    if manifest is None:
-        await gathering.from_objects(sorted(sizes))
-    else:
+    if isinstance(manifest, Manifest):
         await gathering.from_manifest(manifest)
+    else:
+        await gathering.from_objects(sorted(sizes))
     return seen
 
 
@@ -84,7 +93,10 @@ async def _owner(asking: RetryingCalls) -> str | None:
         return None
 
 
-async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | None:
+async def usable_manifest(asking: RetryingCalls) -> Manifest | UnusableManifest:
+    """Return the manifest of a tier, or why it cannot be used. Raises StoreError, and
+    NewerFormatError for one of a newer program."""
+
     async def get(key: str) -> bytes:
         try:
             return await asking.whole(key)
@@ -96,12 +108,7 @@ async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | N
     except NewerFormatError:
         raise
     except (NoManifest, LostManifest, FormatError) as failure:
-        seen.add_doubt(
-            DoubtKind.MANIFEST,
-            f"no manifest can be used ({reason_of(failure)}): what objects say of themselves is "
-            "taken",
-        )
-    return None
+        return failure
 
 
 async def _listing(

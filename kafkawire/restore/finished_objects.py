@@ -10,13 +10,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry, EntryColumns, ManifestObject, ObjectColumns
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
-from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
 from kafkawire.manifest.state import Snapshot
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import (
@@ -31,6 +30,7 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.plural import count
 from kafkawire.progress import silent
+from kafkawire.restore.bucket import usable_manifest
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
@@ -83,25 +83,16 @@ class FinishedObjects:
         self, tier: TierRow, store: ObjectStore, numbers: Collection[int]
     ) -> Manifest:
         asking = RetryingCalls(self._env, store)
-
-        async def get(key: str) -> bytes:
-            try:
-                return await asking.whole(key)
-            except NoSuchObject:
-                raise LookupError(key) from None
-
-        try:
-            return await read_manifest_async(get)
-        except NewerFormatError:
-            raise
-        except (NoManifest, LostManifest, FormatError) as failure:
-            rows = await self._rows(tier, numbers)
-            if rows:
-                logger.warning(
-                    "the manifest of %s cannot be used (%s): reading the footers of %s instead",
-                    tier.url, failure, count(len(rows), "object"),
-                )  # fmt: skip
-            return await self._from_footers(asking, rows)
+        manifest = await usable_manifest(asking)
+        if isinstance(manifest, Manifest):
+            return manifest
+        rows = await self._rows(tier, numbers)
+        if rows:
+            logger.warning(
+                "the manifest of %s cannot be used (%s): reading the footers of %s instead",
+                tier.url, manifest, count(len(rows), "object"),
+            )  # fmt: skip
+        return await self._from_footers(asking, rows)
 
     async def _rows(self, tier: TierRow, numbers: Collection[int]) -> list[ObjectRow]:
         """Return the finished objects of a tier that have some of the partitions."""

@@ -1,6 +1,6 @@
 """`kafkawire tier restore`: creates a complete data folder from a bucket, or nothing.
 
-Covers: kafkawire.restore.insert, kafkawire.restore.several_brokers,
+Covers: kafkawire.cli.restore.failures, kafkawire.restore.insert, kafkawire.restore.several_brokers,
 kafkawire.tiering.store.retrying.
 """
 

@@ -8,7 +8,6 @@ under a temporary name and renamed, so it appears atomically.
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
-from kafkawire.cli.shared.confirm import NotConfirmed, confirm
+from kafkawire.cli.restore.failures import failures_reported
+from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
@@ -27,13 +27,11 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.sqlite_device import end_wal
-from kafkawire.metadata.store import MetadataError, SqlStore
-from kafkawire.objectstore.errors import StoreError
+from kafkawire.metadata.store import SqlStore
 from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.plural import count
@@ -51,10 +49,6 @@ from kafkawire.tiering.store.port import ObjectStore
 MAX_SHOWN = 50
 """Maximum number of topics and doubts shown; JSON has all."""
 CLUSTER_ID_CHARS = 22
-
-
-class RestoreError(Exception):
-    """Nothing was restored; the text is one sentence with the reason."""
 
 
 def restore(
@@ -107,9 +101,8 @@ def run(
     as_json: bool,
 ) -> None:
     """Run the command. `option`: with which `tier` was given."""
-    logging.disable(logging.CRITICAL)  # doubts are printed once, below
-    try:
-        url = _checked(option, tier, metadata, data)
+    url = _checked(option, tier, metadata, data)
+    with failures_reported(data, tier):
         refuse_full(data)
         env = real_env()
         try:
@@ -131,14 +124,6 @@ def run(
                 _build(env, Path(data), metadata, restored, progress)
         finally:
             env.offload.close()
-    except (RestoreError, NotConfirmed, MetadataError, FormatError, ValueError) as failure:
-        fail(failure)
-    except StoreError as failure:
-        fail(f"{tier} cannot be read: {failure}")
-    except OSError as failure:
-        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
-    finally:
-        logging.disable(logging.NOTSET)
     _conclude(restored, data, metadata, url.url, as_json)
 
 
@@ -181,12 +166,13 @@ async def _copy_logs(
 
 
 def _check(restored: RestorePlan) -> None:
+    """Raise ValueError if there is nothing to restore."""
     url = restored.tier
     if not restored.topics:
         found = f": {restored.doubts[0].text}" if restored.doubts else ""
-        raise RestoreError(f"{url} has nothing to restore{found}")
+        raise ValueError(f"{url} has nothing to restore{found}")
     if len(restored.cluster_id) > CLUSTER_ID_CHARS:
-        raise RestoreError(
+        raise ValueError(
             f"{url} has the invalid cluster id {restored.cluster_id!r}: a cluster id has "
             f"{CLUSTER_ID_CHARS} characters"
         )

@@ -12,20 +12,18 @@ information is listed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
-from typing import TYPE_CHECKING
 
 from kafkawire.broker.stored_formats import refuse_newer_files
+from kafkawire.cli.restore.failures import failures_reported
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
-from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
@@ -39,7 +37,7 @@ from kafkawire.metadata.session import Session
 from kafkawire.metadata.sqlite import sqlite_transaction
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
-from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
 from kafkawire.offsets.storage.open import (
     RESTORING,
@@ -52,18 +50,18 @@ from kafkawire.offsets.storage.open import (
 )
 from kafkawire.plural import count
 from kafkawire.progress import Progress
+from kafkawire.restore.bucket import gather_from_bucket
 from kafkawire.restore.carry import carry
 from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.differences import differences
-from kafkawire.restore.evidence import FolderEvidence
+from kafkawire.restore.evidence import BucketEvidence, FolderEvidence, LogSeen
 from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.folders import Combined, combine
 from kafkawire.restore.insert import enter_offsets, enter_topics
+from kafkawire.restore.merge_evidence import add_bucket
 from kafkawire.restore.plan import RestorePlan
 from kafkawire.restore.renumber import convert
-
-if TYPE_CHECKING:
-    from kafkawire.restore.evidence import BucketEvidence, LogSeen
+from kafkawire.tiering.store.open import open_store
 
 ROWS_AT_ONCE = 1000
 """Partitions of one round trip to the offset storage."""
@@ -73,19 +71,10 @@ BESIDE = ("", "-wal", "-shm")
 
 def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     """Run the command. An empty `tier` means the tier that the folder used last."""
-    logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
-    try:
-        with bars() as progress:
-            plan, kept = _restore(folder, metadata_url, node_ids(folder), tier, progress)
-    except (LogError, MetadataError, FormatError, ValueError) as failure:
-        fail(failure)
-    except StoreError as failure:
-        fail(f"the remote tier with objects of this broker cannot be read: {failure}")
-    except OSError as failure:
-        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
-    finally:
-        logging.disable(logging.NOTSET)
+    tier_name = "the remote tier with objects of this broker"
+    with failures_reported(data, tier_name), bars() as progress:
+        plan, kept = _restore(folder, metadata_url, node_ids(folder), tier, progress)
     _show(folder, plan, kept, as_json)
 
 
@@ -290,9 +279,6 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
     tier = tier or (before.tier if before is not None else "")
     if not tier:
         return
-    from kafkawire.objectstore.url import parse_tier
-    from kafkawire.restore.merge_evidence import add_bucket
-
     url = parse_tier(tier)
     bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
     ours = before.cluster_id if before is not None else seen.cluster_id()
@@ -306,9 +292,6 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
 
 
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
-    from kafkawire.restore.bucket import gather_from_bucket
-    from kafkawire.tiering.store.open import open_store
-
     store = open_store(url, BrokerConfig({}))
     try:
         return await gather_from_bucket(env, store, progress)
