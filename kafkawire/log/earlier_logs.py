@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.objects.format import (
@@ -18,21 +16,17 @@ from kafkawire.log.objects.format import (
     write_fence,
 )
 from kafkawire.log.objects.port import LogObjectStores
+from kafkawire.log.objects.reachable import wait_for_answer
 from kafkawire.manifest.keys import log_object_key
-from kafkawire.objectstore.backoff import wait_s
-from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 AT_ONCE = 16
 """Heads that are read concurrently: the threads of the storage process are the limit."""
 FIRST_BYTES = 64 << 10
 """Bytes of an object that are read for its head: the names of about 1,000 partitions."""
-MAX_WAIT_S = 5.0
-"""Between two attempts while the storage fails: a start waits for it as long as it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,9 @@ class EarlierLogs:
         JournalFormatError if a newer program wrote it."""
         frames: list[StoredFrame] = []
         try:
-            data, _ = await self._patiently(lambda: self._stores.at(earlier.url).get(earlier.key))
+            data, _ = await wait_for_answer(
+                self._env, lambda: self._stores.at(earlier.url).get(earlier.key)
+            )
             head = read_header(data, earlier.key)
             for frame in read_frames(memoryview(data), head):
                 frames.append(frame)
@@ -108,7 +104,7 @@ class EarlierLogs:
         """Return what the head of an object says; None if it is absent."""
         store, key = self._stores.at(log.url), log_object_key(log.broker_epoch, sequence)
         try:
-            data, _ = await self._patiently(lambda: store.get(key, 0, FIRST_BYTES))
+            data, _ = await wait_for_answer(self._env, lambda: store.get(key, 0, FIRST_BYTES))
         except NoSuchObject:
             return None
         ends: dict[int, int] = {}
@@ -117,7 +113,7 @@ class EarlierLogs:
             head = read_header(data, key)
             size_bytes, fence, length = head.frames_length, head.is_fence, head.frames_start
             if len(data) < length:
-                data, _ = await self._patiently(lambda: store.get(key, 0, length))
+                data, _ = await wait_for_answer(self._env, lambda: store.get(key, 0, length))
             if not fence:
                 ends = {at: naming.next_offset for at, naming in read_names(data, head).items()}
         except LogObjectError as damage:
@@ -133,7 +129,7 @@ class EarlierLogs:
         )  # fmt: skip
         key = log_object_key(epoch, sequence)
         try:
-            await self._patiently(lambda: store.put(key, fence, if_absent=True))
+            await wait_for_answer(self._env, lambda: store.put(key, fence, if_absent=True))
         except ConditionFailed:
             return False  # an object of the writer, or a fence: also one of an attempt of this call
         logger.info(
@@ -143,25 +139,6 @@ class EarlierLogs:
             sequence,
         )
         return True
-
-    async def _patiently(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request until the storage answers it. Raises StoreErrors that do not pass by
-        themselves."""
-        failures = 0
-        while True:
-            try:
-                return await request()
-            except StoreError as failure:
-                if not failure.retryable:
-                    raise
-                if not failures:
-                    logger.warning(
-                        "log objects of earlier lives cannot be read, the start waits for the "
-                        "remote tier: %s",
-                        failure,
-                    )
-                failures += 1
-            await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
 
 def _report(key: str, what: str) -> None:

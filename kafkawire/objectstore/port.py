@@ -12,7 +12,7 @@ The broker's event loop uses the same providers through a child process
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -153,6 +153,19 @@ def pages(lister: Lister, prefix: str, call: Call) -> Iterator[Listed]:
     while True:
         page = lister.list(prefix, after, MAX_LIST, call)
         yield from page
+        if len(page) < MAX_LIST:
+            return
+        after = page[-1].key
+
+
+async def list_pages(
+    list_objects: Callable[[str, str, int], Awaitable[list[Listed]]], prefix: str
+) -> AsyncIterator[list[Listed]]:
+    """Yield all objects with this prefix, by key, one page at a time."""
+    after = ""
+    while True:
+        page = await list_objects(prefix, after, MAX_LIST)
+        yield page
         if len(page) < MAX_LIST:
             return
         after = page[-1].key

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from kafkawire.objectstore.backoff import waits_s
+from kafkawire.objectstore.backoff import Attempts, retry
 from kafkawire.objectstore.calls import Call
-from kafkawire.objectstore.errors import ConditionFailed, StoreError
+from kafkawire.objectstore.errors import ConditionFailed
 from kafkawire.objectstore.port import Listed, Objects, Stored, pages
 
 T = TypeVar("T")
@@ -78,12 +78,5 @@ class RetryingObjects:
     def delete(self, keys: Sequence[str], call: Call) -> int:
         return self._repeat(lambda: self._inner.delete(keys, call))
 
-    def _repeat(self, attempt: Callable[[], T]) -> T:
-        for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._jitter):
-            try:
-                return attempt()
-            except StoreError as failure:
-                if not failure.retryable:
-                    raise
-            self._sleep(wait_s)
-        return attempt()
+    def _repeat(self, request: Callable[[], T]) -> T:
+        return retry(request, Attempts(self._jitter, MAX_WAIT_S, ATTEMPTS), self._sleep)

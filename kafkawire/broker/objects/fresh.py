@@ -15,8 +15,6 @@ from kafkawire.log.recovery.identity import Folder, IdentityError
 from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.metadata import heartbeats, pairing
 from kafkawire.metadata.store import BrokerSuperseded
-from kafkawire.objectstore.backoff import wait_s
-from kafkawire.objectstore.errors import StoreError
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
     from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
-
-MAX_WAIT_S = 5.0
-"""Between two attempts while the remote tier fails."""
 
 
 async def check_fresh(
@@ -115,8 +110,9 @@ async def begin_afresh(
 
     The folder is paired only when it has the copy: the one that was used before is superseded from
     then on. It is paired before rows are removed, so that no start finds rows that do not describe
-    its files. Waits for a storage that fails
-    as long as it takes; raises StoreErrors that do not pass by themselves."""
+    its files. Waits for a storage that fails as long as it takes; raises StoreErrors that do not
+    pass by themselves."""
+    from kafkawire.log.objects.reachable import wait_for_answer
     from kafkawire.restore.correction import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
@@ -126,16 +122,5 @@ async def begin_afresh(
     epoch = catalog.brokers[found.node_id].epoch
     await metadata.transact(lambda session: _pair(session, found.node_id, epoch, paired))
     logger.warning("filling %s from the remote tier: it has no records of this broker", home)
-    failures = 0
-    while True:
-        try:
-            await correct_rows(env, config, storage, catalog, store, home)
-            break
-        except StoreError as failure:
-            if not failure.retryable:
-                raise
-            if not failures:
-                logger.warning("the start waits for the remote tier: %s", failure)
-            failures += 1
-        await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
+    await wait_for_answer(env, lambda: correct_rows(env, config, storage, catalog, store, home))
     return Folder(found.data, found.node_id, None, has_log=False), paired

@@ -24,7 +24,7 @@ from kafkawire.log.objects.port import LogObjectStore, LogObjectStores
 from kafkawire.manifest.keys import LOGS, log_object_key, parse_log_object_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
-from kafkawire.objectstore.port import Listed
+from kafkawire.objectstore.port import Listed, list_pages
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.plural import count
 
@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 KEPT_MS = 30 * 86_400_000
 """How long the fence of a log stays: far longer than a process can be stalled and continue."""
-PAGE = 1000
-"""Objects of one LIST request, and of one request that deletes them."""
 MAX_WAIT_S = 300.0
 """Between two attempts: nothing waits for this."""
 
@@ -124,9 +122,8 @@ class OrphanRemoval:
     ) -> tuple[int, _Place]:
         """Delete the orphans of a place; return how many, and what is left."""
         left: dict[int, _Left] = {}
-        deleted, newest_ms, after, more = 0, 0, "", True
-        while more:
-            page = await store.list(LOGS, after, PAGE)
+        deleted = newest_ms = 0
+        async for page in list_pages(store.list, LOGS):
             orphans = []
             for listed in page:
                 newest_ms = max(newest_ms, listed.modified_ms)
@@ -142,8 +139,6 @@ class OrphanRemoval:
             if orphans:
                 await store.delete(orphans)
             deleted += len(orphans)
-            more = len(page) == PAGE
-            after = page[-1].key if page else ""
             await self._env.slices.pause()
         return deleted, _Place(left, newest_ms)
 

@@ -1,5 +1,8 @@
-"""The part of an object storage that logs of objects use; a subset of the remote tier's store
-(kafkawire.tiering.store.port), so that the log does not depend on the tier."""
+"""The part of an object storage that logs of objects use, and the places of their logs.
+
+The remote tier's store (kafkawire.tiering.store.port) has it; it is declared here, so that the log
+does not depend on the tier.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,30 @@ from kafkawire.objectstore.port import FileRange, Listed, Stored
 
 
 class LogObjectStore(Protocol):
-    """Every method makes one attempt. Raises StoreError and its subclasses."""
-
-    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
-        """Store an object of `head` and ranges of local files, each padded with zeros to a multiple
-        of 8 bytes, if there is none. Raises ConditionFailed otherwise, OSError of a file."""
+    """Calls of the event loop. They do what the methods of the same names of
+    kafkawire.objectstore.port do, raise the same errors, and make one attempt, too: the caller
+    decides about retries. A cancelled call may have taken effect."""
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
-    ) -> Stored:
-        """Store a small object. `if_absent`: only if there is none; raises ConditionFailed
-        otherwise."""
+    ) -> Stored: ...
 
-    async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of an object or a range of it, which is cut at its end. Raises
-        NoSuchObject."""
+    async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
+        """Store an object of `head` and these ranges of local files, each padded with zeros to a
+        multiple of 8, only if there is none. It is complete when this returns, or not there.
 
-    async def delete(self, keys: Sequence[str]) -> int:
-        """Delete up to 1,000 objects, absent ones too; return the number of requests."""
+        Uses threads of its own, which no other call uses; ranges may be of files that grow. Raises
+        ConditionFailed, after which the key may still be free (S3 answers concurrent requests so):
+        read it. Raises OSError for a local file, also if it is shorter than its range; ValueError
+        beyond the limits of kafkawire.objectstore.file_ranges."""
 
-    async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
-        """Return up to `limit` objects with this prefix, by key, above `after`."""
+    async def get(
+        self, key: str, start: int = 0, length: int | None = None
+    ) -> tuple[bytes, str]: ...
+
+    async def delete(self, keys: Sequence[str]) -> int: ...
+
+    async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]: ...
 
 
 class LogObjectStores(Protocol):

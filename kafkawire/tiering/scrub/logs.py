@@ -19,13 +19,10 @@ from kafkawire.log.objects.format import read_frames, read_header, read_names
 from kafkawire.log.objects.port import LogObjectStore
 from kafkawire.manifest.keys import LOGS, log_object_key, log_prefix, parse_log_object_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
-from kafkawire.objectstore.port import Listed
+from kafkawire.objectstore.port import Listed, list_pages
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.plural import count
 from kafkawire.tiering.scrub.plan import Finding, FindingKind
-
-PAGE = 1000
-"""Objects of one LIST request."""
 
 
 class LogCheck:
@@ -67,9 +64,7 @@ class LogCheck:
     async def _listing(self, place: _Place, found: list[Finding]) -> dict[int, dict[int, Listed]]:
         """Return the log objects of a place by broker epoch and sequence number."""
         held: dict[int, dict[int, Listed]] = defaultdict(dict)
-        after, more = "", True
-        while more:
-            page = await place.store.list(LOGS, after, PAGE)
+        async for page in list_pages(place.store.list, LOGS):
             for listed in page:
                 self.objects += 1
                 self.size_bytes += listed.size_bytes
@@ -79,8 +74,6 @@ class LogCheck:
                     found.append(Finding(FindingKind.ORPHAN, listed.key, text))
                 else:
                     held[parsed[0]][parsed[1]] = listed
-            more = len(page) == PAGE
-            after = page[-1].key if page else ""
             await self._env.slices.pause()
         return held
 

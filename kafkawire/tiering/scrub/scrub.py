@@ -16,7 +16,7 @@ from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.manifest.keys import SEGMENTS, segment_uuid
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.objectstore.port import Listed
+from kafkawire.objectstore.port import MAX_LIST, Listed
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.scrub.check import Checker
 from kafkawire.tiering.scrub.logs import LogCheck
@@ -33,7 +33,7 @@ from kafkawire.tiering.scrub.plan import (
     compare,
 )
 from kafkawire.tiering.scrub.repair import Site
-from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, RetryingCalls
+from kafkawire.tiering.store.retrying import AT_ONCE, RetryingCalls
 
 ROWS_AT_ONCE = 50
 """Rows read at a time: each may have the ranges of ten thousand partitions."""
@@ -71,7 +71,7 @@ class Scrub:
         after = b""
         async for page in self._asking.pages(SEGMENTS):
             uuids = [uuid for listed in page if (uuid := segment_uuid(listed.key)) is not None]
-            upper = LAST if len(page) < PAGE else uuids[-1] if uuids else after
+            upper = LAST if len(page) < MAX_LIST else uuids[-1] if uuids else after
             async for reported in self._stretch(page, after, upper, named, deep):
                 yield reported
             after = upper

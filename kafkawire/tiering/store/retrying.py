@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TypeVar
 
 from kafkawire.log.io.ports import Env
-from kafkawire.objectstore.backoff import waits_s
-from kafkawire.objectstore.errors import ConditionFailed, StoreError
-from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.backoff import Attempts, retry_async
+from kafkawire.objectstore.errors import ConditionFailed
+from kafkawire.objectstore.port import Listed, Stored, list_pages
 from kafkawire.objectstore.retrying import ATTEMPTS
 from kafkawire.progress import Progress
 from kafkawire.tiering.store.port import ObjectStore
@@ -22,7 +22,6 @@ MAX_WAIT_S = 5.0
 """With ATTEMPTS about 15 seconds in total: a person waits and may repeat the command."""
 AT_ONCE = 8
 """Concurrent requests: half of the reading threads of a store."""
-PAGE = 1000
 
 
 class RetryingCalls:
@@ -40,14 +39,8 @@ class RetryingCalls:
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until it succeeds; return its result."""
-        for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._env.random.random):
-            try:
-                return await request()
-            except StoreError as failure:
-                if not failure.retryable:
-                    raise
-            await self._env.sleep(wait_s)
-        return await request()
+        attempts = Attempts(self._env.random.random, MAX_WAIT_S, ATTEMPTS)
+        return await retry_async(request, attempts, self._env.sleep)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         return await self.retry(lambda: self._store.get(key, start, length))
@@ -67,18 +60,15 @@ class RetryingCalls:
 
     async def first(self, prefix: str, after: str) -> str | None:
         """Return the first key above `after` below a prefix; None if there is none."""
-        found = await self.retry(lambda: self._store.list(prefix, after, 1))
+        found = await self._list(prefix, after, 1)
         return found[0].key if found else None
 
-    async def pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
+    def pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """Yield all objects below a prefix, by key, one page at a time."""
-        after = ""
-        while True:
-            page = await self.retry(lambda after=after: self._store.list(prefix, after, PAGE))  # type: ignore[misc]
-            yield page
-            if len(page) < PAGE:
-                return
-            after = page[-1].key
+        return list_pages(self._list, prefix)
+
+    async def _list(self, prefix: str, after: str, limit: int) -> list[Listed]:
+        return await self.retry(lambda: self._store.list(prefix, after, limit))
 
 
 async def side_by_side(

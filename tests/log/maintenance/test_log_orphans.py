@@ -161,7 +161,7 @@ async def test_places_of_other_tiers_are_cleaned(fixture: Fixture) -> None:
 async def test_many_objects_are_listed_in_pages(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 3)
+    monkeypatch.setattr("kafkawire.objectstore.port.MAX_LIST", 3)
     fixture.log(3, 7, 8)
     fixture.put(3, *range(8), fence=8)
     assert await fixture.removal.run_once() == 7

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kafkawire.log.objects.reachable import wait_until_reachable
 from kafkawire.objectstore.errors import Refused, StoreError
-from kafkawire.tiering.store.reachable import wait_until_reachable
 from tests.kit import simloop
 from tests.kit.env import sim_env
 from tests.kit.memfs import MemFileSystem
