@@ -21,6 +21,7 @@ ENV PIP_CACHE_DIR=/var/cache/pip
 WORKDIR /src
 RUN python -m venv /opt/kafkawire
 COPY pyproject.toml deploy/docker/requirements.py ./
+COPY spark/pyproject.toml spark/
 RUN --mount=type=cache,target=/var/cache/pip \
     python requirements.py "${EXTRAS}" > requirements.txt \
  && /opt/kafkawire/bin/pip install --requirement requirements.txt
@@ -37,10 +38,13 @@ WORKDIR /src
 RUN python -m venv /opt/kafkawire
 COPY pyproject.toml MANIFEST.in LICENSE README.md ./
 COPY kafkawire kafkawire
-COPY kafkawire_spark kafkawire_spark
-COPY pyspark_kafkawire pyspark_kafkawire
 RUN --mount=type=cache,target=/var/cache/pip \
     /opt/kafkawire/bin/pip install --no-deps --prefix /package .
+
+FROM package AS spark-package
+COPY spark spark
+RUN --mount=type=cache,target=/var/cache/pip \
+    /opt/kafkawire/bin/pip install --no-deps --prefix /package ./spark
 
 FROM ${PYTHON} AS base
 RUN groupadd --gid 10001 kafkawire \
@@ -65,7 +69,7 @@ ENTRYPOINT ["kafkawire"]
 FROM base AS spark
 COPY --from=java /opt/java/openjdk /opt/java/openjdk
 COPY --from=spark-dependencies /opt/kafkawire /opt/kafkawire
-COPY --from=package /package /opt/kafkawire
+COPY --from=spark-package /package /opt/kafkawire
 ENV JAVA_HOME=/opt/java/openjdk \
     PYSPARK_PYTHON=/opt/kafkawire/bin/python
 USER 10001:10001

@@ -4,7 +4,7 @@
 #   make check   lint, types, fast tests        make bench   speed
 #   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/, checks
 #   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
-#   make dist    a wheel and an sdist in dist/
+#   make dist    wheels and sdists of kafkawire and kafkawire-spark in dist/
 #   make fast    compiles the hot modules in place    make slow    removes the compiled modules
 #   make test-fast    compiles, and runs the tests of the layers that have compiled modules
 #   make test-spark SPARK=4.3    tests of the pipeline with another version of Spark
@@ -76,6 +76,7 @@ docs: .venv/.dev
 # The sdist first, then the wheel from it: a file missing in the sdist fails here.
 dist: .venv/.dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist spark
 
 # Next to the sources, which Python then does not read: a change takes effect after the next
 # `make fast`, or after `make slow`. The tests refuse to run with modules older than their source.
@@ -92,8 +93,8 @@ test-fast: fast
 	  $(addprefix tests/,broker codec groups handlers log offsets server tiering transactions) $(ARGS)
 
 clean: slow
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .import_linter_cache bench/out
+	rm -rf .venv build dist *.egg-info spark/build spark/*.egg-info .pytest_cache .mypy_cache \
+	  .ruff_cache .hypothesis .import_linter_cache bench/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The first Python that is new enough; a name may exist and not work (pyenv's shims), so it is run.
@@ -116,14 +117,14 @@ clean: slow
 	@$(BIN)/python -m pip install --editable '.[cluster]'
 	@touch $@
 
-.venv/.dev: pyproject.toml | .venv/bin/python
+.venv/.dev: pyproject.toml spark/pyproject.toml | .venv/bin/python
 	@echo "Installing what the tests need into .venv, once: two to five minutes"
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --editable '.[dev]'
+	@$(BIN)/python -m pip install --editable '.[dev]' --editable ./spark
 	@touch $@ .venv/.installed
 
 .venv/.bench: pyproject.toml .venv/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]' --editable ./spark
 	@touch $@
 
 # What pip does not have: kcat, zsh, fish, PostgreSQL and a Java, from Debian, where this may be done.

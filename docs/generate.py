@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafkawire.handlers.table import ApiRow
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "kafkawire", ROOT / "spark" / "kafkawire_spark")
 REGISTRY = ROOT / "kafkawire" / "messages" / "registry.py"
 NOTES = ROOT / "bench" / "notes" / "performance.md"
 ROWS_BEGIN, ROWS_END = (
@@ -119,14 +120,14 @@ def registry() -> str:
 @cache
 def packages() -> list[Path]:
     """Every package of the product, as a folder."""
-    tops = (ROOT / "kafkawire", ROOT / "kafkawire_spark")
-    found = sorted(path.parent for top in tops for path in top.rglob("__init__.py"))
+    found = sorted(path.parent for top in PACKAGES for path in top.rglob("__init__.py"))
     return [path for path in found if "migrations" not in path.parts]
 
 
 def package_page(package: Path) -> str:
     """README.md of a package: its docstring, its packages and its modules with what they hold."""
-    name = ".".join(package.relative_to(ROOT).parts)
+    (top,) = (each for each in PACKAGES if package.is_relative_to(each))
+    name = ".".join(package.relative_to(top.parent).parts)
     parts = [f"# {name}\n\n{docstring(package / '__init__.py')}\n\nMade by `make docs`.\n"]
     inner = [path for path in packages() if path.parent == package]
     if inner:

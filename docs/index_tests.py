@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "kafkawire", ROOT / "spark" / "kafkawire_spark")
 SHOWN = 5
 """Test files in a row of the table: those in the module's own folder of tests come first."""
 COVERS = re.compile(r"^Covers: (.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -24,9 +25,12 @@ COVERS = re.compile(r"^Covers: (.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 @cache
 def modules() -> tuple[str, ...]:
     """Every module of the product, without packages and migrations."""
-    tops = (ROOT / "kafkawire", ROOT / "kafkawire_spark")
-    paths = sorted(path for top in tops for path in top.rglob("*.py"))
-    names = (path.relative_to(ROOT) for path in paths if path.stem != "__init__")
+    names = (
+        path.relative_to(top.parent)
+        for top in PACKAGES
+        for path in sorted(top.rglob("*.py"))
+        if path.stem != "__init__"
+    )
     return tuple(_dotted(path) for path in names if "migrations" not in path.parts)
 
 

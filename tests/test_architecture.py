@@ -20,7 +20,7 @@ from kafkawire.codec.compression import CODEC_NAMES
 from tests.kit import wiring
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "kafkawire_spark")
+PACKAGES = ("kafkawire", "spark/kafkawire_spark")
 
 # The only modules that touch the machine: everything else is passed a clock, a disk, threads.
 DEVICES = {
@@ -43,8 +43,8 @@ DEVICES = {
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
 # Commands, client, fixture, supervisor and Spark's side run beside a broker, in other processes.
-OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/reading/", "kafkawire_spark/",
-           "kafkawire/supervisor/", "kafkawire/testing/")  # fmt: skip
+OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/reading/",
+           "kafkawire/supervisor/", "kafkawire/testing/", "spark/")  # fmt: skip
 
 # Pure: no loop, no clock, no disk, no network, so a test drives them with plain calls.
 PURE = (
@@ -62,25 +62,25 @@ PURE = (
     "kafkawire/reading/limits.py",
     "kafkawire/reading/model/source.py",
     "kafkawire/reading/plan.py",
-    "kafkawire_spark/source/options.py",
-    "kafkawire_spark/pipeline/jobs/job.py",
-    "kafkawire_spark/pipeline/jobs/naming.py",
-    "kafkawire_spark/pipeline/planning.py",
-    "kafkawire_spark/pipeline/jobs/runs.py",
-    "kafkawire_spark/pipeline/jobs/section.py",
-    "kafkawire_spark/pipeline/values/framing.py",
-    "kafkawire_spark/pipeline/values/jsonwhy.py",
-    "kafkawire_spark/pipeline/values/spec.py",
-    "kafkawire_spark/reports/commits.py",
-    "kafkawire_spark/reports/stats/measures.py",
-    "kafkawire_spark/reports/stats/strip.py",
-    "kafkawire_spark/audit/continuity.py",
-    "kafkawire_spark/audit/counts.py",
-    "kafkawire_spark/audit/coverage.py",
-    "kafkawire_spark/audit/islands.py",
-    "kafkawire_spark/audit/verdict.py",
-    "kafkawire_spark/replay/choice.py",
-    "kafkawire_spark/replay/record.py",
+    "spark/kafkawire_spark/source/options.py",
+    "spark/kafkawire_spark/pipeline/jobs/job.py",
+    "spark/kafkawire_spark/pipeline/jobs/naming.py",
+    "spark/kafkawire_spark/pipeline/planning.py",
+    "spark/kafkawire_spark/pipeline/jobs/runs.py",
+    "spark/kafkawire_spark/pipeline/jobs/section.py",
+    "spark/kafkawire_spark/pipeline/values/framing.py",
+    "spark/kafkawire_spark/pipeline/values/jsonwhy.py",
+    "spark/kafkawire_spark/pipeline/values/spec.py",
+    "spark/kafkawire_spark/reports/commits.py",
+    "spark/kafkawire_spark/reports/stats/measures.py",
+    "spark/kafkawire_spark/reports/stats/strip.py",
+    "spark/kafkawire_spark/audit/continuity.py",
+    "spark/kafkawire_spark/audit/counts.py",
+    "spark/kafkawire_spark/audit/coverage.py",
+    "spark/kafkawire_spark/audit/islands.py",
+    "spark/kafkawire_spark/audit/verdict.py",
+    "spark/kafkawire_spark/replay/choice.py",
+    "spark/kafkawire_spark/replay/record.py",
     "kafkawire/metadata/catalog.py",
     "kafkawire/metadata/directory.py",
     "kafkawire/metadata/checkpoint.py",
@@ -152,6 +152,11 @@ def sources() -> tuple[str, ...]:
     """Every Python file of the packages, as a path from the root."""
     found = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     return tuple(sorted(str(path.relative_to(ROOT)) for path in found))
+
+
+def dotted(path: str) -> str:
+    """The name by which a file or folder of the sources is imported."""
+    return path.removeprefix("spark/").removesuffix(".py").replace("/", ".")
 
 
 @cache
@@ -317,7 +322,7 @@ def test_one_module_builds_object_stores() -> None:
 
 CODEC_IDS = {"GZIP", "SNAPPY", "LZ4", "ZSTD"}
 CODEC_PLACES = {"kafkawire/codec/compression.py", "kafkawire/codec/configs/table.py"}
-PARQUET = "kafkawire_spark/pipeline/jobs/job.py"
+PARQUET = "spark/kafkawire_spark/pipeline/jobs/job.py"
 """It names the codecs of Parquet, which are others."""
 
 
@@ -515,10 +520,7 @@ TYPE_CIRCLES = {
 
 
 def _modules() -> dict[str, ast.Module]:
-    return {
-        path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree(path)
-        for path in sources()
-    }
+    return {dotted(path).removesuffix(".__init__"): tree(path) for path in sources()}
 
 
 def test_no_import_cycles_at_run_time() -> None:
@@ -533,7 +535,7 @@ def test_import_cycles_for_types_are_listed() -> None:
 
 def test_only_the_pipeline_imports_spark() -> None:
     """The readers of buckets and folders, `kafkawire sql` and `find` work without Spark."""
-    users = ("kafkawire_spark/", "kafkawire/spark.py")
+    users = ("spark/kafkawire_spark/", "kafkawire/spark.py")
     found = [
         (path, line, name)
         for path in sources()
@@ -569,8 +571,8 @@ MAX_LOG_FOLDER_IMPORTS = 51
 def _subpackages(package: str) -> list[str]:
     """A package and all packages below it."""
     named = [path.rpartition("/")[0] for path in sources() if path.endswith("/__init__.py")]
-    dotted = (path.replace("/", ".") for path in named)
-    return [name for name in dotted if name == package or name.startswith(f"{package}.")]
+    names = map(dotted, named)
+    return [name for name in names if name == package or name.startswith(f"{package}.")]
 
 
 def _package_imports(packages: list[str]) -> dict[str, set[str]]:

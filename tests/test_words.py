@@ -179,7 +179,7 @@ def refused_in_code(source: str) -> list[str]:
 
 def test_code_uses_plain_words() -> None:
     found: dict[str, list[str]] = {}
-    for folder in ("kafkawire", "kafkawire_spark", "tests", "bench"):
+    for folder in ("kafkawire", "spark", "tests", "bench"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
             words = refused_in_code(path.read_text(encoding="utf-8"))
             if words and path != Path(__file__):
@@ -257,7 +257,7 @@ def refused_idioms(source: str) -> list[str]:
 @pytest.mark.slow
 def test_prose_of_the_code_has_no_idioms() -> None:
     found = collections.defaultdict[str, list[str]](list)
-    for path in (*ROOT.glob("kafkawire/**/*.py"), *ROOT.glob("kafkawire_spark/**/*.py")):
+    for path in (*ROOT.glob("kafkawire/**/*.py"), *ROOT.glob("spark/**/*.py")):
         package = "/".join(path.relative_to(ROOT).parts[:2])
         found[package] += refused_idioms(path.read_text(encoding="utf-8"))
     for path in ROOT.joinpath("tests").rglob("*.py"):

@@ -22,7 +22,7 @@ def requirements(project: dict[str, Any], extras: list[str]) -> list[str]:
     left = list(extras)
     while left:
         for line in project["optional-dependencies"][left.pop(0)]:
-            own = re.fullmatch(r"kafkawire\[(.*)\]", line)
+            own = re.fullmatch(r"kafkawire\[(.*)\](?:==.*)?", line)
             if own:
                 left += own[1].split(",")
             elif line not in found:
@@ -32,7 +32,12 @@ def requirements(project: dict[str, Any], extras: list[str]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print the requirements for extras, which are separated by spaces or commas."""
-    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project, spark = (
+        tomllib.loads(Path(folder, "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (".", "spark")
+    )
+    # The extra names kafkawire-spark, which is installed from its sources.
+    project["optional-dependencies"]["spark"] = spark["dependencies"]
     extras = [extra for argument in arguments for extra in argument.split(",") if extra]
     try:
         print("\n".join(requirements(project, extras)))

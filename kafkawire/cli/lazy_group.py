@@ -34,8 +34,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": F
 
 
 class LazyGroup(TyperGroup):
-    """A group whose `places` name `module:function`, below kafkawire.cli or in another package of
-    this distribution, by command."""
+    """A group whose `places` name `module:function`, below kafkawire.cli or in kafkawire_spark, by
+    command."""
 
     places: ClassVar[Mapping[str, str]] = {}
 
@@ -99,7 +99,8 @@ def _command(
 def summary_of(place: str) -> str:
     """Return the first sentence of the docstring of `module:function`, see LazyGroup."""
     module, _, function = place.partition(":")
-    path = Path(__file__).parents[2].joinpath(*_full_name(module).split(".")).with_suffix(".py")
+    top, *parts = _full_name(module).split(".")
+    path = Path(import_module(top).__path__[0], *parts).with_suffix(".py")
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return first_sentence(ast.get_docstring(node) or "")

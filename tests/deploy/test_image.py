@@ -48,10 +48,10 @@ def test_dependencies_are_installed_before_sources_are_copied() -> None:
     for stage in ("dependencies", "spark-dependencies", "base"):
         copied = [words for name, words in STAGES[stage].steps if name == "COPY"]
         assert not [words for words in copied if " kafkawire " in f" {words} " or words[0] == "."]
-    for stage in ("broker", "spark"):
+    for stage, package in (("broker", "package"), ("spark", "spark-package")):
         copied = [words for name, words in STAGES[stage].steps if name == "COPY"]
-        assert copied[-1] == "--from=package /package /opt/kafkawire"
-    assert "--no-deps" in STAGES["package"].steps[-1][1]
+        assert copied[-1] == f"--from={package} /package /opt/kafkawire"
+        assert "--no-deps" in STAGES[package].steps[-1][1]
 
 
 def test_no_step_mounts_files_of_another_stage() -> None:
@@ -111,6 +111,15 @@ def test_requirements_are_those_of_the_project() -> None:
     wanted = project["dependencies"] + optional["postgres"] + optional["rocksdb"]
     assert printed == wanted + optional["certs"] + optional["s3"]
     assert _requirements("").stdout.splitlines() == project["dependencies"]
+    text = (ROOT / "spark/pyproject.toml").read_text(encoding="utf-8")
+    found = set(_requirements("spark").stdout.splitlines())
+    wanted = set(tomllib.loads(text)["project"]["dependencies"])
+    (own,) = (row for row in wanted if row.startswith("kafkawire"))
+    assert found == wanted - {own} | {
+        *project["dependencies"],
+        *optional["reading"],
+        *optional["s3"],
+    }
 
 
 def test_unknown_extra_is_refused() -> None:

@@ -91,8 +91,9 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @dataclass(frozen=True)
 class Built:
-    """The files that `make dist` builds."""
+    """The files that `make dist` builds of one distribution in a folder of the repository."""
 
+    folder: Path
     sdist: Path
     wheel: Path
 
@@ -103,33 +104,48 @@ class Built:
             return Parser().parsestr(archive.read(name).decode())
 
 
+def build(folder: Path, source: Path) -> Built:
+    """Build an sdist and a wheel from a copy: a build leaves files in its source folder."""
+    made = source.parent / "dist"
+    words = ("build", "--no-isolation", "--outdir", made, source)
+    run(sys.executable, "-m", *words, cwd=source.parent)
+    (sdist,), (wheel,) = made.glob("*.tar.gz"), made.glob("*.whl")
+    return Built(folder, sdist, wheel)
+
+
+IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist and the wheel, built from a copy: a build leaves files in its source folder."""
+    """kafkawire."""
     source = tmp_path_factory.mktemp("source") / "kafkawire"
     source.mkdir()
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("kafkawire", "kafkawire_spark", "pyspark_kafkawire", "docs", "deploy"):
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("kafkawire", "spark", "docs", "deploy"):
+        shutil.copytree(ROOT / name, source / name, ignore=IGNORED)
     (source / "tests").mkdir()
     (source / "tests" / "test_something.py").touch()  # setuptools would take it into the sdist
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, source)
-    folder = source.parent / "dist"
-    build = ("build", "--no-isolation", "--outdir", folder, source)
-    run(sys.executable, "-m", *build, cwd=folder.parent)
-    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
-    return Built(sdist, wheel)
+    return build(ROOT, source)
 
 
 @pytest.fixture(scope="module")
-def python(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment with the wheel, and these tests' dependencies."""
+def built_spark(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """kafkawire-spark."""
+    source = tmp_path_factory.mktemp("source") / "spark"
+    shutil.copytree(ROOT / "spark", source, ignore=IGNORED)
+    return build(ROOT / "spark", source)
+
+
+@pytest.fixture(scope="module")
+def python(built: Built, built_spark: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with both wheels, and these tests' dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
-    install = ("install", "--quiet", "--no-index", "--no-deps", built.wheel)
+    install = ("install", "--quiet", "--no-index", "--no-deps", built.wheel, built_spark.wheel)
     run(sys.executable, "-m", "pip", "--python", python, *install, cwd=folder)
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     own = Path(run(python, "-c", ask, cwd=folder).strip())
@@ -149,39 +165,62 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_wheel_has_every_module_and_no_other_package(built: Built) -> None:
-    with zipfile.ZipFile(built.wheel) as archive:
+def check_modules(of: Built, *packages: str) -> None:
+    """The wheel has every file of these packages, and no other package."""
+    with zipfile.ZipFile(of.wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     wanted = {
-        str(path.relative_to(ROOT))
-        for package in ("kafkawire", "kafkawire_spark", "pyspark_kafkawire")
-        for path in (ROOT / package).rglob("*")
+        str(path.relative_to(of.folder))
+        for package in packages
+        for path in (of.folder / package).rglob("*")
         if path.is_file() and path.suffix != ".md" and "__pycache__" not in path.parts
     }
     assert inside == wanted
 
 
-def test_metadata_is_complete(built: Built) -> None:
-    found = built.metadata()
-    assert found["Name"] == "kafkawire"
+def test_wheels_have_every_module_and_no_other_package(built: Built, built_spark: Built) -> None:
+    check_modules(built, "kafkawire")
+    check_modules(built_spark, "kafkawire_spark", "pyspark_kafkawire")
+
+
+def check_metadata(of: Built, name: str) -> Message:
+    """The metadata of the wheel is complete; return it."""
+    found = of.metadata()
+    assert found["Name"] == name
     assert found["License-Expression"] == "Apache-2.0"
     assert found["License-File"] == "LICENSE"
     assert found["Requires-Python"] == ">=3.11"
     assert "Typing :: Typed" in found.get_all("Classifier", [])
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (of.folder / "README.md").read_text(encoding="utf-8")
     assert str(found.get_payload()).strip() == readme.strip()
-    with zipfile.ZipFile(built.wheel) as archive:
-        (name,) = (n for n in archive.namelist() if n.endswith("licenses/LICENSE"))
-        assert archive.read(name) == (ROOT / "LICENSE").read_bytes()
+    with zipfile.ZipFile(of.wheel) as archive:
+        (license,) = (n for n in archive.namelist() if n.endswith("licenses/LICENSE"))
+        assert archive.read(license) == (ROOT / "LICENSE").read_bytes()
+    return found
 
 
-def test_sdist_has_required_files(built: Built) -> None:
+def test_metadata_is_complete(built: Built, built_spark: Built) -> None:
+    found = check_metadata(built, "kafkawire")
+    spark = check_metadata(built_spark, "kafkawire-spark")
+    assert found["Version"] == spark["Version"]
+    extra = [row for row in found.get_all("Requires-Dist", []) if "kafkawire-spark" in row]
+    assert extra == [f'kafkawire-spark=={spark["Version"]}; extra == "spark"']
+    needs = [row for row in spark.get_all("Requires-Dist", []) if row.startswith("kafkawire")]
+    assert needs == [f"kafkawire[reading,s3]=={found['Version']}"]
+
+
+def test_sdists_have_required_files(built: Built, built_spark: Built) -> None:
+    with tarfile.open(built_spark.sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "kafkawire_spark/README.md"} <= inside
     with tarfile.open(built.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/tiering.md", "pyproject.toml"} <= inside
     assert {"Dockerfile", "docker-compose.yml", "docs/alerts.rules.yml"} <= inside
     assert {"deploy/docker/health", "deploy/helm/kafkawire/Chart.yaml"} <= inside
-    assert {name.partition("/")[0] for name in inside}.isdisjoint({"tests", "bench", "log"})
+    assert {name.partition("/")[0] for name in inside}.isdisjoint(
+        {"tests", "bench", "log", "spark"}
+    )
 
 
 def test_installed_version(python: Path, project: Path) -> None:
