@@ -21,11 +21,12 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "rocksdb": ("rocksdict",),
     "keys": ("numba", "numpy"),
     "sql": ("duckdb", "numba", "pyarrow"),
-    "spark": ("pyspark", "numba", "pyarrow", "deltalake", "pyiceberg", "fastavro", "matplotlib"),
+    "spark": ("kafkawire_spark", "pyspark", "deltalake", "pyiceberg", "fastavro", "matplotlib"),
 }
-"""The packages of each extra that kafkawire imports, by the names of their modules."""
-SPARK = ("pyspark", "pyarrow", "numba")
-"""Packages that every command on Spark needs."""
+"""The packages of each extra that kafkawire or kafkawire-spark imports, by the names of their
+modules."""
+SPARK = "kafkawire-spark"
+"""The distribution that the extra spark installs; it is in the folder spark of the repository."""
 
 
 class MissingExtra(ModuleNotFoundError):
@@ -51,18 +52,22 @@ def explain(failure: ModuleNotFoundError) -> str | None:
 
 def install_line(extra: str) -> str:
     """Return the pip command that adds an extra to kafkawire as it is installed: by name, or from a
-    checkout, a repository or a file (PEP 610)."""
-    origin, target = _origin(), f"kafkawire[{extra}]"
+    checkout, a repository or a file (PEP 610). kafkawire-spark comes from the same origin."""
+    origin, name = _origin(), f"kafkawire[{extra}]"
     url = str(origin.get("url", ""))
-    option = ""
+    option, targets = "", [name]
     if "dir_info" in origin:
-        target = f"{unquote(urlsplit(url).path)}[{extra}]"
+        folder = unquote(urlsplit(url).path)
         option = "--editable " if origin["dir_info"].get("editable") else ""
+        targets = [f"{folder}[{extra}]", f"{folder}/spark"]
     elif "vcs_info" in origin:
-        target = f"{target} @ {origin['vcs_info']['vcs']}+{url}"
+        source = f"{origin['vcs_info']['vcs']}+{url}"
+        targets = [f"{name} @ {source}", f"{SPARK} @ {source}#subdirectory=spark"]
     elif url:
-        target = f"{target} @ {url}"
-    return f"{_pip()} install {option}{shlex.quote(target)}"
+        targets = [f"{name} @ {url}", f"--find-links={url.rpartition('/')[0]}"]
+    if extra != "spark":
+        del targets[1:]
+    return " ".join([f"{_pip()} install", *(option + shlex.quote(each) for each in targets)])
 
 
 def _origin() -> dict[str, Any]:

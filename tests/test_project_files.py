@@ -17,8 +17,9 @@ def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def project() -> dict[str, Any]:
-    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+def project(folder: str = ".") -> dict[str, Any]:
+    text = (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")
+    return dict(tomllib.loads(text)["project"])
 
 
 def test_workflows_call_the_makefile() -> None:
@@ -63,6 +64,23 @@ def test_version_is_the_same_everywhere() -> None:
     version = project()["version"]
     chart = load(ROOT / "deploy" / "helm" / "kafkawire" / "Chart.yaml")
     assert (chart["version"], chart["appVersion"]) == (version, version)
+    spark = project("spark")
+    assert spark["version"] == version
+    assert project()["optional-dependencies"]["spark"] == [f"kafkawire-spark=={version}"]
+    assert f"kafkawire[reading,s3]=={version}" in spark["dependencies"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = re.findall(r"^## \[(\d[^\]]*)\]", changelog, re.M)
     assert released[0] == version
+
+
+def test_distributions_have_the_same_terms() -> None:
+    same = ("requires-python", "license", "license-files", "authors")
+    assert {name: project("spark")[name] for name in same} == {
+        name: project()[name] for name in same
+    }
+    assert (ROOT / "spark/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    versions = [
+        [row for row in each["classifiers"] if "Python ::" in row]
+        for each in (project(), project("spark"))
+    ]
+    assert versions[0] == versions[1]

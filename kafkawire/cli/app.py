@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from kafkawire.cli import INTERRUPTED
 from kafkawire.cli.lazy_group import PLAIN, LazyGroup, group
 from kafkawire.cli.shared.command_config import COMMAND_CONFIG, COMMAND_CONFIG_OPTION
 from kafkawire.cli.shared.output import fail
-from kafkawire.extras import explain
+from kafkawire.extras import MissingExtra, explain, install_line
 
 GROUPS = {
     "topics": group(
@@ -137,18 +138,20 @@ GROUPS = {
             "cancel": "schedule.commands:cancel",
         },
     ),
-    "pipeline": group(
-        "Topics as tables, on Spark: run, compact, audit, replay, query, report.",
-        {
-            "run": "kafkawire_spark.cli.run:run",
-            "compact": "kafkawire_spark.cli.run:compact",
-            "audit": "kafkawire_spark.cli.audit:audit",
-            "replay": "kafkawire_spark.cli.replay:replay",
-            "query": "kafkawire_spark.cli.query:query",
-            "report": "kafkawire_spark.cli.report:report",
-        },
-    ),
 }
+
+ENTRY_POINTS = "kafkawire.commands"
+"""The group of entry points by which another distribution adds a group of commands: an object
+`places`, see LazyGroup, under the group's name."""
+PIPELINE = "Topics as tables, on Spark: run, compact, audit, replay, query, report."
+
+
+class NotInstalled(TyperCommand):
+    """A group of another distribution: its name, and its help among those of all commands."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Name the line that installs it. Raises MissingExtra."""
+        raise MissingExtra(f"{self.name} needs kafkawire-spark: {install_line('spark')}")
 
 
 class Commands(LazyGroup):
@@ -172,6 +175,16 @@ class Commands(LazyGroup):
         "version": "version:run",
     }
 
+    def __init__(self, commands: Mapping[str, Any], **attributes: Any) -> None:
+        pipeline = NotInstalled("pipeline", help=PIPELINE)
+        super().__init__(commands={**commands, "pipeline": pipeline}, **attributes)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; those of another distribution are searched for only when one is named,
+        as that reads the metadata of all that is installed."""
+        found = super().get_command(ctx, cmd_name)
+        return installed_group(found) if isinstance(found, NotInstalled) else found
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that `ctx` names."""
         try:
@@ -183,6 +196,15 @@ class Commands(LazyGroup):
             if sentence is None:
                 raise
             fail(sentence, 2)
+
+
+def installed_group(named: NotInstalled) -> Any:
+    """Return the group of another distribution, or `named` if that is not installed."""
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group=ENTRY_POINTS, name=str(named.name)):
+        return typer.main.get_command(group(named.help or "", found.load()))
+    return named
 
 
 app = typer.Typer(

@@ -48,7 +48,8 @@ def use_driver_python(context: SparkContext) -> None:
     if context.pythonExec == SPARKS_DEFAULT and (context.master or "").startswith("local"):
         context.pythonExec = given or sys.executable
     shipped = bool(context._python_includes)
-    check_worker_python(context.pythonExec, PACKAGES if shipped else (*PACKAGES, "kafkawire"))
+    packages = PACKAGES if shipped else (*PACKAGES, "kafkawire", "kafkawire_spark")
+    check_worker_python(context.pythonExec, packages)
 
 
 def check_worker_python(python: str, packages: Sequence[str]) -> None:

@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkawire.extras import need
 from kafkawire.progress import Progress, phase, silent
 from kafkawire.reading.model.source import InvalidInput, SourceError, Unreachable
 from kafkawire_spark import register
@@ -71,9 +70,8 @@ def open_session(
     """Return the active session unchanged, or a new one, with `format("kafkawire")` registered.
 
     `master` and `app_name` are used if neither `conf` nor spark-submit sets them. The caller stops
-    a new session. Raises MissingExtra, SessionError, Unreachable.
+    a new session. Raises SessionError, Unreachable.
     """
-    need("spark", "Spark", ("pyspark",))
     with warnings.catch_warnings():
         # Spark warns of pandas 3 if it is installed; it is not used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)

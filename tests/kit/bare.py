@@ -71,7 +71,7 @@ def required(*extras: str) -> set[str]:
 
 def _closure(left: list[Requirement], own: Mapping[str, list[str]] = {}) -> set[str]:
     """The names of the distributions in `left`, and of all that they need. `own`: the extras of
-    kafkawire, which has none that are installed."""
+    kafkawire, which has none that are installed; kafkawire-spark is one of the others."""
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     while left:

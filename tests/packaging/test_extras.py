@@ -59,14 +59,10 @@ NEEDS: dict[str, tuple[str, str]] = {
     "find t --source s3://bucket/prefix --key k": ("reading", "numpy"),
     "find t --source tier --key k": ("reading", "numpy"),
     "sql SELECT": ("sql", "duckdb and numba and pyarrow"),
-    "pipeline query SELECT": ("spark", "pyspark and pyarrow and numba"),
-    "pipeline audit table": ("spark", "pyspark and pyarrow and numba"),
-    "pipeline run job.toml": ("spark", "pyspark and pyarrow and numba"),
-    "pipeline replay table --to t": ("spark", "pyarrow and numba"),
-    "pipeline report lag --source 127.0.0.1:1 --out o": (
-        "spark",
-        "pyspark and pyarrow and numba and matplotlib",
-    ),
+    "pipeline": ("spark", "kafkawire-spark"),
+    "pipeline --help": ("spark", "kafkawire-spark"),
+    "pipeline query SELECT": ("spark", "kafkawire-spark"),
+    "pipeline report lag --source 127.0.0.1:1 --out o": ("spark", "kafkawire-spark"),
     "certs make new": ("certs", "cryptography"),
 }
 
@@ -185,29 +181,33 @@ def test_packages_of_extras_are_those_of_the_project() -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "command"),
+    ("origin", "command", "and_spark"),
     [
-        ({}, "pip install 'kafkawire[sql]'"),
-        ({"url": "file:///src/kw", "dir_info": {}}, "pip install '/src/kw[sql]'"),
+        ({}, "pip install 'kafkawire[sql]'", ""),
+        ({"url": "file:///src/kw", "dir_info": {}}, "pip install '/src/kw[sql]'", " /src/kw/spark"),
         (
             {"url": "file:///my%20src/kw", "dir_info": {"editable": True}},
             "pip install --editable '/my src/kw[sql]'",
+            " --editable '/my src/kw/spark'",
         ),
         (
             {"url": "https://host/kw.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
             "pip install 'kafkawire[sql] @ git+https://host/kw.git'",
+            " 'kafkawire-spark @ git+https://host/kw.git#subdirectory=spark'",
         ),
         (
             {"url": "file:///d/kafkawire-1-py3-none-any.whl", "archive_info": {}},
             "pip install 'kafkawire[sql] @ file:///d/kafkawire-1-py3-none-any.whl'",
+            " --find-links=file:///d",
         ),
     ],
 )
 def test_command_is_the_one_for_the_installation(
-    monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any], command: str
+    monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any], command: str, and_spark: str
 ) -> None:
     monkeypatch.setattr(extras, "_origin", lambda: origin)
     assert install_line("sql").endswith(command)
+    assert install_line("spark").endswith(command.replace("[sql]", "[spark]") + and_spark)
 
 
 def test_pip_of_another_environment_is_not_named(
@@ -228,4 +228,7 @@ def test_failed_imports_are_explained() -> None:
     found = explain(ModuleNotFoundError("no", name="asyncpg.exceptions"))
     assert found is not None
     assert found.startswith("this needs asyncpg: ")
+    found = explain(ModuleNotFoundError("no", name="pyspark"))
+    assert found is not None
+    assert found.startswith("this needs pyspark: ")
     assert explain(ModuleNotFoundError("no", name="kafkawire.nosuch")) is None

@@ -67,9 +67,9 @@ def test_a_python_without_packages_is_refused(
     with pytest.raises(WorkerPythonError) as refused:
         use_driver_python(context(str(python)))
     assert str(refused.value) == (
-        f"Spark's workers use {python}, which has no numba, numpy, pyarrow, kafkawire: set "
-        f"PYSPARK_PYTHON={sys.executable}, or the path of another Python with kafkawire[spark], "
-        "before the session is started"
+        f"Spark's workers use {python}, which has no numba, numpy, pyarrow, kafkawire, "
+        f"kafkawire_spark: set PYSPARK_PYTHON={sys.executable}, or the path of another Python with "
+        "kafkawire[spark], before the session is started"
     )
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire import extras
-from kafkawire.extras import MissingExtra
 from kafkawire.reading.limits import SourceOptionError
 from kafkawire.reading.model.source import Unreachable
 from kafkawire_spark.session import (
@@ -112,12 +110,6 @@ def test_unreachable_master_is_named() -> None:
             check_master(f"spark://{address},{address}")
         bound.listen()
         check_master(f"spark://127.0.0.1:1,{address}")
-
-
-def test_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"^Spark needs pyspark: .*pip install .*\[spark\]'"):
-        open_session()
 
 
 def test_error_message_is_extracted_from_spark_exception() -> None:

@@ -19,7 +19,6 @@ from kafkawire.cli.shared.parameters import (
 )
 from kafkawire.cli.shared.source import source_of
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.extras import SPARK, need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +66,6 @@ def audit(
       kafkawire pipeline audit lake/orders
       kafkawire pipeline audit lake/orders --source s3://bucket/prefix --server 127.0.0.1:9092
     """
-    need("spark", "an audit", SPARK)
     from kafkawire.cli.shared.progress import bars
     from kafkawire.reading.files.open import open_place
     from kafkawire.reading.model.source import Damaged, SourceError

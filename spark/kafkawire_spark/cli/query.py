@@ -29,7 +29,6 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.query_rows import plain, print_rows, print_unread, text_of, unique
 from kafkawire.cli.shared.source import source_of
-from kafkawire.extras import SPARK, need
 
 if TYPE_CHECKING:
     from kafkawire_spark.query import Result, Shell
@@ -88,7 +87,6 @@ def query(
       kafkawire pipeline query "SELECT count(*) FROM orders"
       kafkawire pipeline query --source s3://bucket/prefix "SELECT * FROM orders LIMIT 10"
     """
-    need("spark", "a query", SPARK)
     from kafkawire.reading.model.source import SourceError, exit_code
     from kafkawire_spark.pipeline.preflight import check_source
     from kafkawire_spark.session import open_session

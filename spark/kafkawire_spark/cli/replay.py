@@ -12,7 +12,6 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, not_empty
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time, time_text
-from kafkawire.extras import need
 
 if TYPE_CHECKING:
     from kafkawire_spark.replay.job import Summary
@@ -84,8 +83,6 @@ def replay(
       kafkawire pipeline replay lake/orders --to late --from -1h --until now
     """
     from kafkawire.cli.shared.progress import bars
-
-    need("spark", "a replay", ("pyarrow", "numba"))
     from kafkawire.client.address import parse_servers
     from kafkawire.client.errors import ClientError
     from kafkawire.reading.files.open import open_place

@@ -25,7 +25,6 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time, time_text
-from kafkawire.extras import SPARK, need
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ def report(
       kafkawire pipeline report continuity --source s3://bucket/prefix --output reports
       kafkawire pipeline report lag --source 127.0.0.1:9092 --output reports --from -7d
     """
-    need("spark", "a report", (*SPARK, "matplotlib"))
     from kafkawire.reading.files.open import open_place
     from kafkawire.reading.model.source import SourceError, exit_code
     from kafkawire_spark.pipeline.preflight import reach_store

@@ -15,7 +15,6 @@ from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.extras import SPARK, need
 from kafkawire.plural import count
 from kafkawire.reading.model.source import SourceError, Unreachable, exit_code
 
@@ -112,7 +111,6 @@ def compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
 
 def read_job(path: str) -> Job:
     """Read the job of a TOML file; ends the command with exit code 2 if it cannot run here."""
-    need("spark", "a pipeline", SPARK)
     from kafkawire_spark.pipeline import submitted
 
     try:

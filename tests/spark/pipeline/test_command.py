@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -171,19 +169,3 @@ def test_unreadable_job_exits_with_2(
 
 def test_spark_submit_file_explains_its_usage() -> None:
     assert submitted.main([]) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "compact", "replay"])
-def test_missing_package_is_reported_before_import(command: str, tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['pyarrow'] = None; from kafkawire.cli.main import main; "
-        f"sys.argv = ['kafkawire', 'pipeline', '{command}', '{tmp_path}', *sys.argv[1:]]; main()"
-    )
-    more = ["--to", "t", "--bootstrap", "127.0.0.1:1"] if command == "replay" else []
-    asked = [sys.executable, "-c", code, *more]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    what = "a replay" if command == "replay" else "a pipeline"
-    assert done.stderr.startswith(f"kafkawire: {what} needs pyarrow: ")
-    assert done.stderr.endswith("[spark]'\n")

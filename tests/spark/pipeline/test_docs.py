@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.app import GROUPS
+from kafkawire.cli.lazy_group import group
 from kafkawire.reading.model.columns import NATIVE
 from kafkawire.reading.model.source import REASONS
 from kafkawire.testing.process import BrokerProcess
+from kafkawire_spark.cli import PIPELINE
 from kafkawire_spark.pipeline.jobs.job import SECTIONS, from_dict, parse
 from kafkawire_spark.pipeline.jobs.section import JobError
 from kafkawire_spark.pipeline.values.spec import FORMATS
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parent.parent.parent.parent
 PAGES = ("pipeline.md", "job-file.md", "spark-options.md")
 TEXT = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-COMMANDS = commands_of(GROUPS["pipeline"])
+COMMANDS = commands_of(group("", PIPELINE))
 
 NOT_RUN = {
     "pip install": "the tests' own environment has it",
@@ -158,16 +159,19 @@ def test_jobs_in_documents_are_valid() -> None:
     assert len(names) == 5
 
 
-def test_documented_packages_are_an_extra() -> None:
+def test_documented_packages_are_those_of_the_repository() -> None:
+    """It is cloned as kafkawire; both distributions are installed in one command."""
     (line,) = [line for line in lines() if "pip install" in line]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    (extra,) = re.findall(r"kafkawire\[(\w+)\]", line)
-    assert any(word.startswith("pyspark") for word in extras[extra])
+    folders = re.findall(r" \./kafkawire(\S*)", line)
+    found = [(ROOT / f"./{folder}" / "pyproject.toml").read_text("utf-8") for folder in folders]
+    names = [tomllib.loads(text)["project"]["name"] for text in found]
+    assert names == ["kafkawire", "kafkawire-spark"]
 
 
 def test_documented_versions_of_spark_are_those_tested() -> None:
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = "".join(
+        (ROOT / folder / "pyproject.toml").read_text(encoding="utf-8") for folder in (".", "spark")
+    )
     (default,) = re.findall(r'"pyspark==([\d.]+)\.\*"', project)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (other,) = re.findall(r"^SPARK \?= (\S+)$", makefile, re.MULTILINE)
