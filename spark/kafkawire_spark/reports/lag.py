@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.reading.model.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
-from kafkawire.reading.model.source import PartitionRange, Source, Task
-from kafkawire_spark.reports import ends as partition_ends
-from kafkawire_spark.reports.commits import (
+from kafkawire.reading.commits import (
     COMMIT,
     DELETED,
     GROUP,
@@ -22,6 +19,9 @@ from kafkawire_spark.reports.commits import (
     UNREADABLE,
     decode_event,
 )
+from kafkawire.reading.model.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
+from kafkawire.reading.model.source import PartitionRange, Source, Task
+from kafkawire_spark.reports import ends as partition_ends
 from kafkawire_spark.reports.plots import common
 from kafkawire_spark.reports.plots import lag as plot_lag
 from kafkawire_spark.reports.report import Report, collect, rows_of

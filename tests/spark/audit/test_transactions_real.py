@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.reading.catalog import open_catalog
+from kafkawire.reading.commits import COMMIT
 from kafkawire.reading.model.source import (
     ABORTED,
     CONTROL,
@@ -29,7 +30,6 @@ from kafkawire_spark.audit.verdict import TableReport
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.jobs.job import from_dict
 from kafkawire_spark.reports import lag
-from kafkawire_spark.reports.commits import COMMIT
 from kafkawire_spark.reports.continuity import check_part
 from tests.kit.minio import Minio
 from tests.kit.spark.inline import Inline, in_process

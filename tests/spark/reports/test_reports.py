@@ -18,10 +18,11 @@ from kafkawire.messages.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kafkawire.reading import commits
+from kafkawire.reading.commits import Event, decode_event
 from kafkawire.reading.model.source import ABORTED, COMPACTED, LOST, Account, PartitionRange
-from kafkawire_spark.reports import commits, ends
+from kafkawire_spark.reports import ends
 from kafkawire_spark.reports import late_tables as latetables
-from kafkawire_spark.reports.commits import Event, decode_event
 from kafkawire_spark.reports.continuity import judged
 from kafkawire_spark.reports.lag import series
 from kafkawire_spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
