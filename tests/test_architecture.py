@@ -546,6 +546,43 @@ def test_only_the_pipeline_imports_spark() -> None:
     assert not found
 
 
+OPEN_TO_SPARK = {
+    "kafkawire.client",
+    "kafkawire.codec.batches",  # encode writes batches, as kafkawire.reading.decode reads them
+    "kafkawire.codec.compiled",  # loops over memory, compiled by numba
+    "kafkawire.codec.compression",
+    "kafkawire.codec.errors",  # the codes in the client's errors
+    "kafkawire.codec.format_errors",  # that of sealed_json
+    "kafkawire.codec.varint",  # the message indexes of Protobuf values
+    "kafkawire.manifest.sealed_json",  # the form of the files in which jobs keep what they did
+    "kafkawire.objectstore.s3",  # the type of a place's credentials
+    "kafkawire.plural",
+    "kafkawire.progress",
+    "kafkawire.reading",
+}
+"""All that kafkawire-spark imports of kafkawire, and what is below it."""
+OPEN_TO_SPARKS_COMMANDS = {"kafkawire.cli.shared"}
+"""The same for kafkawire_spark.cli."""
+
+
+def test_the_spark_distribution_imports_little_of_kafkawire() -> None:
+    """What it imports is an interface between two distributions."""
+    used, wrong = set(), []
+    for path in sources():
+        if not path.startswith("spark/"):
+            continue
+        commands = path.startswith("spark/kafkawire_spark/cli/")
+        allowed = OPEN_TO_SPARK | (OPEN_TO_SPARKS_COMMANDS if commands else set())
+        for line, name in imports(path):
+            if name.partition(".")[0] == "kafkawire":
+                found = {each for each in allowed if f"{name}.".startswith(f"{each}.")}
+                used |= found
+                if not found:
+                    wrong.append((path, line, name))
+    assert not wrong
+    assert used == OPEN_TO_SPARK | OPEN_TO_SPARKS_COMMANDS
+
+
 def test_import_cycles_are_detected() -> None:
     late = "def f() -> None:\n    g(import_module('made.a').x)\n"
     typed = "if TYPE_CHECKING:\n    from made.c import y\n"

@@ -45,6 +45,18 @@ def topic_settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
     }
 
 
+def effective_setting(cluster: Cluster, topic: str, name: str) -> str:
+    """Return the value of a setting that a topic has, from itself or by default; "" if the broker
+    does not return it."""
+    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
+    asked = DescribeConfigsRequest(resources=[resource])
+    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
+    rows = () if result.error_code else result.configs
+    return next((row.value or "" for row in rows if row.name == name), "")
+
+
 def create_topic(
     cluster: Cluster, topic: str, partitions: int, settings: Mapping[str, str | None]
 ) -> None:

@@ -255,7 +255,7 @@ class Producer:
             encoded = pack(batch.records, codec=batch.codec)
         if self._idempotent:
             if self._identity is None:
-                self._identity = _init_producer(self._cluster)
+                self._identity = new_producer_id(self._cluster)
             sequence = self._sequences.get(partition, 0)
             _PRODUCER.pack_into(encoded, PRODUCER_ID_AT, *self._identity, sequence)
             resum(encoded, 0, len(encoded))
@@ -297,7 +297,7 @@ def _all_failed(
     return {key: ProduceResult(code, str(error), -1) for key in partitions}
 
 
-def _init_producer(cluster: Cluster) -> tuple[int, int]:
+def new_producer_id(cluster: Cluster) -> tuple[int, int]:
     """Return a producer id and epoch. BrokerError."""
     from kafkawire.messages.init_producer_id import InitProducerIdRequest
 

@@ -29,7 +29,7 @@ class Brokers:
         self.reconnected = 0
         monkeypatch.setattr(module, "append", self.append)
         monkeypatch.setattr(module, "leaders", lambda cluster, topics: {PLACE: 1, OTHER: 1})
-        monkeypatch.setattr(module, "_init_producer", self.init_producer)
+        monkeypatch.setattr(module, "new_producer_id", self.init_producer)
         monkeypatch.setattr(module, "RETRY_S", 0)
 
     def disconnect(self, node: int) -> None:

@@ -10,21 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kafkawire.client.admin import create_topic, effective_setting
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
+from kafkawire.client.producer import new_producer_id
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import header_text, records
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.types import ZERO_UUID
 from kafkawire.reading.files.broker_queries import passes, pause
 from kafkawire_spark.replay.lane import ComparedRow, Unanswered
 from kafkawire_spark.replay.record import ReplayError
 
-CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 22, 32
 TRIES = 5
-TOPIC_RESOURCE = 2
 KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Setting of a topic created for a replay: its records are as old as the table's, and would be
 deleted."""
@@ -110,10 +109,9 @@ class WireTarget:
             check(f"topic {self.topic}", row.error_code)
             led_by = leaders(cluster, [self.topic])
             ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
-            topic_id = row.topic_id or ZERO_UUID
             return TopicState(
                 answer.cluster_id or "",
-                topic_id.hex() if topic_id != ZERO_UUID else "",
+                row.topic_id.hex() if row.topic_id and any(row.topic_id) else "",
                 {partition: end for (_, partition), end in sorted(ends.items())},
             )
 
@@ -121,46 +119,23 @@ class WireTarget:
 
     def setting(self, name: str) -> str:
         """Return a setting of the topic, "" if the broker does not return it."""
-        from kafkawire.messages.describe_configs import (
-            DescribeConfigsRequest,
-            DescribeConfigsResource,
-        )
-
-        resource = DescribeConfigsResource(TOPIC_RESOURCE, self.topic, [name])
-        asked = DescribeConfigsRequest(resources=[resource])
-        result = self._ask(lambda cluster: cluster.request(DESCRIBE_CONFIGS, asked)).results[0]
-        rows = () if result.error_code else result.configs
-        return next((row.value or "" for row in rows if row.name == name), "")
+        return self._ask(lambda cluster: effective_setting(cluster, self.topic, name))
 
     def create(self, partitions: int) -> None:
         """Create the topic without retention. Raises ReplayError."""
-        from kafkawire.messages.create_topics import (
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-        )
-
-        configs = [CreatableTopicConfig(name, value) for name, value in KEEP.items()]
-        asked = CreateTopicsRequest([CreatableTopic(self.topic, partitions, -1, [], configs)])
 
         def work(cluster: Cluster) -> None:
-            row = cluster.request(CREATE_TOPICS, asked).topics[0]
-            if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                check(f"topic {self.topic}", row.error_code, row.error_message)
+            try:
+                create_topic(cluster, self.topic, partitions, KEEP)
+            except BrokerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
 
         self._ask(work)
 
     def producer(self) -> tuple[int, int]:
         """Return a new producer id and its epoch."""
-        from kafkawire.messages.init_producer_id import InitProducerIdRequest
-
-        def work(cluster: Cluster) -> tuple[int, int]:
-            asked = InitProducerIdRequest(transactional_id=None)
-            answer = cluster.request(INIT_PRODUCER_ID, asked)
-            check("InitProducerId", answer.error_code)
-            return int(answer.producer_id), int(answer.producer_epoch)
-
-        return self._ask(work)
+        return self._ask(new_producer_id)
 
     def _ask(self, work: Callable[[Cluster], T]) -> T:
         """Return the result of `work`, retried if that may help. Raises ReplayError."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafkawire.client.admin import create_topic
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import leaders
@@ -18,7 +19,6 @@ WITHIN_S = 60.0
 this time."""
 LONGEST_PAUSE = 4
 """The number of an attempt: from then on the pause between two is the same, 1.6 s."""
-CREATE_TOPICS = 19
 FENCED = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -82,7 +82,6 @@ class SinkConnection:
 
     def create(self, topic: str) -> None:
         """Create a topic of one partition, unless it exists, and wait until it has a leader."""
-        from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
         def work(cluster: Cluster) -> None:
             row = cluster.metadata([topic]).topics[0]
@@ -90,10 +89,11 @@ class SinkConnection:
                 check(f"topic {topic}", row.error_code)
                 self.leader(cluster, (topic, 0))
                 return
-            asked = CreateTopicsRequest([CreatableTopic(topic, 1, -1, [], [])])
-            made = cluster.request(CREATE_TOPICS, asked).topics[0]
-            if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                check(f"topic {topic}", made.error_code, made.error_message)
+            try:
+                create_topic(cluster, topic, 1, {})
+            except BrokerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
             raise BrokerError(f"topic {topic}", ErrorCode.LEADER_NOT_AVAILABLE)  # scan again
 
         self.request(work)
