@@ -566,7 +566,7 @@ OPEN_TO_SPARKS_COMMANDS = {"kafkawire.cli.shared"}
 
 
 def test_the_spark_distribution_imports_little_of_kafkawire() -> None:
-    """What it imports is an interface between two distributions."""
+    """Each of its imports is an interface between two distributions."""
     used, wrong = set(), []
     for path in sources():
         if not path.startswith("spark/"):
