@@ -130,7 +130,7 @@ class ObjectLogs:
         for each in self._needed:
             stored.update(each.ends)
         await self._gather_unstored(commit_log, loader.partitions, stored)
-        if commit_log.objects.gathered:
+        if commit_log.objects.queue.size_bytes:
             await self._open_patiently(commit_log, release)
             try:
                 await called(commit_log.after_store)

@@ -393,7 +393,7 @@ async def test_shutdown_waits_for_followers_for_a_limited_time(
         await becomes(committed, 0)
         two.stop()
         waiting = asyncio.ensure_future(commit_offset(client, 1))
-        await until(lambda: replicas.unreplicated_bytes > 0)
+        await until(lambda: replicas.queue.size_bytes > 0)
     await asyncio.gather(waiting, return_exceptions=True)
 
 

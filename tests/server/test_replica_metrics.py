@@ -123,7 +123,7 @@ async def test_bytes_without_followers_and_refusal_are_shown(tmp_path: Path) -> 
         assert of(samples, "kafkawire_replicas_in_sync") == 2
         assert of(samples, "kafkawire_replica_lag_seconds", follower="2") > 2
         broker.followers[2].start()
-        await until(lambda: replicas.refusal is None and not replicas.unreplicated_bytes)
+        await until(lambda: replicas.refusal is None and not replicas.queue.size_bytes)
         samples = await scrape(broker.port)
         assert of(samples, "kafkawire_replica_refusing") == 0
         assert of(samples, "kafkawire_replica_unreplicated_bytes") == 0

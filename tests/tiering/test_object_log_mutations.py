@@ -56,7 +56,7 @@ def completed_out_of_order(patch: pytest.MonkeyPatch) -> None:
     real = ObjectCommits._publish
 
     def publish(self: ObjectCommits, sequence: int) -> None:
-        for gathered in self._storing:
+        for gathered in self.queue.sealed:
             if gathered.stored:
                 for partition, end in gathered.ends.items():
                     partition.advance(max(end, partition.high_watermark))

@@ -82,7 +82,7 @@ class OwnRemoval:
             broker.tiering.remover.wake()
         if log.object_logs is not None:
             release, objects = log.object_logs.release, log.commit_log.objects
-            if objects.unstored_bytes or (release is not None and release.retained):
+            if objects.queue.size_bytes or (release is not None and release.retained):
                 await log.checkpoints.save()  # an object is needed until a checkpoint covers it
                 return "it still needs log objects"
         me, epoch = broker.node_id, broker.catalog.brokers[broker.node_id].epoch

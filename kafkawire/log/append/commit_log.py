@@ -364,7 +364,7 @@ class CommitLog:
             rolled += self.journals.take(write)
             self.commits.mark_dirty(write.journal)
         commits, objects, replicas = self.commits, self.objects, self.replicas
-        touched = commits.touched
+        committing, replicating = commits.queue.newest.ends, replicas.queue
         dirty = self.dirty
         watched = False
         records = 0
@@ -394,14 +394,10 @@ class CommitLog:
                 objects.add(frame)  # its readers wait for an object, not for the next fsync
                 continue
             if partition.replicated:
-                replicas.add(partition, end, length)
-                if not partition.touched:
-                    partition.touched = True
-                    commits.replicated.append(partition)
+                replicating.add(partition, end, length)
+                commits.replicated[partition] = None
                 continue
-            if not partition.touched:
-                partition.touched = True
-                touched.append(partition)
+            committing[partition] = end
             if partition.watchers:
                 watched = True
         self.written = self.journals.active.end_log_position
@@ -411,10 +407,10 @@ class CommitLog:
         if self.failing:
             self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
-        if objects.gathered:
+        if objects.queue.filled:
             objects.wrote()
         commits.wrote(write_batch.size_bytes, watched)
-        if replicas.gathered:
+        if replicating.filled:
             replicas.wrote()
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:

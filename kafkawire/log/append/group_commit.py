@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Histogram
@@ -26,6 +25,13 @@ from kafkawire.log.io.callbacks import call_all
 from kafkawire.log.io.ports import File
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.ledger import LedgerWrite
+from kafkawire.log.partition.waiting_queue import (
+    WITHOUT_BOUND,
+    Callback,
+    UncommittedWrite,
+    WaitingQueue,
+    move_high_watermarks,
+)
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
@@ -34,26 +40,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Callback = Callable[[BaseException | None], None]
-
-WITHOUT_BOUND = 1 << 62
-"""The most that may be queued with flush=os. `uncommitted.max.bytes` bounds what acks=all clients
-wait for and what a crash can lose; with flush=os no client waits, and the kernel bounds its dirty
-pages by slowing down the writes, which then move to the writer thread."""
-
 
 class Commits:
     """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
 
-    Everything before the log position `committed` is durable; `touched` are the partitions with
+    Everything before the log position `committed` is durable; `queue` has the partitions with
     batches above their high watermark, which the next commit moves; `replicated`: those whose high
     watermark waits for followers, too; `seconds` are the durations of the fsyncs; `refusal` is None
     until the broker shuts down: before that only CommitLog refuses batches of all partitions.
     """
 
     __slots__ = (
-        "_covered_bytes",
-        "_covered_callbacks",
         "_delay_s",
         "_dirty",
         "_due_at",
@@ -62,17 +59,14 @@ class Commits:
         "_pause",
         "_running",
         "_running_since",
-        "_target",
         "_timer",
-        "_uncommitted_bytes",
-        "_waiting",
         "_wanted",
         "committed",
         "os_mode",
+        "queue",
         "refusal",
         "replicated",
         "seconds",
-        "touched",
     )
 
     def __init__(self, log: CommitLog) -> None:
@@ -84,18 +78,13 @@ class Commits:
         self.committed = 0
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
-        self.touched: list[Partition] = []
-        self.replicated: list[Partition] = []
+        self.queue = WaitingQueue(UncommittedWrite, config.uncommitted_max_bytes)
+        self.replicated: dict[Partition, None] = {}
         self._dirty: list[Journal] = []
-        self._uncommitted_bytes = 0
-        self._waiting: list[Callback] = []
         self._wanted = False
         self._running = False
         self._running_since = 0.0
         self._ended: asyncio.Future[None] | None = None
-        self._target = 0
-        self._covered_bytes = 0
-        self._covered_callbacks: list[Callback] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
 
@@ -110,27 +99,23 @@ class Commits:
             self._dirty.append(journal)
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait."""
+        """Return how many bytes may be queued before Produce requests have to wait. With flush=os
+        none waits, and the kernel bounds its dirty pages by slowing down the writes, which then
+        move to the writer thread."""
         if self.os_mode or self._log.failed is not None:
             return WITHOUT_BOUND
-        return self._log.config.uncommitted_max_bytes - self._uncommitted_bytes
+        return self.queue.room_bytes()
 
     def wrote(self, size_bytes: int, watched: bool) -> None:
         """Note that a write batch was applied. `watched`: a reader is parked on one of its
         partitions."""
-        log = self._log
-        self._uncommitted_bytes += size_bytes
+        self.queue.count(size_bytes)
         if self.os_mode:
-            moved, self.touched = self.touched, []
-            for partition in moved:
-                partition.touched = False
-                partition.advance(partition.next_offset)
-                if partition.watchers:
-                    partition.moved()
-        elif watched:
-            self._wanted = True
-        if not self.os_mode:
-            log.measure_room()
+            move_high_watermarks(self.queue.newest.ends)
+            self.queue.newest.ends.clear()
+        else:
+            self._wanted = self._wanted or watched
+            self._log.measure_room()
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
@@ -187,16 +172,11 @@ class Commits:
             await self._ended
 
     def _await_durable(self, callbacks: list[Callback]) -> None:
-        log = self._log
-        if log.failed is not None:
-            call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed))
-        elif self.committed == log.written:
-            call_all(callbacks, None)
-        elif self._running and self._target == log.written:
-            self._covered_callbacks += callbacks
-        else:
-            self._waiting += callbacks
-            self._go()
+        if self._log.failed is not None:
+            call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._log.failed))
+            return
+        self.queue.wait(callbacks)
+        self._go()
 
     def _go(self) -> None:
         """Commit now if a caller waits, soon if only readers do, later otherwise, not at all if
@@ -204,7 +184,7 @@ class Commits:
         log = self._log
         if self._running or self.committed == log.written or log.failed is not None:
             return
-        if self._waiting:
+        if self.queue.newest.callbacks:
             self._commit()
         elif self._wanted:
             pause_s = 0.0 if log.full else self._pause.remaining_s(log.env.clock.monotonic())
@@ -237,15 +217,9 @@ class Commits:
         self._running = True
         self._running_since = log.env.clock.monotonic()
         self._wanted = False
-        self._target = log.written
-        self._covered_bytes = self._uncommitted_bytes
-        self._covered_callbacks, self._waiting = self._waiting, []
+        write = self.queue.seal(log.written, self._running_since)
         journals, self._dirty = self._dirty, []
-        touched, self.touched = self.touched, []
-        ends = [partition.next_offset for partition in touched]
-        replicated, self.replicated = self.replicated, []
-        for partition in chain(touched, replicated):
-            partition.touched = False
+        replicated, self.replicated = self.replicated, {}
         entry: LedgerWrite | None = None
 
         def synced(_: None, failure: BaseException | None) -> None:
@@ -261,32 +235,25 @@ class Commits:
                 self._fail(failure)
                 return
             self.seconds.add(now - self._running_since)
-            self.committed = self._target
-            log.ledger.mark(self._target)
-            self._uncommitted_bytes -= self._covered_bytes
+            self.committed = write.log_position
+            log.ledger.mark(self.committed)
             for journal in journals:
                 journal.dirty = journal in self._dirty
-            self._publish(touched, ends)
+            self._publish()
 
         try:
             files = [journal.opened() for journal in journals]
-            bounded = [*touched, *replicated] if replicated else touched
+            bounded = [*write.ends, *replicated]
             entry = log.ledger.entry(bounded, journals)
             log.env.offload.submit_then("commit", synced, sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread
             self._running = False
             self._fail(failure)
 
-    def _publish(self, touched: list[Partition], ends: list[int]) -> None:
+    def _publish(self) -> None:
         """Move the high watermarks, call the waiters, and continue with what was written
         meanwhile."""
-        for partition, end in zip(touched, ends, strict=True):
-            if end > partition.high_watermark:
-                partition.advance(end)
-                if partition.watchers:
-                    partition.moved()
-        callbacks, self._covered_callbacks = self._covered_callbacks, []
-        call_all(callbacks, None)
+        call_all(self.queue.complete().callbacks, None)
         self._log.measure_room()
         self._go()
 
@@ -301,9 +268,7 @@ class Commits:
             "records it can read back.",
             why,
         )
-        callbacks = [*self._covered_callbacks, *self._waiting]
-        self._covered_callbacks, self._waiting = [], []
-        call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
+        self.queue.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         log.measure_room()
 
 

@@ -28,7 +28,6 @@ def is_idle(partition: Partition) -> bool:
     """Return whether unloading it loses nothing but the time to load it again."""
     return not (
         partition.dirty
-        or partition.touched
         or partition.frame is not None
         or partition.watchers
         or len(partition.rows)

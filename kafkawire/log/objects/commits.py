@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.counts import Histogram
@@ -30,6 +29,7 @@ from kafkawire.log.io.callbacks import call_all
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, padded
+from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count
@@ -57,7 +57,6 @@ MAX_PARTITIONS = 1000
 """Partitions of one object: writing their names into its head takes two milliseconds."""
 MAX_SPANS = 4000
 """Ranges of journals in one object: the message with them takes a millisecond."""
-WITHOUT_BOUND = 1 << 62
 
 
 class Superseded(LogError):
@@ -73,21 +72,17 @@ class FrameSpan:
     end: int
 
 
-@dataclass(slots=True, eq=False)
-class Gathered:
-    """The frames of one log object. `ends`: the end offset of each partition in it; `size_bytes`:
-    of the frames; `log_position`: the end of the journals after its last frame; `begun`: when its
-    first PUT was; `stored`: whether its PUT succeeded; `callbacks` wait for it and for all objects
-    before it."""
+class Gathered(UncommittedWrite):
+    """The frames of one log object. `at_s`: when its first PUT was begun; `stored`: whether its PUT
+    succeeded."""
 
-    ends: dict[Partition, int] = field(default_factory=dict)
-    spans: list[FrameSpan] = field(default_factory=list)
-    frames: int = 0
-    size_bytes: int = 0
-    log_position: int = 0
-    begun: float = 0.0
-    stored: bool = False
-    callbacks: list[Callback] = field(default_factory=list)
+    __slots__ = ("frames", "spans", "stored")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[FrameSpan] = []
+        self.frames = 0
+        self.stored = False
 
 
 class ObjectWriter(Protocol):
@@ -103,20 +98,19 @@ Retain = Callable[[int, Gathered], None]
 
 
 class ObjectCommits:
-    """The frames and callers that wait for log objects. `gathered`: whether there are frames that
-    no object has been begun for; `refusal`: the error for batches of partitions with durability=s3,
-    if they are refused; `failed`: why nothing is stored any more; `unreleased_bytes`: of stored
-    objects that are still needed. `stored_objects`, `stored_bytes`, `failed_puts`,
-    `released_objects`: since the start; `seconds`: the durations of successful attempts;
-    `unusable`: why the storage cannot have log objects, empty if it can.
+    """The frames and callers that wait for log objects: those of `queue`, of which the first
+    `_storing` are being stored. `refusal`: the error for batches of partitions with durability=s3,
+    if they are refused; `unreleased_bytes`: of stored objects that are still needed.
+    `stored_objects`, `stored_bytes`, `failed_puts`, `released_objects`: since the start; `seconds`:
+    the durations of successful attempts; `unusable`: why the storage cannot have log objects, empty
+    if it can.
     """
 
     __slots__ = (
-        "_adopting", "_closing", "_failing", "_full", "_last_start", "_linger_s", "_log",
-        "_max_bytes", "_max_unreleased", "_next", "_retain", "_sequence", "_storing", "_superseded",
-        "_timer", "_unstored_bytes", "_watching", "_when_needed", "_writer", "failed",
-        "failed_puts", "gathered", "refusal", "released_objects", "seconds", "stored_bytes",
-        "stored_objects", "unreleased_bytes", "unusable",
+        "_adopting", "_closing", "_failing", "_last_start", "_linger_s", "_log", "_max_bytes",
+        "_max_unreleased", "_retain", "_sequence", "_storing", "_superseded", "_timer", "_watching",
+        "_when_needed", "_writer", "failed_puts", "queue", "refusal", "released_objects", "seconds",
+        "stored_bytes", "stored_objects", "unreleased_bytes", "unusable",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog) -> None:
@@ -130,19 +124,15 @@ class ObjectCommits:
         self._superseded: Callable[[str], None] | None = None
         self._when_needed: Callable[[], None] | None = None
         self._sequence = 0
-        self._next = Gathered()
-        self._full: deque[Gathered] = deque()
-        self._storing: deque[Gathered] = deque()
-        self._unstored_bytes = 0
+        self._storing = 0
+        self.queue = WaitingQueue(Gathered, config.uncommitted_max_bytes)
         self._last_start = -1e9
         self._failing = False
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._closing = False
         self._adopting = False
-        self.gathered = False
         self.refusal: KafkaError | None = None
-        self.failed: KafkaError | None = None
         self.unreleased_bytes = 0
         self.stored_objects = 0
         self.stored_bytes = 0
@@ -150,11 +140,6 @@ class ObjectCommits:
         self.released_objects = 0
         self.unusable = ""
         self.seconds = Histogram()
-
-    @property
-    def unstored_bytes(self) -> int:
-        """Bytes that are written, and not yet in an object."""
-        return self._unstored_bytes
 
     def start(
         self, writer: ObjectWriter, retain: Retain, superseded: Callable[[str], None]
@@ -178,9 +163,7 @@ class ObjectCommits:
     def room_bytes(self) -> int:
         """Return how many bytes may be queued before Produce requests have to wait. While batches
         are refused instead, other partitions need not wait."""
-        if self.refusal is not None or self.failed is not None:
-            return WITHOUT_BOUND
-        return self._log.config.uncommitted_max_bytes - self._unstored_bytes
+        return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
     def add(self, frame: Frame) -> None:
         """Gather a frame that was written. Hot."""
@@ -193,31 +176,28 @@ class ObjectCommits:
 
     def gather(self, partition: Partition, end: int, log_position: int, length: int) -> None:
         """Gather a frame of `length` payload bytes, which ends at the offset `end`. Hot."""
-        gathered = self._next
+        queue, gathered = self.queue, self.queue.newest
         full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
         full = full or len(gathered.spans) >= MAX_SPANS or gathered.size_bytes >= self._max_bytes
         if full:
-            self._full.append(gathered)
-            gathered = self._next = Gathered()
+            queue.seal(self._log.written, 0.0)
+            gathered = queue.newest
         journal, start = log_position >> POSITION_BITS, (log_position & POSITION_MASK) - HEAD_BYTES
         stop = start + HEAD_BYTES + length
-        gathered.ends[partition] = end
+        queue.add(partition, end, stop - start)
         gathered.frames += 1
-        gathered.size_bytes += stop - start
-        self._unstored_bytes += stop - start
         spans = gathered.spans
         last = spans[-1] if spans else None
         if last is not None and last.journal == journal and padded(last.end) == start:
             last.end = stop
         else:
             spans.append(FrameSpan(journal, start, stop))
-        self.gathered = True
 
     def waiting_s(self) -> float:
         """Return for how many seconds the oldest object has not been stored; 0 without any."""
         if not self._storing:
             return 0.0
-        return self._log.env.clock.monotonic() - self._storing[0].begun
+        return self._log.env.clock.monotonic() - self.queue.sealed[0].at_s
 
     def wrote(self) -> None:
         """Note that a write batch with frames that were gathered is applied."""
@@ -225,14 +205,7 @@ class ObjectCommits:
 
     def wait(self, callbacks: list[Callback]) -> None:
         """Add callbacks that wait for everything gathered so far."""
-        if self.failed is not None:
-            call_all(callbacks, self.failed)
-        elif self.gathered:
-            self._next.callbacks += callbacks
-        elif self._storing:
-            self._storing[-1].callbacks += callbacks
-        else:
-            call_all(callbacks, None)
+        self.queue.wait(callbacks)
 
     def released(self, number: int, size_bytes: int) -> None:
         """Note that so many stored objects with so many bytes are deleted."""
@@ -270,7 +243,7 @@ class ObjectCommits:
             logger.warning(
                 "the last %s of topics with durability=s3 could not be stored before the end: they "
                 "are not acknowledged, and the next start stores them",
-                count(self._unstored_bytes, "byte"),
+                count(self.queue.size_bytes, "byte"),
             )
             why = "the broker has shut down before it could store the records in the remote tier"
             self._end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
@@ -282,18 +255,19 @@ class ObjectCommits:
 
     def _go(self) -> None:
         """Begin an object if it is time, otherwise set the timer."""
-        if self._when_needed is not None and self.gathered:
+        queue = self.queue
+        full = len(queue.sealed) > self._storing
+        if self._when_needed is not None and (full or queue.filled):
             needed, self._when_needed = self._when_needed, None
             needed()
-        if self._writer is None or not self.gathered or self.failed is not None:
+        if self._writer is None or not (full or queue.filled) or queue.failed is not None:
             return
-        if len(self._storing) >= MAX_STORING:
+        if self._storing >= MAX_STORING:
             return  # the next one is begun when the first of these is stored
         env = self._log.env
         now = env.clock.monotonic()
         due = self._last_start + self._linger_s
-        enough = self._full or self._next.size_bytes >= self._max_bytes
-        if self._closing or now >= due or enough:
+        if self._closing or now >= due or full or queue.newest.size_bytes >= self._max_bytes:
             self._begin(now)
             self._go()
         elif self._timer is None:
@@ -307,15 +281,14 @@ class ObjectCommits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._full:
-            gathered = self._full.popleft()
-        else:
-            gathered, self._next = self._next, Gathered()
-            self.gathered = False
+        queue = self.queue
+        if len(queue.sealed) == self._storing:
+            queue.seal(self._log.written, now)
+        gathered = queue.sealed[self._storing]
         gathered.log_position = self._log.written
-        gathered.begun = self._last_start = now
+        gathered.at_s = self._last_start = now
+        self._storing += 1
         sequence, self._sequence = self._sequence, self._sequence + 1
-        self._storing.append(gathered)
         self._log.env.spawn(self._store(sequence, gathered), f"log object {sequence}")
         self._watch(now)
 
@@ -323,7 +296,7 @@ class ObjectCommits:
         """Set the timer for the refusal of produces, which a storage that never answers would not
         cause otherwise."""
         if self._watching is None and self._storing:
-            delay_s = max(self._storing[0].begun + REFUSE_AFTER_S - now, MIN_WATCH_S)
+            delay_s = max(self.queue.sealed[0].at_s + REFUSE_AFTER_S - now, MIN_WATCH_S)
             self._watching = self._log.env.call_later(delay_s, self._watched)
 
     def _watched(self) -> None:
@@ -335,7 +308,7 @@ class ObjectCommits:
         assert self._writer is not None, "started before"
         env = self._log.env
         failures = 0
-        while self.failed is None:
+        while self.queue.failed is None:
             begun = env.clock.monotonic()
             try:
                 await self._writer.store(sequence, gathered)
@@ -357,18 +330,13 @@ class ObjectCommits:
         """Complete the objects that are stored, in order: move the high watermarks, call the
         waiters, and begin the next one."""
         assert self._retain is not None, "started before"
-        first = self._sequence - len(self._storing)
-        while self._storing and self._storing[0].stored:
-            gathered = self._storing.popleft()
-            self._unstored_bytes -= gathered.size_bytes
+        first = self._sequence - self._storing
+        while self._storing and self.queue.sealed[0].stored:
+            gathered = self.queue.complete()
+            self._storing -= 1
             self.stored_objects += 1
             self.stored_bytes += gathered.size_bytes
             self.unreleased_bytes += gathered.size_bytes
-            for partition, end in gathered.ends.items():
-                if end > partition.high_watermark:
-                    partition.advance(end)
-                    if partition.watchers:
-                        partition.moved()
             self._retain(first, gathered)
             first += 1
             call_all(gathered.callbacks, None)
@@ -400,7 +368,7 @@ class ObjectCommits:
             return
         before, why = self.refusal, self.unusable
         since_s = self._log.env.clock.monotonic() - REFUSE_AFTER_S
-        if not why and self._storing and self._storing[0].begun <= since_s:
+        if not why and self._storing and self.queue.sealed[0].at_s <= since_s:
             why = f"the remote tier could not be written for more than {REFUSE_AFTER_S:g} s"
         elif not why and self.unreleased_bytes >= self._max_unreleased:
             why = (
@@ -408,7 +376,7 @@ class ObjectCommits:
                 "uploaded in segments (log.unreleased.max.bytes)"
             )
         if not why:
-            self.refusal = self.failed
+            self.refusal = self.queue.failed
         elif self.refusal is None:
             self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
             logger.error("produces to topics with durability=s3 are refused: %s", why)
@@ -419,7 +387,7 @@ class ObjectCommits:
 
     def supersede(self, why: str) -> None:
         """Store nothing any more, since another life of the broker has ended the log."""
-        if self.failed is not None:
+        if self.queue.failed is not None:
             return
         logger.critical("%s. This process stops", why)
         self._log.stop_writing(why)
@@ -429,11 +397,7 @@ class ObjectCommits:
 
     def _end(self, why: KafkaError) -> None:
         """Store nothing any more, and answer everything that waits with an error."""
-        self.failed = self.refusal = why
-        waiting = [*self._storing, *self._full, self._next]
-        self._storing.clear()
-        self._full.clear()
-        self._next, self.gathered = Gathered(), False
-        for gathered in waiting:
-            call_all(gathered.callbacks, why)
+        self.refusal = why
+        self._storing = 0
+        self.queue.fail(why)
         self._log.measure_room()

@@ -106,7 +106,7 @@ class Partition:
     transaction is open, or its marker not committed.
 
     `frame` collects the batches of the current write batch; `named_in` is the journal that has its
-    naming frame; `touched`: it waits for the next commit; `dirty`: the next checkpoint must contain
+    naming frame; `dirty`: the next checkpoint must contain
     it; `tail` has the newest rows of its index, packed; the first `evicted` journal extents have no
     rows in memory. Offsets below `cut_offset` are in `segments`, all others in the journals.
     Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset` is
@@ -127,7 +127,7 @@ class Partition:
         "in_objects", "index", "journal_extents", "kept_from", "last_stable_offset",
         "leader_epoch", "log", "log_start", "named_in", "next_offset", "number", "offsets",
         "producers", "removed", "replicated", "reserve", "resigned", "segments", "size_bytes",
-        "tail", "timed_upto", "topic", "topic_id", "touched", "traffic", "watchers",
+        "tail", "timed_upto", "topic", "topic_id", "traffic", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -180,7 +180,6 @@ class Partition:
         self.producers = Producers()
         self.frame: Frame | None = None
         self.named_in = -1
-        self.touched = False
         self.dirty = False
         self.bound = 0
         self.reserve = 0

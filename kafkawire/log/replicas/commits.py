@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import call_all
+from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
 """How long a broker that shuts down waits for its followers."""
-WITHOUT_BOUND = 1 << 62
 
 
 class TooFewReplicas(KafkaError):
@@ -57,61 +55,42 @@ def unless_too_few(fn: Callback, partition: Partition | None) -> Callback:
     return committed
 
 
-@dataclass(slots=True, eq=False)
-class UncommittedWrite:
-    """A write batch that is not committed. `log_position`: its end; `ends`: the end offset of each
-    partition in it; `at_s`: when it was written."""
-
-    log_position: int
-    ends: dict[Partition, int]
-    size_bytes: int
-    at_s: float
-    callbacks: list[Callback] = field(default_factory=list)
-
-
 class ReplicaCommits:
-    """Write batches and callers that wait for followers. `refusal`: the error for batches of these
-    partitions, if they are refused; `in_sync`: replicas that acks=all waits for, the broker itself
-    included; `failed`: why nothing is committed any more; `gathered`: whether frames were added to
-    the write batch that is being applied."""
+    """Write batches and callers that wait for followers: those of `queue`. `refusal`: the error for
+    batches of these partitions, if they are refused; `in_sync`: replicas that acks=all waits for,
+    the broker itself included."""
 
     __slots__ = (
-        "_closing", "_committed", "_is_needed", "_log", "_next", "_next_bytes",
-        "_unreplicated_bytes", "_when_needed", "_when_written", "_writes", "failed", "gathered",
-        "in_sync", "refusal",
+        "_closing", "_committed", "_is_needed", "_log", "_when_needed", "_when_written", "in_sync",
+        "queue", "refusal",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._next: dict[Partition, int] = {}
-        self._next_bytes = 0
-        self._writes: deque[UncommittedWrite] = deque()
-        self._unreplicated_bytes = 0
+        self.queue = WaitingQueue(UncommittedWrite, log.config.uncommitted_max_bytes)
         self._when_written: Callable[[], None] | None = None
         self._when_needed: Callable[[], None] | None = None
         self._is_needed = self._closing = False
         self._committed = 0
-        self.gathered = False
         self.in_sync = 1
-        self.failed: KafkaError | None = None
         why = "the followers of this broker are not known yet"
         self.refusal: KafkaError | None = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
 
     @property
+    def failed(self) -> KafkaError | None:
+        """Why nothing is committed any more."""
+        return self.queue.failed
+
+    @property
     def began(self) -> bool:
         """Whether followers get the log."""
-        return self._when_written is not None and self.failed is None
+        return self._when_written is not None and self.queue.failed is None
 
     def stated(self, own: int) -> int:
         """Return the log position that new frames state as committed, when the own journals are
         durable up to `own`. It must be true of each copy that has the frame: a follower may lose
         what it has not synced, though the own disk has it."""
         return own if self._when_written is None else self._committed
-
-    @property
-    def unreplicated_bytes(self) -> int:
-        """Bytes that are written, and not yet committed."""
-        return self._unreplicated_bytes
 
     def when_needed(self, fn: Callable[[], None]) -> None:
         """Call `fn`, which begins replication, once there is a partition that needs it."""
@@ -139,35 +118,19 @@ class ReplicaCommits:
     def room_bytes(self) -> int:
         """Return how many bytes may be queued before Produce requests have to wait. While batches
         are refused instead, other partitions need not wait."""
-        if self.refusal is not None:
-            return WITHOUT_BOUND
-        return self._log.config.uncommitted_max_bytes - self._unreplicated_bytes
-
-    def add(self, partition: Partition, end: int, size_bytes: int) -> None:
-        """Note a frame that was written, which ends at the offset `end`. Hot."""
-        self._next[partition] = end
-        self._next_bytes += size_bytes
-        self.gathered = True
+        return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
     def wrote(self) -> None:
         """Note that a write batch is applied, of which frames were added."""
         log = self._log
-        now_s = log.env.clock.monotonic()
-        self._writes.append(UncommittedWrite(log.written, self._next, self._next_bytes, now_s))
-        self._unreplicated_bytes += self._next_bytes
-        self._next, self._next_bytes, self.gathered = {}, 0, False
+        self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
             self._when_written()  # followers write while the own disk does
         log.commits.wait([self._synced])
 
     def wait(self, callbacks: list[Callback]) -> None:
         """Add callbacks that wait for everything that was written so far."""
-        if self.failed is not None:
-            call_all(callbacks, self.failed)
-        elif self._writes:
-            self._writes[-1].callbacks += callbacks
-        else:
-            call_all(callbacks, None)
+        self.queue.wait(callbacks)
 
     def when_replicated(self, fn: Callback, partition: Partition | None = None) -> None:
         """Call `fn` when everything appended so far is committed; with TooFewReplicas only if that
@@ -177,8 +140,8 @@ class ReplicaCommits:
     def when_all(self, fn: Callback) -> None:
         """Call `fn` when the whole log written so far is committed, with frames of the catalog and
         of other partitions: what SQL has must not be ahead of the copies of followers."""
-        log = self._log
-        end = self._writes[-1].log_position if self._writes else self._committed
+        log, sealed = self._log, self.queue.sealed
+        end = sealed[-1].log_position if sealed else self._committed
         if self.began and log.journals.active.end and end < log.written:
             self.wrote()
         self.wait([unless_too_few(fn, None)])
@@ -188,26 +151,19 @@ class ReplicaCommits:
         waiters."""
         done = False
         self._committed = max(self._committed, log_position)
-        writes = self._writes
-        while writes and writes[0].log_position <= log_position:
-            written = writes.popleft()
+        sealed = self.queue.sealed
+        while sealed and sealed[0].log_position <= log_position:
             done = True
-            self._unreplicated_bytes -= written.size_bytes
-            few: list[Partition] = []
-            for partition, end in written.ends.items():
-                if partition.config.min_insync_replicas > self.in_sync:
-                    few.append(partition)
-                if end > partition.high_watermark:
-                    partition.advance(end)
-                    if partition.watchers:
-                        partition.moved()
+            written = self.queue.complete()
+            few = [each for each in written.ends if each.config.min_insync_replicas > self.in_sync]
             call_all(written.callbacks, self._too_few(few) if few else None)
         if done:
             self._log.measure_room()
 
     def waiting_s(self) -> float:
         """Return for how many seconds the oldest write has not been committed; 0 without any."""
-        return self._log.env.clock.monotonic() - self._writes[0].at_s if self._writes else 0.0
+        sealed = self.queue.sealed
+        return self._log.env.clock.monotonic() - sealed[0].at_s if sealed else 0.0
 
     async def close(self) -> bool:
         """Refuse what is appended from now on, and wait up to CLOSE_S for what was written; return
@@ -248,10 +204,8 @@ class ReplicaCommits:
         """Commit nothing any more, and answer everything that waits with an error."""
         if self.failed is not None:
             return
-        self.failed = self.refusal = why
-        writes, self._writes = self._writes, deque()
-        for written in writes:
-            call_all(written.callbacks, why)
+        self.refusal = why
+        self.queue.fail(why)
         self._log.measure_room()
 
     def _synced(self, failure: BaseException | None) -> None:

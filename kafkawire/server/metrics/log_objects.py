@@ -35,7 +35,7 @@ def log_object_families(broker: Broker) -> Iterator[Metric]:
         "log_object_unstored_bytes",
         "Bytes written to topics with durability=s3 that are in no log object yet, so not "
         "acknowledged.",
-        objects.unstored_bytes,
+        objects.queue.size_bytes,
     )
     yield gauge(
         "log_object_unreleased_bytes",

@@ -31,7 +31,7 @@ def replica_families(broker: Broker) -> Iterator[Metric]:
     yield gauge(
         "replica_unreplicated_bytes",
         "Bytes written to topics with durability=replicated that are not committed yet.",
-        log.replicas.unreplicated_bytes,
+        log.replicas.queue.size_bytes,
     )
     yield gauge(
         "replica_refusing",

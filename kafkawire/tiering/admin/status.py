@@ -76,7 +76,7 @@ def _log_objects(tiering: Tiering) -> dict[str, Any]:
         "released": objects.released_objects,
         "unreleased": {} if logs is None else logs.unreleased(),
         "unreleased_bytes": objects.unreleased_bytes,
-        "unstored_bytes": objects.unstored_bytes,
+        "unstored_bytes": objects.queue.size_bytes,
         "refusal": None if objects.refusal is None else str(objects.refusal),
     }
 

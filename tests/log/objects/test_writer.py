@@ -40,7 +40,7 @@ class Fixture:
     def gathered(self) -> Gathered:
         """The frames that are in the journals."""
         objects = self.world.log.commit_log.objects
-        return objects._next
+        return objects.queue.newest
 
 
 @pytest.fixture

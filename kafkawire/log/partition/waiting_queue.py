@@ -1,0 +1,122 @@
+"""What is written and not durable yet where it has to be, and the callers that wait for it.
+
+The disk, the log objects and the followers have one queue each. Write batches are added to the
+newest entry; it is sealed when the sink begins to make it durable. Entries become durable in order:
+then high watermarks move, waiting Fetches wake up, and answers leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log.io.callbacks import call_all
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+
+Callback = Callable[[BaseException | None], None]
+
+WITHOUT_BOUND = 1 << 62
+"""The room of a sink that no Produce request waits for, since it refuses their batches instead, or
+answers them before."""
+
+
+class UncommittedWrite:
+    """Frames that become durable together. `ends`: the end offset of each partition in it;
+    `size_bytes`: of the frames; `log_position`: the end of the journals after its last frame;
+    `at_s`: when it was sealed; `callbacks` wait for it and for all before it."""
+
+    __slots__ = ("at_s", "callbacks", "ends", "log_position", "size_bytes")
+
+    def __init__(self) -> None:
+        self.ends: dict[Partition, int] = {}
+        self.size_bytes = 0
+        self.log_position = 0
+        self.at_s = 0.0
+        self.callbacks: list[Callback] = []
+
+
+W = TypeVar("W", bound=UncommittedWrite)
+
+
+class WaitingQueue(Generic[W]):
+    """The uncommitted writes of one sink. `newest` takes what is written now; `filled`: whether it
+    has anything; `sealed`: those before it, oldest first; `size_bytes`: of all; `failed`: why no
+    more becomes durable.
+
+    The bound is `uncommitted.max.bytes`: so much may a crash take, from clients that wait for it.
+    """
+
+    __slots__ = ("_make", "_max_bytes", "failed", "filled", "newest", "sealed", "size_bytes")
+
+    def __init__(self, make: Callable[[], W], max_bytes: int) -> None:
+        self._make = make
+        self._max_bytes = max_bytes
+        self.newest = make()
+        self.filled = False
+        self.sealed: deque[W] = deque()
+        self.size_bytes = 0
+        self.failed: KafkaError | None = None
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be queued before Produce requests have to wait."""
+        return self._max_bytes - self.size_bytes
+
+    def add(self, partition: Partition, end: int, size_bytes: int) -> None:
+        """Add a frame that was written, which ends at the offset `end`. Hot."""
+        self.newest.ends[partition] = end
+        self.count(size_bytes)
+
+    def count(self, size_bytes: int) -> None:
+        """Count bytes that were added to the newest entry."""
+        self.newest.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self.filled = True
+
+    def seal(self, log_position: int, at_s: float) -> W:
+        """Return the newest entry, which takes no more; the next one begins. `log_position`: the
+        end of the journals."""
+        sealed, self.newest, self.filled = self.newest, self._make(), False
+        sealed.log_position, sealed.at_s = log_position, at_s
+        self.sealed.append(sealed)
+        return sealed
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """Add callbacks that wait for everything added so far."""
+        if self.failed is not None:
+            call_all(callbacks, self.failed)
+        elif self.filled:
+            self.newest.callbacks += callbacks
+        elif self.sealed:
+            self.sealed[-1].callbacks += callbacks
+        else:
+            call_all(callbacks, None)
+
+    def complete(self) -> W:
+        """Remove the oldest entry, which is durable, and move the high watermarks; return it. The
+        callbacks are left to the caller."""
+        durable = self.sealed.popleft()
+        self.size_bytes -= durable.size_bytes
+        move_high_watermarks(durable.ends)
+        return durable
+
+    def fail(self, why: KafkaError) -> None:
+        """Let nothing become durable any more, and answer everything that waits with an error."""
+        self.failed = why
+        waiting = [*self.sealed, self.newest]
+        self.sealed.clear()
+        self.newest, self.filled = self._make(), False
+        for each in waiting:
+            call_all(each.callbacks, why)
+
+
+def move_high_watermarks(ends: dict[Partition, int]) -> None:
+    """Show readers the batches of partitions below these offsets."""
+    for partition, end in ends.items():
+        if end > partition.high_watermark:
+            partition.advance(end)
+            if partition.watchers:
+                partition.moved()

@@ -1,0 +1,96 @@
+"""The queue of writes that a sink does not have yet."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition.waiting_queue import Callback, UncommittedWrite, WaitingQueue
+
+
+class Row:
+    """The part of a partition that a queue moves. `seen`: what readers were shown."""
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self.watchers = True
+        self.seen: list[int] = []
+
+    def advance(self, end: int) -> None:
+        self.high_watermark = end
+
+    def moved(self) -> None:
+        self.seen.append(self.high_watermark)
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.queue = WaitingQueue(UncommittedWrite, 100)
+        self.row: Any = Row()
+        self.answers: list[tuple[str, BaseException | None]] = []
+
+    def wait(self, name: str) -> None:
+        fn: Callback = partial(self._answer, name)
+        self.queue.wait([fn])
+
+    def _answer(self, name: str, failure: BaseException | None) -> None:
+        self.answers.append((name, failure))
+
+    def complete(self) -> None:
+        for fn in self.queue.complete().callbacks:
+            fn(None)
+
+
+def test_callers_wait_for_what_was_added_before_them() -> None:
+    fixture = Fixture()
+    queue, row = fixture.queue, fixture.row
+    fixture.wait("nothing")
+    queue.add(row, 3, 10)
+    fixture.wait("first")
+    first = queue.seal(1000, 5.0)
+    fixture.wait("also first")
+    queue.add(row, 7, 20)
+    fixture.wait("second")
+    queue.seal(2000, 6.0)
+    assert (first.log_position, first.at_s, queue.size_bytes) == (1000, 5.0, 30)
+    assert fixture.answers == [("nothing", None)]
+    fixture.complete()
+    assert fixture.answers[1:] == [("first", None), ("also first", None)]
+    fixture.complete()
+    assert fixture.answers[3:] == [("second", None)]
+    assert (row.seen, queue.size_bytes) == ([3, 7], 0)
+
+
+def test_room_shrinks_with_what_is_not_durable() -> None:
+    fixture = Fixture()
+    fixture.queue.add(fixture.row, 1, 60)
+    fixture.queue.seal(1000, 0.0)
+    fixture.queue.count(50)  # such as a frame of the catalog
+    assert fixture.queue.room_bytes() == -10
+    fixture.queue.complete()
+    assert fixture.queue.room_bytes() == 50
+
+
+def test_failure_answers_all_and_those_that_come_later() -> None:
+    fixture = Fixture()
+    queue, row = fixture.queue, fixture.row
+    queue.add(row, 1, 10)
+    fixture.wait("sealed")
+    queue.seal(1000, 0.0)
+    queue.add(row, 2, 10)
+    fixture.wait("newest")
+    why = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone")
+    queue.fail(why)
+    fixture.wait("later")
+    assert fixture.answers == [("sealed", why), ("newest", why), ("later", why)]
+    assert (row.high_watermark, row.seen, list(queue.sealed)) == (0, [], [])
+
+
+def test_high_watermark_never_falls() -> None:
+    fixture = Fixture()
+    fixture.row.high_watermark = 9
+    fixture.queue.add(fixture.row, 4, 10)
+    fixture.queue.seal(1000, 0.0)
+    fixture.complete()
+    assert (fixture.row.high_watermark, fixture.row.seen) == (9, [])
