@@ -70,7 +70,7 @@ class Adoption:
                 replayed[row.number] = state.next_offset if state is not None else 0
         for number in new:
             partition = partitions.get(number)
-            if partition is not None and partition.in_objects:
+            if partition is not None and partition.sink is self._commit_log.objects:
                 self._known[number] = partition.next_offset
                 self._replayed[number] = replayed[number]
                 _rewind(partition)

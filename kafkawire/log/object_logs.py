@@ -133,7 +133,7 @@ class ObjectLogs:
         if commit_log.objects.queue.size_bytes:
             await self._open_patiently(commit_log, release)
             try:
-                await called(commit_log.after_store)
+                await called(lambda fn: commit_log.after((commit_log.objects,), fn))
             except KafkaError as failure:
                 raise Superseded(failure.message) from failure
 
@@ -296,7 +296,7 @@ class ObjectLogs:
         """Gather what only the journals here have: written, not acknowledged, and perhaps never
         stored."""
         for at, partition in enumerate(list(partitions.values())):
-            if not partition.in_objects:
+            if partition.sink is not commit_log.objects:
                 continue
             start = max(
                 stored.get(partition.number, 0), partition.commit_offset, partition.log_start

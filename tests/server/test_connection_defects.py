@@ -113,13 +113,17 @@ def test_exception_in_job_does_not_stop_later_jobs() -> None:
     assert done == [1, 1]
 
 
+DISK: Any = object()
+"""The sink of a partition with durability=local."""
+
+
 class Produced(Waiting):
     """A Produce whose response can be built, or cannot."""
 
     def __init__(self, client: Client, acks: int, broken: bool) -> None:
         super().__init__(client.connection, 1, 7, False)
         self.acks, self.size_bytes, self.broken = acks, 1, broken
-        self.in_objects = self.on_disk = self.replicated = False
+        self.sinks = (DISK,) if acks == -1 else ()
         client.connection.exchanges.append(self)
 
     def respond(self, failure: BaseException | None) -> None:
@@ -138,7 +142,8 @@ class Log:
     def after_write(self, fn: Any, requests: Any = None) -> None:
         self.write.append(fn)
 
-    def after_commit(self, fn: Any) -> None:
+    def after(self, sinks: Any, fn: Any) -> None:
+        assert sinks == (DISK,)
         self.commit.append(fn)
 
 

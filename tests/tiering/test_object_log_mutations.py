@@ -44,9 +44,9 @@ def watermark_at_write(patch: pytest.MonkeyPatch) -> None:
     """Readers see what is written and not stored."""
     real = ObjectCommits.add
 
-    def add(self: ObjectCommits, frame: Any) -> None:
-        real(self, frame)
-        frame.partition.advance(frame.end)
+    def add(self: ObjectCommits, partition: Partition, frame: Any) -> None:
+        real(self, partition, frame)
+        partition.advance(frame.end)
 
     patch.setattr(ObjectCommits, "add", add)
 

@@ -1,8 +1,6 @@
 """The Produces of one write batch: responses after it was written, and after the commit.
 
-Batches for topics with durability=s3 are committed when they are in log objects
-(kafkawire.log.objects): acks=1 waits for that, too. Those for topics with durability=replicated are
-committed when in-sync followers have them (kafkawire.log.replicas).
+Each partition names the sink that commits its batches (kafkawire.log.partition.partition).
 
 A batch stays in the receive buffer until its write batch is written, so a write batch pins that
 memory. One callback of the log serves all its requests, and each connection sends once. Used by
@@ -13,6 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.counts import Counts
@@ -26,12 +26,12 @@ from kafkawire.handlers.exchange import (
     Pinned,
     frame,
 )
-from kafkawire.log.replicas.commits import TooFewReplicas
+from kafkawire.log.partition.waiting_queue import FailedPartitions
 
 if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.partition import Partition, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -47,26 +47,21 @@ class Item(NamedTuple):
 class Waiting(Exchange):
     """One or several Produces whose batches are being written.
 
-    `size_bytes`: receive memory of the requests. `in_objects`, `replicated`, `on_disk`: whether
-    there are batches for partitions with durability=s3, replicated, local.
+    `size_bytes`: receive memory of the requests. `sinks`: where the batches have to be, after the
+    write, before the answer.
     """
 
-    __slots__ = ("acks", "in_objects", "on_disk", "replicated", "size_bytes")
+    __slots__ = ("acks", "sinks", "size_bytes")
 
     acks: int
+    sinks: tuple[Sink, ...]
     size_bytes: int
-    in_objects: bool
-    on_disk: bool
-    replicated: bool
 
     def note(self, partition: Partition) -> None:
         """Note a batch that was queued for a partition. Hot."""
-        if partition.in_objects:
-            self.in_objects = True
-        elif partition.replicated:
-            self.replicated = True
-        else:
-            self.on_disk = True
+        sink, acks = partition.sink, self.acks
+        if sink not in self.sinks and (acks == -1 or (acks == 1 and sink.awaited_by_acks_1)):
+            self.sinks = (*self.sinks, sink)
 
     def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
@@ -93,7 +88,7 @@ class ProduceExchange(Waiting):
         super().__init__(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         self.acks = acks
         self.size_bytes = size_bytes
-        self.in_objects = self.on_disk = self.replicated = False
+        self.sinks = ()
         self.results: list[ProduceResult] = []
         self.hints: LeaderHints | None = None
 
@@ -143,7 +138,7 @@ class Portion(Waiting):
         super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
         self.acks = acks
         self.size_bytes = 0
-        self.in_objects = self.on_disk = self.replicated = False
+        self.sinks = ()
         self.reported = reported
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
@@ -156,8 +151,7 @@ class Portion(Waiting):
     def queued_before(self, begun: Waiting, results: list[ProduceResult], size_bytes: int) -> None:
         """Begin with batches that were queued, for `begun`, before it was known that the request is
         long."""
-        self.in_objects, self.on_disk = begun.in_objects, begun.on_disk
-        self.replicated = begun.replicated
+        self.sinks = begun.sinks
         self.results = results
         self.size_bytes = size_bytes
 
@@ -174,12 +168,11 @@ class Portion(Waiting):
 
 class PendingProduces:
     """The Produces whose batches are in one write batch. `now_ms` is its time. It is in `open`
-    while some are not answered; `is_written`: only those that wait for a commit: `waiting` for that
-    of the journals, `storing` for log objects, `replicating` for followers."""
+    while some are not answered; `is_written`: only those in `waiting`, by the sinks that they wait
+    for."""
 
     __slots__ = (
-        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open",
-        "replicating", "storing", "waiting",
+        "blocks", "counts", "exchanges", "is_written", "log", "now_ms", "number", "open", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -192,9 +185,7 @@ class PendingProduces:
         self.number = log.batch_number
         self.now_ms = now_ms
         self.exchanges: list[Waiting] = []
-        self.waiting: list[Waiting] = []
-        self.storing: list[Waiting] = []
-        self.replicating: list[Waiting] = []
+        self.waiting: dict[tuple[Sink, ...], list[Waiting]] = {}
         self.blocks: list[Pinned] = []
 
     def add(self, exchange: Waiting, block: Pinned) -> None:
@@ -210,25 +201,12 @@ class PendingProduces:
             block.pin()
             blocks.append(block)
         exchange.peer.applying(exchange.size_bytes)
-        if exchange.in_objects:
-            if exchange.acks:
-                if not self.storing:
-                    self.log.after_store(self.stored)
-                self.storing.append(exchange)
-        elif exchange.acks == -1:
-            self._await_commit(exchange)
-
-    def _await_commit(self, exchange: Waiting) -> None:
-        """Answer a Produce with acks=all when its batches are committed. Followers have them only
-        after the own disk, so nothing else is waited for then."""
-        if exchange.replicated:
-            if not self.replicating:
-                self.log.after_replication(self.replicated)
-            self.replicating.append(exchange)
-        else:
-            if not self.waiting:
-                self.log.after_commit(self.committed)
-            self.waiting.append(exchange)
+        sinks = exchange.sinks
+        if sinks in self.waiting:
+            self.waiting[sinks].append(exchange)
+        elif sinks:
+            self.waiting[sinks] = [exchange]
+            self.log.after(sinks, partial(self.committed, sinks))
 
     def written(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
@@ -239,7 +217,7 @@ class PendingProduces:
         requests = 0
         for exchange in self.exchanges:
             requests += 1 + exchange.more
-            if exchange.acks == 1 and not exchange.in_objects:
+            if exchange.acks == 1 and not exchange.sinks:
                 _notify(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
@@ -250,37 +228,18 @@ class PendingProduces:
         for exchange in self.exchanges:
             exchange.peer.flush()
 
-    def committed(self, failure: BaseException | None) -> None:
-        """The write batch was committed, or the commit failed."""
-        waiting, self.waiting = self.waiting, []
-        self._answer(waiting, failure)
-
-    def stored(self, failure: BaseException | None) -> None:
-        """The frames of the write batch are in log objects, or storing them failed."""
-        storing, self.storing = self.storing, []
-        if failure is None:
-            # Their other batches are written: usually they are committed, too.
-            mixed = [
-                each for each in storing if (each.on_disk or each.replicated) and each.acks == -1
-            ]
-            if mixed:
-                storing = [each for each in storing if each not in mixed]
-                for each in mixed:
-                    self._await_commit(each)
-        self._answer(storing, failure)
-
-    def replicated(self, failure: BaseException | None) -> None:
-        """In-sync followers have the frames of the write batch, or never will."""
-        replicating, self.replicating = self.replicating, []
-        if isinstance(failure, TooFewReplicas):  # for some partitions only
-            for exchange in replicating:
+    def committed(self, sinks: tuple[Sink, ...], failure: BaseException | None) -> None:
+        """The batches that wait for these sinks are committed, or will never be."""
+        waiting = self.waiting.pop(sinks)
+        if isinstance(failure, FailedPartitions):
+            for exchange in waiting:
                 for partition in failure.partitions:
                     exchange.refuse(partition, failure)
             failure = None
-        self._answer(replicating, failure)
+        self._answer(waiting, failure)
 
     def _close_if_answered(self) -> None:
-        if not (self.waiting or self.storing or self.replicating):
+        if not self.waiting:
             self.open.pop(self, None)
 
     def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
@@ -297,7 +256,7 @@ class PendingProduces:
         why = partition.refusal()
         unanswered = self.exchanges
         if self.is_written:
-            unanswered = [*self.waiting, *self.storing, *self.replicating]
+            unanswered = list(chain(*self.waiting.values()))
         for exchange in unanswered:
             if exchange.resign(partition, why, hints) and not exchange.acks:
                 exchange.peer.abort("the leader of a produce with acks=0 has changed")

@@ -38,7 +38,7 @@ class RepeatedProduces(Waiting):
         self.shape = shape
         self.acks = shape.acks
         self.size_bytes = size_bytes
-        self.in_objects = self.on_disk = self.replicated = False
+        self.sinks = ()
         self.answers = answers
         self.refused: dict[int, KafkaError] | None = None
         self.hints: LeaderHints | None = None

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, called
@@ -45,11 +45,12 @@ from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
+from kafkawire.log.partition.waiting_queue import after_calls, unless_for_others
 from kafkawire.log.replicas.commits import ReplicaCommits
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.partition import Partition, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +82,8 @@ class CommitLog:
         "batch_bytes", "batch_number", "broken", "commits", "config", "dirty", "env", "failed",
         "failing", "frames", "full", "hooks", "journals", "ledger", "losses", "objects",
         "producing", "reader", "refusal", "replicas", "room_bytes", "run", "save_log_starts",
-        "scheduled", "trimmed", "validation", "waiting_for_room", "write_batches", "writer",
-        "written",
+        "scheduled", "sinks", "trimmed", "validation", "waiting_for_room", "write_batches",
+        "writer", "written",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,8 @@ class CommitLog:
         self.commits = Commits(self)
         self.objects = ObjectCommits(self)
         self.replicas = ReplicaCommits(self)
+        # What is stored in objects needs no fsync, and followers may write while the own disk does.
+        self.sinks: tuple[Sink, ...] = (self.objects, self.commits, self.replicas)
         self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
         self.losses: Sequence[Loss] = ()
@@ -146,40 +149,49 @@ class CommitLog:
         if not self.scheduled:
             self.queued()
 
+    def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
+        """Call `fn` when everything appended so far to partitions of these sinks, at least one, is
+        durable there. After the first failure of one; with FailedPartitions if only some partitions
+        have failed."""
+        if len(sinks) > 1:
+            fn = after_calls(len(sinks), fn)
+        durable = self._callbacks.durable
+        for sink in sinks:
+            if sink in durable:
+                durable[sink].append(fn)
+            else:
+                durable[sink] = [fn]
+        if not self.scheduled:
+            self.queued()
+
     def after_commit(self, fn: Callback) -> None:
-        """Call `fn` when everything appended so far is durable; a commit starts at once.
+        """Call `fn` when everything appended so far is on the disk; a commit starts at once.
 
         With flush=os: when it is written, as for acks=all on a single Kafka broker.
         """
-        self._callbacks.committed.append(fn)
-        if not self.scheduled:
-            self.queued()
+        self.after((self.commits,), fn)
 
-    def after_store(self, fn: Callback) -> None:
-        """Call `fn` when everything appended so far to partitions with durability=s3 is in log
-        objects."""
-        self._callbacks.stored.append(fn)
-        if not self.scheduled:
-            self.queued()
-
-    def after_replication(self, fn: Callback) -> None:
-        """Call `fn` when everything appended so far to partitions with durability=replicated is
-        durable here and at all in-sync followers; with TooFewReplicas if these are too few."""
-        self._callbacks.replicated.append(fn)
-        if not self.scheduled:
-            self.queued()
+    def sink_of(self, config: TopicConfig) -> Sink:
+        """Return where the records of a topic have to be before they are committed."""
+        if config.in_objects:
+            return self.objects
+        if config.replicated:
+            self.replicas.need()
+            return self.replicas
+        return self.commits
 
     async def committed(self) -> None:
-        """Return when everything appended so far is committed as its partitions want it: when
-        `after_commit`, `after_store` and `after_replication` would call their functions. Raises
+        """Return when everything appended so far is committed as its partitions want it. Raises
         KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
-        await called(self.after_commit, self.after_store, self.replicas.when_replicated)
+        await called(lambda fn: self.after(self.sinks, unless_for_others(fn)))
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
-        what partitions with another durability than local have is where that says; followers have
-        the whole log. Raises as `committed`."""
-        await called(self.commits.when_durable, self.after_store, self.replicas.when_replicated)
+        in the sinks of all partitions; followers have the whole log. Raises as `committed`."""
+        await called(
+            self.commits.when_durable,
+            lambda fn: self.after((self.objects, self.replicas), unless_for_others(fn)),
+        )
         if self.replicas.began:
             await called(self.replicas.when_all)
 
@@ -244,9 +256,7 @@ class CommitLog:
 
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
-        self.room_bytes = min(
-            self.commits.room_bytes(), self.objects.room_bytes(), self.replicas.room_bytes()
-        )
+        self.room_bytes = min([sink.room_bytes() for sink in self.sinks])
         self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
@@ -277,7 +287,7 @@ class CommitLog:
         the event-loop iteration: the processor's caches do not hold thousands of them. Those that
         wait for an fsync are left to share one."""
         if len(self._requests) >= MANY_REQUESTS and (
-            self.commits.os_mode or not self._callbacks.wait
+            self.commits.os_mode or not self._callbacks.durable
         ):
             self._write_queued()
 
@@ -356,17 +366,12 @@ class CommitLog:
         if not self.journals.ready and self.journals.is_half_full(self.config.journal_entries):
             self.journals.prepare()
 
-    def _apply(  # noqa: C901 (hot: no calls)
-        self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]
-    ) -> None:
+    def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
         """Change the state in memory as the write batch says. Hot."""
         for write in writes:
             rolled += self.journals.take(write)
             self.commits.mark_dirty(write.journal)
-        commits, objects, replicas = self.commits, self.objects, self.replicas
-        committing, replicating = commits.queue.newest.ends, replicas.queue
         dirty = self.dirty
-        watched = False
         records = 0
         for frame in write_batch.frames:
             partition = frame.partition
@@ -390,16 +395,7 @@ class CommitLog:
                 dirty.append(partition)
             if partition.producers.flying:
                 partition.producers.apply()
-            if partition.in_objects:
-                objects.add(frame)  # its readers wait for an object, not for the next fsync
-                continue
-            if partition.replicated:
-                replicating.add(partition, end, length)
-                commits.replicated[partition] = None
-                continue
-            committing[partition] = end
-            if partition.watchers:
-                watched = True
+            partition.sink.add(partition, frame)
         self.written = self.journals.active.end_log_position
         self.write_batches += 1
         self.appended_bytes += write_batch.size_bytes
@@ -407,11 +403,10 @@ class CommitLog:
         if self.failing:
             self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
-        if objects.queue.filled:
-            objects.wrote()
-        commits.wrote(write_batch.size_bytes, watched)
-        if replicating.filled:
-            replicas.wrote()
+        self.commits.queue.count(write_batch.size_bytes)  # frames of all partitions are on the disk
+        for sink in self.sinks:
+            if sink.queue.filled:
+                sink.wrote()
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the write batch.
@@ -439,17 +434,13 @@ class CommitLog:
         self._finish(queued, error)
 
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
-        """Call those who waited for the write; those who wait for the commit continue to wait."""
-        callbacks = write_batch.callbacks
-        call_all(callbacks.written, error)
-        if error is None:
-            self.commits.wait(callbacks.committed)
-            if callbacks.stored:
-                self.objects.wait(callbacks.stored)
-            if callbacks.replicated:
-                self.replicas.wait(callbacks.replicated)
-        else:
-            call_all([*callbacks.committed, *callbacks.stored, *callbacks.replicated], error)
+        """Call those who waited for the write; those who wait for a sink continue to wait."""
+        call_all(write_batch.callbacks.written, error)
+        for sink, waiting in write_batch.callbacks.durable.items():
+            if error is None:
+                sink.wait(waiting)
+            else:
+                call_all(waiting, error)
 
     @property
     def at_rest(self) -> bool:

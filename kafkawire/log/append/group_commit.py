@@ -36,21 +36,26 @@ from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.journal.write_batch import Frame
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
+    """The disk as a Sink: batches that are not committed, their waiters, and the fsync in progress.
 
     Everything before the log position `committed` is durable; `queue` has the partitions with
-    batches above their high watermark, which the next commit moves; `replicated`: those whose high
-    watermark waits for followers, too; `seconds` are the durations of the fsyncs; `refusal` is None
-    until the broker shuts down: before that only CommitLog refuses batches of all partitions.
+    batches above their high watermark, which the next commit moves; `seconds` are the durations of
+    the fsyncs; `refusal` is None until the broker shuts down: before that only CommitLog refuses
+    batches of all partitions.
     """
 
+    awaited_by_acks_1 = False
+    in_sync = 1
+
     __slots__ = (
+        "_bounded",
         "_delay_s",
         "_dirty",
         "_due_at",
@@ -65,7 +70,6 @@ class Commits:
         "os_mode",
         "queue",
         "refusal",
-        "replicated",
         "seconds",
     )
 
@@ -79,7 +83,7 @@ class Commits:
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
         self.queue = WaitingQueue(UncommittedWrite, config.uncommitted_max_bytes)
-        self.replicated: dict[Partition, None] = {}
+        self._bounded: dict[Partition, None] = {}
         self._dirty: list[Journal] = []
         self._wanted = False
         self._running = False
@@ -106,22 +110,24 @@ class Commits:
             return WITHOUT_BOUND
         return self.queue.room_bytes()
 
-    def wrote(self, size_bytes: int, watched: bool) -> None:
-        """Note that a write batch was applied. `watched`: a reader is parked on one of its
-        partitions."""
-        self.queue.count(size_bytes)
+    def add(self, partition: Partition, frame: Frame) -> None:
+        self.queue.newest.ends[partition] = frame.end
+        if partition.watchers:  # a reader is parked there
+            self._wanted = not self.os_mode
+
+    def note(self, partition: Partition) -> None:
+        """Note a frame of a partition whose records have to be on the disk and elsewhere."""
+        self._bounded[partition] = None
+
+    def wrote(self) -> None:
         if self.os_mode:
             move_high_watermarks(self.queue.newest.ends)
             self.queue.newest.ends.clear()
         else:
-            self._wanted = self._wanted or watched
             self._log.measure_room()
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
-        """Add callbacks that wait for everything written so far."""
-        if not callbacks:
-            return
         if self.os_mode:
             call_all(callbacks, None)
         else:
@@ -219,7 +225,7 @@ class Commits:
         self._wanted = False
         write = self.queue.seal(log.written, self._running_since)
         journals, self._dirty = self._dirty, []
-        replicated, self.replicated = self.replicated, {}
+        others, self._bounded = self._bounded, {}
         entry: LedgerWrite | None = None
 
         def synced(_: None, failure: BaseException | None) -> None:
@@ -243,7 +249,7 @@ class Commits:
 
         try:
             files = [journal.opened() for journal in journals]
-            bounded = [*write.ends, *replicated]
+            bounded = [*write.ends, *others]
             entry = log.ledger.entry(bounded, journals)
             log.env.offload.submit_then("commit", synced, sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread

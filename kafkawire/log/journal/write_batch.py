@@ -34,7 +34,7 @@ from kafkawire.log.journal.format import (
 
 if TYPE_CHECKING:
     from kafkawire.log.journal.directory import Journals
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.partition import Partition, Sink
 
 Callback = Callable[[BaseException | None], None]
 
@@ -72,22 +72,14 @@ class Frame:
 
 
 class Callbacks:
-    """The callbacks of a write batch: for when it is `written`, for when it is `committed`, for
-    when its frames of partitions with durability=s3 are `stored` in log objects, and for when those
-    of partitions with durability=replicated are `replicated`."""
+    """The callbacks of a write batch: for when it is `written`, and by sink, for when its frames
+    are `durable` there."""
 
-    __slots__ = ("committed", "replicated", "stored", "written")
+    __slots__ = ("durable", "written")
 
     def __init__(self) -> None:
         self.written: list[Callback] = []
-        self.committed: list[Callback] = []
-        self.stored: list[Callback] = []
-        self.replicated: list[Callback] = []
-
-    @property
-    def wait(self) -> bool:
-        """Whether any of them waits for more than the write."""
-        return bool(self.committed or self.stored or self.replicated)
+        self.durable: dict[Sink, list[Callback]] = {}
 
 
 class WriteBatch:

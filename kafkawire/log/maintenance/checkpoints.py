@@ -148,9 +148,10 @@ class Checkpoints:
         what the commit or SQL raises, and TimeoutError.
         """
         found = {number: self._partitions.get(number) for number in starts}
-        waiting = {n for n, each in found.items() if each and (each.in_objects or each.replicated)}
+        disk = self._commit_log.commits
+        waiting = {number for number, each in found.items() if each and each.sink is not disk}
         local = {number: start for number, start in starts.items() if number not in waiting}
-        await self._move(local, self._commit_log.commits.durable)
+        await self._move(local, disk.durable)
         if waiting:
             await self._committed()
             await self._move({number: starts[number] for number in waiting}, self._committed)

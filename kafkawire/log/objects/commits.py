@@ -98,13 +98,15 @@ Retain = Callable[[int, Gathered], None]
 
 
 class ObjectCommits:
-    """The frames and callers that wait for log objects: those of `queue`, of which the first
-    `_storing` are being stored. `refusal`: the error for batches of partitions with durability=s3,
-    if they are refused; `unreleased_bytes`: of stored objects that are still needed.
+    """Log objects as a Sink: the frames and callers that wait for them are in `queue`, of which the
+    first `_storing` are being stored. `unreleased_bytes`: of stored objects that are still needed.
     `stored_objects`, `stored_bytes`, `failed_puts`, `released_objects`: since the start; `seconds`:
     the durations of successful attempts; `unusable`: why the storage cannot have log objects, empty
     if it can.
     """
+
+    awaited_by_acks_1 = True
+    in_sync = 1
 
     __slots__ = (
         "_adopting", "_closing", "_failing", "_last_start", "_linger_s", "_log", "_max_bytes",
@@ -161,14 +163,9 @@ class ObjectCommits:
         self._when_needed = fn
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait. While batches
-        are refused instead, other partitions need not wait."""
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
-    def add(self, frame: Frame) -> None:
-        """Gather a frame that was written. Hot."""
-        partition = frame.partition
-        assert partition is not None, "catalog frames are in no log object"
+    def add(self, partition: Partition, frame: Frame) -> None:
         if self._adopting:
             partition.advance(frame.end)
         else:
@@ -200,11 +197,9 @@ class ObjectCommits:
         return self._log.env.clock.monotonic() - self.queue.sealed[0].at_s
 
     def wrote(self) -> None:
-        """Note that a write batch with frames that were gathered is applied."""
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
-        """Add callbacks that wait for everything gathered so far."""
         self.queue.wait(callbacks)
 
     def released(self, number: int, size_bytes: int) -> None:
@@ -234,7 +229,7 @@ class ObjectCommits:
             if not done.done():
                 done.set_result(failure is None)
 
-        self._log.after_store(settle)
+        self._log.after((self,), settle)
         self._go()
         try:
             async with asyncio.timeout(CLOSE_S):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
@@ -33,6 +33,7 @@ from kafkawire.log.partition.producers import (
 from kafkawire.log.partition.read_plan import Plan, make_plan
 from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.verification import Guard
+from kafkawire.log.partition.waiting_queue import Callback, WaitingQueue, unless_for_others
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.offsets.manager import PartitionOffsetManager
 
@@ -68,11 +69,38 @@ class Inspected(NamedTuple):
     stored: StoredForm | None
 
 
-class Committer(Protocol):
-    """Commits what is written to a partition. `refusal`: the error for its batches, if they are
-    refused."""
+class Sink(Protocol):
+    """Where the records of some partitions have to be before they are committed: on the disk, in
+    log objects, or at followers. `queue` has what is not there yet; `refusal`: the error for
+    batches of these partitions, if they are refused.
+    """
 
-    refusal: KafkaError | None
+    @property
+    def awaited_by_acks_1(self) -> bool:
+        """Whether acks=1 waits for it, too, instead of for the write only."""
+
+    @property
+    def in_sync(self) -> int:
+        """In how many replicas records are when they are committed."""
+
+    @property
+    def queue(self) -> WaitingQueue[Any]: ...
+    @property
+    def refusal(self) -> KafkaError | None: ...
+
+    def add(self, partition: Partition, frame: Frame) -> None:
+        """Add a frame that was written. Hot."""
+
+    def wrote(self) -> None:
+        """Note that a write batch is applied, of which there is something in `queue`."""
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """Call these when everything written so far is durable here, or with the reason why it
+        never will be; with FailedPartitions if only some partitions have failed."""
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be queued before Produce requests have to wait. While batches
+        of its partitions are refused instead, those of others need not wait."""
 
 
 def stored_form(
@@ -115,18 +143,17 @@ class Partition:
     records of its topic. Below `timed_upto` the index has the newest timestamps of the records
     themselves (kafkawire.log.partition.time_lookup). Retention keeps the records of a schedule
     topic from `kept_from` on. Offsets below `absent_end` without a row were left at another broker.
-    `in_objects`: its topic has durability=s3 (kafkawire.log.objects); `replicated`:
-    durability=replicated (kafkawire.log.replicas); `committer` commits its frames. `closed`: it
-    takes no appends, since it is being handed over or was removed; `removed`: it is not in memory
-    any more; `resigned`: another broker leads it.
+    `sink`: where its records have to be before they are committed. `closed`: it takes no appends,
+    since it is being handed over or was removed; `removed`: it is not in memory any more;
+    `resigned`: another broker leads it.
     """
 
     __slots__ = (
-        "_rows", "absent_end", "bound", "closed", "commit_offset", "committer", "config",
+        "_rows", "absent_end", "bound", "closed", "commit_offset", "config",
         "cut_offset", "dirty", "dispatch_offset", "epochs", "evicted", "frame", "high_watermark",
-        "in_objects", "index", "journal_extents", "kept_from", "last_stable_offset",
+        "index", "journal_extents", "kept_from", "last_stable_offset",
         "leader_epoch", "log", "log_start", "named_in", "next_offset", "number", "offsets",
-        "producers", "removed", "replicated", "reserve", "resigned", "segments", "size_bytes",
+        "producers", "removed", "reserve", "resigned", "segments", "sink", "size_bytes",
         "tail", "timed_upto", "topic", "topic_id", "traffic", "watchers",
     )  # fmt: skip
 
@@ -149,14 +176,7 @@ class Partition:
         self.index = index
         self.leader_epoch = leader_epoch
         self.config = config
-        self.in_objects = config.in_objects
-        self.replicated = config.replicated
-        self.committer: Committer = log.commits
-        if config.in_objects:
-            self.committer = log.objects
-        elif config.replicated:
-            self.committer = log.replicas
-            log.replicas.need()
+        self.sink: Sink = log.sink_of(config)
         self.offsets = PartitionOffsetManager(0)
         self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
         self.log_start = 0
@@ -190,7 +210,7 @@ class Partition:
     def too_few_replicas(self) -> bool:
         """Whether fewer replicas are in sync than its topic wants for acks=all."""
         least = self.config.min_insync_replicas
-        return least > 1 and not (self.replicated and self.log.replicas.in_sync >= least)
+        return least > 1 and self.sink.in_sync < least
 
     @property
     def rows(self) -> HotIndex:
@@ -240,7 +260,7 @@ class Partition:
         config = self.config
         log = self.log
         head = check_batch(batch, config.max_message_bytes)
-        if log.failed is not None or self.closed or self.committer.refusal is not None:
+        if log.failed is not None or self.closed or self.sink.refusal is not None:
             raise self.refusal()
         count, append_time = head[12], -1
         if inspected is not None:
@@ -298,8 +318,8 @@ class Partition:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.closed:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.committer.refusal is not None:
-            return self.committer.refusal
+        if self.sink.refusal is not None:
+            return self.sink.refusal
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def append_records(self, batch: memoryview, now_ms: int) -> Appended:
@@ -317,14 +337,9 @@ class Partition:
         kafkawire.log.partition.markers.append_offsets."""
         return Appended(*markers.append_offsets(self, batch, guard, now_ms))
 
-    def after_commit(self, fn: Callable[[BaseException | None], None]) -> None:
+    def after_commit(self, fn: Callback) -> None:
         """Call `fn` when what was appended so far is committed, or has failed."""
-        if self.in_objects:
-            self.log.after_store(fn)
-        elif self.replicated:
-            self.log.replicas.when_replicated(fn, self)
-        else:
-            self.log.after_commit(fn)
+        self.log.after((self.sink,), unless_for_others(fn, self))
 
     def begin_frame(self) -> None:
         """Have the next append follow everything queued so far, of all partitions, in the journal:

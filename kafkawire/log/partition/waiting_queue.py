@@ -8,7 +8,7 @@ then high watermarks move, waiting Fetches wake up, and answers leave.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kafkawire.codec.errors import KafkaError
@@ -111,6 +111,41 @@ class WaitingQueue(Generic[W]):
         self.newest, self.filled = self._make(), False
         for each in waiting:
             call_all(each.callbacks, why)
+
+
+class FailedPartitions(KafkaError):
+    """What was written is durable, but the batches of `partitions` are answered with this error."""
+
+    partitions: Collection[Partition] = ()
+
+
+def unless_for_others(fn: Callback, partition: Partition | None = None) -> Callback:
+    """Return a callback that calls `fn` without FailedPartitions, unless it is for `partition`."""
+
+    def called(failure: BaseException | None) -> None:
+        if isinstance(failure, FailedPartitions) and partition not in failure.partitions:
+            failure = None
+        fn(failure)
+
+    return called
+
+
+def after_calls(count: int, fn: Callback) -> Callback:
+    """Return a callback that calls `fn` once, after `count` calls or the first failure. A failure
+    of some partitions only is reported at the end."""
+    left, ended = count, False
+    partly: FailedPartitions | None = None
+
+    def called(failure: BaseException | None) -> None:
+        nonlocal left, ended, partly
+        left -= 1
+        if isinstance(failure, FailedPartitions):
+            partly, failure = failure, None
+        if not ended and (not left or failure is not None):
+            ended = True
+            fn(failure or partly)
+
+    return called
 
 
 def move_high_watermarks(ends: dict[Partition, int]) -> None:

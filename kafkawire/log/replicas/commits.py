@@ -8,7 +8,7 @@ waiting Fetches wake up, and acks=all is answered; acks=1 is answered after the 
 While fewer replicas are in sync than `min.insync.replicas` of the broker wants, or the oldest write
 waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. A topic may want more of them: if
 they have become too few since its batch was appended, those that wait for this batch get
-TooFewReplicas. Owned by kafkawire.log.append.commit_log, which calls it;
+FailedPartitions. Owned by kafkawire.log.append.commit_log, which calls it;
 kafkawire.log.replicas.service moves what is committed.
 """
 
@@ -22,12 +22,18 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import call_all
-from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
+from kafkawire.log.partition.waiting_queue import (
+    WITHOUT_BOUND,
+    FailedPartitions,
+    UncommittedWrite,
+    WaitingQueue,
+    unless_for_others,
+)
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.journal.write_batch import Callback
+    from kafkawire.log.journal.write_batch import Callback, Frame
     from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import TopicInfo
 
@@ -37,29 +43,11 @@ CLOSE_S = 10.0
 """How long a broker that shuts down waits for its followers."""
 
 
-class TooFewReplicas(KafkaError):
-    """Batches are committed, but those of `partitions` at fewer in-sync replicas than their topics
-    want."""
-
-    partitions: Collection[Partition] = ()
-
-
-def unless_too_few(fn: Callback, partition: Partition | None) -> Callback:
-    """Return a callback that calls `fn` without TooFewReplicas, unless it is for `partition`."""
-
-    def committed(failure: BaseException | None) -> None:
-        if isinstance(failure, TooFewReplicas) and partition not in failure.partitions:
-            failure = None
-        fn(failure)
-
-    return committed
-
-
 class ReplicaCommits:
-    """Write batches and callers that wait for followers: those of `queue`. `refusal`: the error for
-    batches of these partitions, if they are refused; `in_sync`: replicas that acks=all waits for,
-    the broker itself included."""
+    """Followers as a Sink: the write batches and callers that wait for them are in `queue`.
+    `in_sync`: replicas that acks=all waits for, the broker itself included."""
 
+    awaited_by_acks_1 = False
     __slots__ = (
         "_closing", "_committed", "_is_needed", "_log", "_when_needed", "_when_written", "in_sync",
         "queue", "refusal",
@@ -116,12 +104,13 @@ class ReplicaCommits:
         self._when_written = fn
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait. While batches
-        are refused instead, other partitions need not wait."""
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
+    def add(self, partition: Partition, frame: Frame) -> None:
+        self.queue.add(partition, frame.end, frame.length)
+        self._log.commits.note(partition)
+
     def wrote(self) -> None:
-        """Note that a write batch is applied, of which frames were added."""
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
@@ -129,13 +118,7 @@ class ReplicaCommits:
         log.commits.wait([self._synced])
 
     def wait(self, callbacks: list[Callback]) -> None:
-        """Add callbacks that wait for everything that was written so far."""
         self.queue.wait(callbacks)
-
-    def when_replicated(self, fn: Callback, partition: Partition | None = None) -> None:
-        """Call `fn` when everything appended so far is committed; with TooFewReplicas only if that
-        is for `partition`."""
-        self._log.after_replication(unless_too_few(fn, partition))
 
     def when_all(self, fn: Callback) -> None:
         """Call `fn` when the whole log written so far is committed, with frames of the catalog and
@@ -144,7 +127,7 @@ class ReplicaCommits:
         end = sealed[-1].log_position if sealed else self._committed
         if self.began and log.journals.active.end and end < log.written:
             self.wrote()
-        self.wait([unless_too_few(fn, None)])
+        self.wait([unless_for_others(fn)])
 
     def commit(self, log_position: int) -> None:
         """Complete the write batches before a log position: move the high watermarks and call the
@@ -177,7 +160,7 @@ class ReplicaCommits:
             if not done.done():
                 done.set_result(failure is None)
 
-        self._log.after_replication(lambda _: self.when_all(settle))
+        self._log.after((self,), lambda _: self.when_all(settle))
         try:
             async with asyncio.timeout(CLOSE_S):
                 return bool(await done)
@@ -215,8 +198,8 @@ class ReplicaCommits:
         elif self._when_written is not None:
             self._when_written()
 
-    def _too_few(self, partitions: Collection[Partition]) -> TooFewReplicas:
-        failure = TooFewReplicas(
+    def _too_few(self, partitions: Collection[Partition]) -> FailedPartitions:
+        failure = FailedPartitions(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             f"the records are written to {self.in_sync} in-sync replicas, fewer than "
             "min.insync.replicas of the topic",
