@@ -38,6 +38,7 @@ COMPILED = [
     "kafkawire/log/partition/partition.py",
     "kafkawire/log/partition/producers.py",
     "kafkawire/log/partition/read_plan.py",
+    "kafkawire/log/partition/state.py",
     "kafkawire/offsets/manager.py",
     "kafkawire/server/connection.py",
     "kafkawire/server/memory.py",

@@ -19,7 +19,7 @@ from kafkawire.codec.batches import HEAD
 from kafkawire.codec.control import ControlContent
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.journal.scan import marker_of
-from kafkawire.log.journal.write_batch import Frame
+from kafkawire.log.partition.state import Frame
 from kafkawire.log.recovery.transactions import TransactionHistory
 from kafkawire.offsets.manager import PartitionOffsetManager
 

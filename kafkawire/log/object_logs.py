@@ -25,10 +25,9 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
-from kafkawire.log.io.ports import Env
+from kafkawire.log.io.ports import Env, Superseded
 from kafkawire.log.maintenance.log_orphans import OrphanRemoval
 from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
-from kafkawire.log.objects.commits import Superseded
 from kafkawire.log.objects.format import NONCE_BYTES
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.log.objects.writer import LogObjectWriter

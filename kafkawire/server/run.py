@@ -22,8 +22,7 @@ from kafkawire.broker.liveness.starting import BrokerReturns
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
-from kafkawire.log.io.ports import LogError
-from kafkawire.log.objects.commits import Superseded
+from kafkawire.log.io.ports import LogError, Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.replicas.check_end import LogBehindCopies
 from kafkawire.log_lines import address_of, reason_of

@@ -16,7 +16,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination import service as coordination_service
-from kafkawire.log.objects.commits import Superseded
+from kafkawire.log.io.ports import Superseded
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.log.replicas import commits as replica_commits
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig

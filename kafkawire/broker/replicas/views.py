@@ -21,6 +21,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log
 from kafkawire.log.partition.loader import LOAD_AT_ONCE, NotLoaded
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.state import LoadedPartition
 from kafkawire.log.partition.stored_rows import limit_to_segments
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog, SegmentRange
@@ -89,7 +90,7 @@ class PartitionViews:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return found
 
-    def drop(self, partition: Partition) -> None:
+    def drop(self, partition: LoadedPartition) -> None:
         """Have a view loaded again, of which this range could not be read."""
         view = self._views.get(partition.number)
         if view is not None and partition in view.ranges:

@@ -42,6 +42,7 @@ from kafkawire.security.acls.model import Operation
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.log.partition.partition import Partition, Plan
+    from kafkawire.log.partition.state import LoadedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Fetch:
             return await self.commit_log.reader.read_parts(plan, patience_s, aborted)
         return await self.commit_log.read(plan, patience_s, aborted)
 
-    def sent(self, partition: Partition, size_bytes: int) -> None:
+    def sent(self, partition: LoadedPartition, size_bytes: int) -> None:
         """Count bytes of older records of a partition in a response."""
         partition.traffic.out_bytes += size_bytes
         if partition.resigned:

@@ -26,12 +26,13 @@ from kafkawire.handlers.exchange import (
     Pinned,
     frame,
 )
-from kafkawire.log.partition.waiting_queue import FailedPartitions
+from kafkawire.log.io.waiting_queue import FailedPartitions
 
 if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.partition.partition import Partition, Sink
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Waiting(Exchange):
         """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
-    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error; return whether there are any."""
         raise NotImplementedError
 
@@ -105,7 +106,7 @@ class ProduceExchange(Waiting):
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
-    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         return replaced(self.results, partition, why)
 
@@ -115,7 +116,7 @@ class ProduceExchange(Waiting):
         return self.refuse(partition, why)
 
 
-def replaced(results: list[ProduceResult], partition: Partition, why: KafkaError) -> bool:
+def replaced(results: list[ProduceResult], partition: LoadedPartition, why: KafkaError) -> bool:
     """Replace the successes of one partition by an error; return whether there were any."""
     topics = partition.topic, partition.topic_id
     found = False
@@ -161,7 +162,7 @@ class Portion(Waiting):
             self.results = [failed(result, failure) for result in self.results]
         self.reported()
 
-    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         return replaced(self.results, partition, why)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints
     from kafkawire.handlers.produce.ports import ProduceHandler
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition
     from kafkawire.log.partition.verification import Guard
 
 
@@ -71,7 +72,7 @@ class RepeatedProduces(Waiting):
             tags = hints.of_produce(self.peer, shape.version, [result])
         return shape.failure(answer, result, throttle_ms, tags)
 
-    def refuse(self, partition: Partition, why: KafkaError) -> bool:
+    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         if self.shape.topic not in (partition.topic, partition.topic_id):
             return False

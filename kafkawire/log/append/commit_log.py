@@ -15,26 +15,24 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, called
 from kafkawire.log.append.journal_writer import JournalWriter
-from kafkawire.log.io.callbacks import call, call_all
+from kafkawire.log.io.callbacks import Callback, call, call_all
 from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.io.waiting_queue import after_calls, unless_for_others
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import KIND_ROLL, write_catalog
 from kafkawire.log.journal.ledger import Ledger
 from kafkawire.log.journal.losses import Loss
 from kafkawire.log.journal.write_batch import (
-    Callback,
     Callbacks,
-    Frame,
     Stamp,
     Write,
     WriteBatch,
@@ -43,14 +41,18 @@ from kafkawire.log.journal.write_batch import (
 from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
-from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
-from kafkawire.log.partition.waiting_queue import after_calls, unless_for_others
+from kafkawire.log.partition.state import (
+    AppendLog,
+    Frame,
+    HotRead,
+    LoadedPartition,
+    Plan,
+    SaveLogStarts,
+    Sink,
+)
 from kafkawire.log.replicas.commits import ReplicaCommits
 from kafkawire.log_lines import reason_of
-
-if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -58,32 +60,21 @@ MANY_REQUESTS = 128
 """Requests received together that are written together: a millisecond or two of work, to which one
 more write adds as much as one more request."""
 
-SaveLogStarts = Callable[[dict[int, int]], Awaitable[None]]
-"""Store the log starts of partition numbers, durably."""
 
-
-class CommitLog:
+class CommitLog(AppendLog):
     """Appends, commits and reads of all partitions.
 
-    `failed` is the reason why nothing is written any more (after a failed fsync, or when closed);
-    `broken`: it is the disk, or a defect. While `full`, the server starts no Produce request;
-    `refusal` is the error for all of them, if they are refused. `run` is the run number of new
-    frames. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current write batch; only
-    Partition.append uses them. `hooks`: the listeners (kafkawire.log.partition.hooks). `dirty` are
-    the partitions that the next checkpoint must contain, `producing` those with idempotent
-    producers as of the last one. `trimmed`: partition number -> log start, of partitions with
-    segment rows below it. `batch_number` changes as soon as appends go to another write batch.
-    `losses`: what recovery found damaged. `write_batches`, `appended_bytes`, `appended_records`:
-    what was written since the start.
+    `broken`: writing has failed because of the disk, or a defect. `refusal` is the error for all
+    Produce requests, if they are refused. `run` is the run number of new frames. `hooks`: the
+    listeners (kafkawire.log.partition.hooks). `batch_number` changes as soon as appends go to
+    another write batch. `write_batches`, `appended_bytes`, `appended_records`: what was written
+    since the start.
     """
 
     __slots__ = (
         "_callbacks", "_refusals", "_requests", "appended_bytes", "appended_records",
-        "batch_bytes", "batch_number", "broken", "commits", "config", "dirty", "env", "failed",
-        "failing", "frames", "full", "hooks", "journals", "ledger", "losses", "objects",
-        "producing", "reader", "refusal", "replicas", "room_bytes", "run", "save_log_starts",
-        "scheduled", "sinks", "trimmed", "validation", "waiting_for_room", "write_batches",
-        "writer", "written",
+        "batch_number", "broken", "commits", "failing", "hooks", "objects", "reader", "refusal",
+        "replicas", "run", "sinks", "waiting_for_room", "write_batches", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -97,37 +88,26 @@ class CommitLog:
     ) -> None:
         """Take `segments` to read what has been cut, `save_log_starts` to store log starts that
         move."""
-        self.env = env
-        self.config = config
-        self.journals = journals
-        self.run = self.written = 0
-        self.failed: str | None = None
-        self.broken = self.full = False
+        ledger = Ledger(env, os.path.dirname(journals.folder))
+        super().__init__(env, config, journals, ledger, save_log_starts)
+        self.run = 0
+        self.broken = False
         self.refusal: KafkaError | None = None
         self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
-        self.validation = config.record_validation
-        self.dirty: list[Partition] = []
-        self.producing: dict[Partition, None] = {}
-        self.trimmed: dict[int, int] = {}
-        self.frames: list[Frame] = []
-        self.batch_bytes = self.batch_number = self.room_bytes = 0
-        self.scheduled = False
+        self.batch_number = 0
         self.waiting_for_room: list[Callable[[], None]] = []
         self._callbacks = Callbacks()
         self._requests: Sequence[object] = ()
         self.failing = False
         self.write_batches = self.appended_bytes = self.appended_records = 0
         self.writer = JournalWriter(env, config.slow_write_ms / 1000)
-        self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
         self.objects = ObjectCommits(self)
-        self.replicas = ReplicaCommits(self)
+        self.replicas = ReplicaCommits(self, self.commits)
         # What is stored in objects needs no fsync, and followers may write while the own disk does.
-        self.sinks: tuple[Sink, ...] = (self.objects, self.commits, self.replicas)
+        self.sinks = (self.objects, self.commits, self.replicas)
         self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
-        self.losses: Sequence[Loss] = ()
-        self.save_log_starts = save_log_starts
 
     def start(self, run: int, written: int, losses: Sequence[Loss] = ()) -> None:
         """Continue after what recovery found, all of which is durable except for the losses."""
@@ -138,11 +118,6 @@ class CommitLog:
         self.measure_room()
 
     def after_write(self, fn: Callback, requests: Sequence[object] | None = None) -> None:
-        """Call `fn` when the current write batch is written (None) or has failed (why); in order.
-
-        If nothing is queued: at the end of the current write batch. `requests`: those it answers; a
-        list that grows.
-        """
         if requests is not None:
             self._requests = requests
         self._callbacks.written.append(fn)
@@ -150,9 +125,6 @@ class CommitLog:
             self.queued()
 
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
-        """Call `fn` when everything appended so far to partitions of these sinks, at least one, is
-        durable there. After the first failure of one; with FailedPartitions if only some partitions
-        have failed."""
         if len(sinks) > 1:
             fn = after_calls(len(sinks), fn)
         durable = self._callbacks.durable
@@ -172,7 +144,6 @@ class CommitLog:
         self.after((self.commits,), fn)
 
     def sink_of(self, config: TopicConfig) -> Sink:
-        """Return where the records of a topic have to be before they are committed."""
         if config.in_objects:
             return self.objects
         if config.replicated:
@@ -181,8 +152,6 @@ class CommitLog:
         return self.commits
 
     async def committed(self) -> None:
-        """Return when everything appended so far is committed as its partitions want it. Raises
-        KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
         await called(lambda fn: self.after(self.sinks, unless_for_others(fn)))
 
     async def durable(self) -> None:
@@ -207,16 +176,15 @@ class CommitLog:
             self.env.call_soon(fn)
 
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
-        """Return views of a hot plan's bytes, and the function to call when they have been sent."""
         return self.reader.views(plan)
 
     async def read(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
     ) -> list[Buffer]:
-        """Return the bytes of any plan, whole batches. `patience_s`: how long to wait for a remote
-        tier; None: as long as it takes. `aborted` is extended by the aborted transactions that
-        touch them."""
         return await self.reader.read(plan, patience_s, aborted)
+
+    async def first_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
+        return await self.reader.segments.since(partition, at, timestamp)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
         """Queue a catalog frame; once it is written the Frame knows its log position."""
@@ -245,8 +213,6 @@ class CommitLog:
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
     def queued(self) -> None:
-        """Schedule the flush after something was queued, and measure how much more may be
-        queued."""
         if self.batch_bytes > self.room_bytes:
             self.full = True
         if not self.scheduled:
@@ -255,7 +221,6 @@ class CommitLog:
                 self.env.call_soon(self._write_queued)
 
     def measure_room(self) -> None:
-        """Measure how much more may be queued, and wake the waiting requests."""
         self.room_bytes = min([sink.room_bytes() for sink in self.sinks])
         self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
@@ -264,7 +229,6 @@ class CommitLog:
                 self.env.call_soon(fn)
 
     def stop_writing(self, why: str, *, broken: bool = False) -> None:
-        """Stop writing until the broker is restarted; `why` is the reason."""
         self.failed, self.broken = why, broken
 
     def refuse(self, source: str, why: KafkaError | None) -> None:
@@ -369,7 +333,8 @@ class CommitLog:
     def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
         """Change the state in memory as the write batch says. Hot."""
         for write in writes:
-            rolled += self.journals.take(write)
+            end, named = write.position + write.length, [each.number for each in write.named]
+            rolled += self.journals.take(write.journal, end, write.entries, named)
             self.commits.mark_dirty(write.journal)
         dirty = self.dirty
         records = 0

@@ -21,23 +21,20 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_delay import ReaderPause
-from kafkawire.log.io.callbacks import call_all
+from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.io.ports import File
-from kafkawire.log.journal.file import Journal
-from kafkawire.log.journal.ledger import LedgerWrite
-from kafkawire.log.partition.waiting_queue import (
+from kafkawire.log.io.waiting_queue import (
     WITHOUT_BOUND,
-    Callback,
     UncommittedWrite,
     WaitingQueue,
     move_high_watermarks,
 )
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.ledger import LedgerWrite
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
-    from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.journal.write_batch import Frame
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import AppendLog, Frame, LoadedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +70,7 @@ class Commits:
         "seconds",
     )
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: AppendLog) -> None:
         config = log.config
         self._log = log
         self.os_mode = config.flush == "os"
@@ -83,7 +80,7 @@ class Commits:
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
         self.queue = WaitingQueue(UncommittedWrite, config.uncommitted_max_bytes)
-        self._bounded: dict[Partition, None] = {}
+        self._bounded: dict[LoadedPartition, None] = {}
         self._dirty: list[Journal] = []
         self._wanted = False
         self._running = False
@@ -110,12 +107,12 @@ class Commits:
             return WITHOUT_BOUND
         return self.queue.room_bytes()
 
-    def add(self, partition: Partition, frame: Frame) -> None:
+    def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.newest.ends[partition] = frame.end
         if partition.watchers:  # a reader is parked there
             self._wanted = not self.os_mode
 
-    def note(self, partition: Partition) -> None:
+    def note(self, partition: LoadedPartition) -> None:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
         self._bounded[partition] = None
 

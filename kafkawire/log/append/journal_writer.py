@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from kafkawire.codec.counts import Histogram
+from kafkawire.log.io.callbacks import Callback
 from kafkawire.log.io.ports import Env
-from kafkawire.log.journal.write_batch import Callback, Write, write_all
+from kafkawire.log.journal.write_batch import Write, write_all
 
 
 class JournalWriter:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 
 logger = logging.getLogger(__name__)
 
+Callback = Callable[[BaseException | None], None]
+"""Called with None, or with the reason of a failure."""
 
-def call(fn: Callable[[BaseException | None], None], failure: BaseException | None) -> None:
+
+def call(fn: Callback, failure: BaseException | None) -> None:
     """Call a callback; an exception in it must not keep the others from being called."""
     try:
         fn(failure)
@@ -16,9 +19,7 @@ def call(fn: Callable[[BaseException | None], None], failure: BaseException | No
         logger.exception("a callback of the commit log failed")
 
 
-def call_all(
-    callbacks: Iterable[Callable[[BaseException | None], None]], failure: BaseException | None
-) -> None:
+def call_all(callbacks: Iterable[Callback], failure: BaseException | None) -> None:
     """Call callbacks in order."""
     for fn in callbacks:
         call(fn, failure)

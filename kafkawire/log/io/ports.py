@@ -29,6 +29,10 @@ class LogError(RuntimeError):
     """The log cannot be opened or used; the text is one sentence for the operator."""
 
 
+class Superseded(LogError):
+    """Another life of this broker has ended its log: nothing can be stored in it any more."""
+
+
 class WorkerError(LogError):
     """A job of the worker process failed, or ended the process."""
 

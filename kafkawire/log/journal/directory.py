@@ -15,7 +15,6 @@ import errno
 import logging
 import os.path
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.file import (
@@ -25,9 +24,6 @@ from kafkawire.log.journal.file import (
     index_name,
     journal_name,
 )
-
-if TYPE_CHECKING:
-    from kafkawire.log.journal.write_batch import Write
 
 logger = logging.getLogger(__name__)
 
@@ -139,17 +135,17 @@ class Journals:
         self._warm()
         return before
 
-    def take(self, write: Write) -> list[Journal]:
-        """Note what was written, after the whole write batch was; return the journal that was
-        rolled before it, if one was."""
-        journal, rolled = write.journal, []
+    def take(self, journal: Journal, end: int, entries: int, named: Iterable[int]) -> list[Journal]:
+        """Note that a journal was written up to `end`, with so many entries and with the names of
+        these partition numbers, after the whole write batch was; return the journal that was rolled
+        before it, if one was."""
+        rolled = []
         if journal is not self.active:
             rolled.append(self.advance())
             assert journal is self.active, "journals are written one after the other"
-        journal.end = write.position + write.length
-        journal.entries += write.entries
-        if write.named:
-            journal.numbers.update([partition.number for partition in write.named])
+        journal.end = end
+        journal.entries += entries
+        journal.numbers.update(named)
         return rolled
 
     def is_half_full(self, entries: int) -> bool:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import Env, File, FileSystem
@@ -37,7 +37,6 @@ from kafkawire.log.journal.ledger_file import (
 
 if TYPE_CHECKING:
     from kafkawire.log.journal.run_file import RunState
-    from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +54,23 @@ TICK_MS = 1000
 """How often the committed log position is made durable while it moves."""
 MAX_FILE_BYTES = 256 << 20
 """Largest ledger that is read: bounds of ten million partitions."""
+
+
+class BoundedOffsets(Protocol):
+    """The part of a partition that the ledger is about: `bound` is above all its acknowledged
+    offsets, last raised by `reserve`."""
+
+    bound: int
+    reserve: int
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def removed(self) -> bool: ...
 
 
 class LedgerWrite:
@@ -89,7 +105,7 @@ class Ledger:
         self._home = home
         self._files: list[File] = []
         self._state = LedgerContents(0)
-        self._active: dict[int, Partition] = {}
+        self._active: dict[int, BoundedOffsets] = {}
         self._open: dict[int, Journal] = {}
         self._settled: dict[int, int] = {}
         self._position = 0
@@ -125,7 +141,9 @@ class Ledger:
         entry.store()
         self.stored(entry)
 
-    def entry(self, touched: list[Partition], journals: list[Journal]) -> LedgerWrite | None:
+    def entry(
+        self, touched: Sequence[BoundedOffsets], journals: list[Journal]
+    ) -> LedgerWrite | None:
         """Return the ledger entry that must be durable before a commit of these is acknowledged;
         None if there is none. Hot."""
         beyond = [partition for partition in touched if partition.next_offset > partition.bound]
@@ -231,7 +249,7 @@ class Ledger:
                 change.bounds[number] = self._raise(partition)
         return change
 
-    def _raise(self, partition: Partition) -> int:
+    def _raise(self, partition: BoundedOffsets) -> int:
         """Return a new bound for a partition: its next offset plus twice what it used since the
         last one."""
         used = partition.next_offset - (partition.bound - partition.reserve)

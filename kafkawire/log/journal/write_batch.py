@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kafkawire.crc32c import crc32c
+from kafkawire.log.io.callbacks import Callback
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal
@@ -34,41 +35,10 @@ from kafkawire.log.journal.format import (
 
 if TYPE_CHECKING:
     from kafkawire.log.journal.directory import Journals
-    from kafkawire.log.partition.partition import Partition, Sink
-
-Callback = Callable[[BaseException | None], None]
+    from kafkawire.log.partition.state import Frame, LoadedPartition, Sink
 
 MAX_NAMING_BYTES: Final = HEAD_BYTES + 48 + 256
 """A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
-
-
-class Frame:
-    """One frame to be written.
-
-    For batches: the partition, its batches, [base, end) of their offsets, their bytes and newest
-    timestamp; for catalog frames no partition and one part. `log_position` is that of the payload.
-    """
-
-    __slots__ = ("base", "batches", "end", "kind", "length", "log_position", "newest", "partition")
-
-    def __init__(
-        self,
-        partition: Partition | None,
-        batches: list[memoryview],
-        base: int,
-        end: int,
-        length: int,
-        newest: int,
-        kind: int = KIND_BATCH,
-    ) -> None:
-        self.partition = partition
-        self.batches = batches
-        self.base = base
-        self.end = end
-        self.length = length
-        self.newest = newest
-        self.kind = kind
-        self.log_position = -1
 
 
 class Callbacks:
@@ -107,9 +77,9 @@ class Write:
         self.buffers: list[Buffer] = []
         self.length = 0
         self.entries = 0
-        self.named: list[Partition] = []
+        self.named: list[LoadedPartition] = []
 
-    def name(self, partition: Partition) -> None:
+    def name(self, partition: LoadedPartition) -> None:
         """Note that the partition's naming frame is in this write."""
         partition.named_in = self.journal.number
         self.named.append(partition)
@@ -260,7 +230,7 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
     write.entries += len(frames)
 
 
-def _naming_frame(partition: Partition, log_position: int, stamp: Stamp) -> bytes:
+def _naming_frame(partition: LoadedPartition, log_position: int, stamp: Stamp) -> bytes:
     """Return the frame that names a partition, with its current values."""
     naming = write_naming(
         Naming(

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.state import LoadedPartition
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
@@ -115,7 +116,7 @@ class Checkpoints:
                 f"followers, or the remote tier, did not get the log within {WAIT_S:g} s"
             ) from None
 
-    async def _save(self, changed: list[Partition], log_position: int) -> None:
+    async def _save(self, changed: list[LoadedPartition], log_position: int) -> None:
         """Take a part from the end of `changed` and store it; put all back if that fails."""
         part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
         del changed[-ROWS_AT_ONCE:]

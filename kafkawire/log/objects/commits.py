@@ -25,19 +25,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.callbacks import call_all
-from kafkawire.log.io.ports import LogError
+from kafkawire.log.io.callbacks import Callback, call_all
+from kafkawire.log.io.ports import Superseded
+from kafkawire.log.io.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, padded
-from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count
 
 if TYPE_CHECKING:
-    from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.journal.write_batch import Callback, Frame
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import AppendLog, Frame, LoadedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +55,6 @@ MAX_PARTITIONS = 1000
 """Partitions of one object: writing their names into its head takes two milliseconds."""
 MAX_SPANS = 4000
 """Ranges of journals in one object: the message with them takes a millisecond."""
-
-
-class Superseded(LogError):
-    """Another life of this broker has ended its log: nothing can be stored in it any more."""
 
 
 @dataclass(slots=True)
@@ -83,6 +77,10 @@ class Gathered(UncommittedWrite):
         self.spans: list[FrameSpan] = []
         self.frames = 0
         self.stored = False
+
+    def begin(self, log_position: int, at_s: float) -> None:
+        """Note that its first PUT begins; all its frames are before this log position."""
+        self.log_position, self.at_s = log_position, at_s
 
 
 class ObjectWriter(Protocol):
@@ -115,7 +113,7 @@ class ObjectCommits:
         "stored_bytes", "stored_objects", "unreleased_bytes", "unusable",
     )  # fmt: skip
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: AppendLog) -> None:
         config = log.config
         self._log = log
         self._linger_s = config.log_object_linger_ms / 1000
@@ -165,13 +163,13 @@ class ObjectCommits:
     def room_bytes(self) -> int:
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
-    def add(self, partition: Partition, frame: Frame) -> None:
+    def add(self, partition: LoadedPartition, frame: Frame) -> None:
         if self._adopting:
             partition.advance(frame.end)
         else:
             self.gather(partition, frame.end, frame.log_position, frame.length)
 
-    def gather(self, partition: Partition, end: int, log_position: int, length: int) -> None:
+    def gather(self, partition: LoadedPartition, end: int, log_position: int, length: int) -> None:
         """Gather a frame of `length` payload bytes, which ends at the offset `end`. Hot."""
         queue, gathered = self.queue, self.queue.newest
         full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
@@ -280,8 +278,8 @@ class ObjectCommits:
         if len(queue.sealed) == self._storing:
             queue.seal(self._log.written, now)
         gathered = queue.sealed[self._storing]
-        gathered.log_position = self._log.written
-        gathered.at_s = self._last_start = now
+        gathered.begin(self._log.written, now)
+        self._last_start = now
         self._storing += 1
         sequence, self._sequence = self._sequence, self._sequence + 1
         self._log.env.spawn(self._store(sequence, gathered), f"log object {sequence}")

@@ -17,8 +17,7 @@ from kafkawire.log.journal.losses import Loss
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
-    from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import AppendLog, LoadedPartition
 
 Range = tuple[int, int]
 """Offsets [first, end) of a partition."""
@@ -26,7 +25,7 @@ PARTITIONS_AT_ONCE = 1000
 """Partitions read in one round trip to the storage."""
 
 
-def holes(partition: Partition) -> list[Range]:
+def holes(partition: LoadedPartition) -> list[Range]:
     """Return the damaged ranges of a partition in memory, as far as its index rows and journal
     extents show them."""
     rows, extents = partition.rows, partition.journal_extents
@@ -37,7 +36,7 @@ def holes(partition: Partition) -> list[Range]:
     return list(uncovered(start, partition.next_offset, ranges))
 
 
-def lacks_rows(partition: Partition) -> bool:
+def lacks_rows(partition: LoadedPartition) -> bool:
     """Return whether a partition in memory has no row for offsets between its last segment and its
     journals, as `holes` but without a list."""
     extents, rows, first = partition.journal_extents, partition.rows, partition.next_offset
@@ -49,7 +48,7 @@ def lacks_rows(partition: Partition) -> bool:
 
 
 async def lost_ranges(
-    numbers: Iterable[int], partitions: Mapping[int, Partition], storage: SegmentCatalog
+    numbers: Iterable[int], partitions: Mapping[int, LoadedPartition], storage: SegmentCatalog
 ) -> list[Loss]:
     """Return offsets that were assigned and are stored nowhere. `partitions` are those in memory;
     the journals contain nothing of the others. Raises what the storage raises."""
@@ -70,7 +69,7 @@ async def lost_ranges(
     return losses
 
 
-async def damaged_payloads(log: CommitLog, number: int, first: int, last: int) -> list[bytes]:
+async def damaged_payloads(log: AppendLog, number: int, first: int, last: int) -> list[bytes]:
     """Read what is left of the damaged frames that held offsets [first, last) of a partition.
 
     Their content cannot be trusted. Raises OSError."""

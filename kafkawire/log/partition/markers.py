@@ -9,7 +9,6 @@ write batch. Called by kafkawire.log.partition.partition.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import (
     COUNT_AT,
@@ -21,12 +20,9 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
-from kafkawire.log.journal.write_batch import Frame
 from kafkawire.log.partition.producers import ProducerBatch
+from kafkawire.log.partition.state import Frame, LoadedPartition
 from kafkawire.log.partition.verification import Guard
-
-if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
 
 _NEWEST = Struct(">q")
 _COUNT = Struct(">i")
@@ -34,19 +30,16 @@ _PATCH = Struct(">qii")
 _OVERHEAD = 12
 
 
-def append_records(partition: Partition, batch: memoryview, now_ms: int) -> tuple[int, int, int]:
+def append_records(partition: LoadedPartition, batch: memoryview) -> tuple[int, int, int]:
     """Append a batch of the records of a coordinator: valid, uncompressed and without a producer;
-    (its base offset, append time or -1, log start).
+    (its base offset, -1, log start). Not where batches are stored in another form.
 
     `batch` must stay valid until the write batch is written. KafkaError: MESSAGE_TOO_LARGE,
     KAFKA_STORAGE_ERROR.
     """
-    config = partition.config
-    if config.timestamp_type or config.compression > 0:
-        return partition.append(batch, now_ms)  # it is stored in another form
     if partition.log.failed is not None or partition.closed:
         raise partition.refusal()
-    if len(batch) > config.max_message_bytes:
+    if len(batch) > partition.config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     (newest,) = _NEWEST.unpack_from(batch, MAX_TIMESTAMP_AT)
     (count,) = _COUNT.unpack_from(batch, COUNT_AT)
@@ -56,7 +49,7 @@ def append_records(partition: Partition, batch: memoryview, now_ms: int) -> tupl
 
 
 def append_marker(
-    partition: Partition, ending: TransactionMarker, now_ms: int
+    partition: LoadedPartition, ending: TransactionMarker, now_ms: int
 ) -> tuple[int, int, int]:
     """Append the control batch that ends a transaction; (its offset, append time or -1, log start).
 
@@ -81,7 +74,7 @@ def append_marker(
 
 
 def append_offsets(
-    partition: Partition, batch: memoryview, guard: Guard | None, now_ms: int
+    partition: LoadedPartition, batch: memoryview, guard: Guard | None, now_ms: int
 ) -> tuple[int, int, int]:
     """Append a batch of offsets that belongs to a transaction (TxnOffsetCommit): transactional,
     without sequence numbers; (its base offset, -1, log start).
@@ -103,7 +96,9 @@ def append_offsets(
     return base, -1, partition.log_start
 
 
-def _queue(partition: Partition, batch: memoryview, base: int, count: int, newest: int) -> None:
+def _queue(
+    partition: LoadedPartition, batch: memoryview, base: int, count: int, newest: int
+) -> None:
     """Patch the offsets into a batch and queue it, as Partition.queue does."""
     size = len(batch)
     _PATCH.pack_into(batch, 0, base, size - _OVERHEAD, partition.leader_epoch)

@@ -18,81 +18,16 @@ from kafkawire.codec.errors import AbsentOffsets, DamagedOffsets, ErrorCode, Kaf
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_columns import MAX_RUNS
+from kafkawire.log.partition.state import HotRead, JournalRead, Plan, SegmentRead
 
 if TYPE_CHECKING:
-    from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import AppendLog, LoadedPartition
+
+__all__ = ["HotRead", "JournalRead", "Plan", "SegmentRead"]
 
 _HEAD: Final = Struct(">qi11xi")
 """Base offset, length and last offset delta at the start of a record batch."""
 assert _HEAD.size <= HEAD_BYTES
-
-
-class _Read:
-    """Whole batches of one partition from `offset` on, below `end`.
-
-    `runs` are (log position, length) in offset order. With `first` the first batch is taken
-    whatever its size (KIP-74). The kinds differ in their class only, and have one constructor: one
-    of them is made for each partition of a Fetch, and calling a second constructor takes time. A
-    dataclass, frozen for the type checker only, cannot be compiled; one that is really frozen takes
-    three times as long to make.
-    """
-
-    __slots__ = (
-        "end",
-        "first",
-        "journal",
-        "max_bytes",
-        "offset",
-        "partition",
-        "runs",
-        "size_bytes",
-    )
-
-    def __init__(
-        self,
-        partition: Partition,
-        offset: int,
-        max_bytes: int,
-        end: int,
-        first: bool,
-        size_bytes: int,
-        runs: list[tuple[int, int]],
-        journal: int | None = None,
-    ) -> None:
-        self.partition: Final = partition
-        self.offset: Final = offset
-        self.max_bytes: Final = max_bytes
-        self.end: Final = end
-        self.first: Final = first
-        self.size_bytes: Final = size_bytes
-        self.runs: Final = runs
-        self.journal: Final = journal
-
-
-class HotRead(_Read):
-    """Batches in mapped journals: CommitLog.views may be used. `size_bytes` is the sum of the
-    lengths of `runs`; `journal` is not used."""
-
-    __slots__ = ()
-
-
-class JournalRead(_Read):
-    """Batches in journals that are not mapped: CommitLog.read must be used, and may find fewer than
-    `size_bytes`. `journal`: the number of a journal whose index is not in memory, in whose index
-    file the runs are found; None: they are in `runs`."""
-
-    __slots__ = ()
-
-
-class SegmentRead(_Read):
-    """Batches that begin in a segment: CommitLog.read must be used. `size_bytes` is an estimate;
-    `runs` and `journal` are not used."""
-
-    __slots__ = ()
-
-
-Plan = HotRead | JournalRead | SegmentRead
 
 
 def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
@@ -163,7 +98,9 @@ def bad_batch(position: int) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no complete batch begins at byte {position}")
 
 
-def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
+def make_plan(
+    partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool
+) -> Plan:
     """Plan a read; see Partition.plan."""
     if not partition.log_start <= offset <= partition.next_offset:
         raise KafkaError(
@@ -241,7 +178,7 @@ def _read_end(plan: HotRead | JournalRead) -> int:
     return plan.end
 
 
-def damaged(partition: Partition, offset: int) -> DamagedOffsets:
+def damaged(partition: LoadedPartition, offset: int) -> DamagedOffsets:
     """Return the error for offsets without a row: recovery found their acknowledged bytes damaged
     or missing, or the broker that led the partition before has them."""
     rows, extents = partition.rows, partition.journal_extents
@@ -260,7 +197,7 @@ def damaged(partition: Partition, offset: int) -> DamagedOffsets:
 
 
 def _plan_segments(
-    partition: Partition, offset: int, max_bytes: int, end: int, first: bool
+    partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool
 ) -> SegmentRead:
     """Plan a read that begins in a segment: CommitLog.read reads it, in a thread.
 
@@ -294,7 +231,7 @@ def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
 
 
 def _plan_evicted(
-    partition: Partition, offset: int, max_bytes: int, end: int, first: bool
+    partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool
 ) -> JournalRead:
     """Plan a read of rows in a journal's index file: CommitLog.read finds them, in a thread."""
     extents = partition.journal_extents
@@ -306,7 +243,7 @@ def _plan_evicted(
 
 
 def _plan_rows(
-    partition: Partition, offset: int, max_bytes: int, end: int, first: bool, row: int
+    partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool, row: int
 ) -> HotRead | JournalRead:
     """Take rows while they fit. Mapped rows are cut to the requested batches here."""
     index = partition.rows
@@ -341,14 +278,14 @@ def _plan_rows(
     return JournalRead(partition, offset, max_bytes, end, first, size, runs)
 
 
-def _skip(log: CommitLog, log_position: int, length: int, offset: int) -> tuple[int, int]:
+def _skip(log: AppendLog, log_position: int, length: int, offset: int) -> tuple[int, int]:
     view, start = log.journals.mapped(log_position)
     at = skip_before(view, start, start + length, offset)
     return log_position + at - start, start + length - at
 
 
 def _cut(
-    log: CommitLog, log_position: int, length: int, end: int, room: int, first: bool, follows: bool
+    log: AppendLog, log_position: int, length: int, end: int, room: int, first: bool, follows: bool
 ) -> int:
     """Return how many bytes of a mapped row fit. `follows`: there are batches before it, so damage
     at its start is reported only when a reader begins there."""

@@ -7,7 +7,6 @@ into buffers, with a limit on the bytes in flight. Owned by kafkawire.log.append
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
@@ -37,7 +36,7 @@ from kafkawire.log.partition.read_plan import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition
 
 IN_FLIGHT_BYTES = 64 << 20
 """Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
@@ -90,21 +89,19 @@ class SegmentReads(Protocol):
     def ready(self, plan: SegmentRead, aborted: list[Aborted] | None) -> FileSpan | None:
         """Return all of a plan as a span of a file if that needs no wait; see WarmReader.ready."""
 
-    async def since(self, partition: Partition, at: int, timestamp: int) -> int:
+    async def since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
 
 
 class PartitionReader:
     """Reads batches from the commit log. `lane` is for work with old data on the event loop;
-    `segments` reads what has been cut; `correcting`: one partition at a time is corrected by
-    kafkawire.log.partition.time_lookup."""
+    `segments` reads what has been cut."""
 
     __slots__ = (
         "_env",
         "_in_flight",
         "_journals",
         "_named",
-        "correcting",
         "indexes",
         "lane",
         "segments",
@@ -118,7 +115,6 @@ class PartitionReader:
         self._journals = journals
         self.lane = SlowLane(env, busy)
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
-        self.correcting = asyncio.Lock()
         self.indexes = IndexCache(env, journals)
         self.verifier = Verifier(env, journals)
         self._named: set[str] = set()

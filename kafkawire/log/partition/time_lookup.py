@@ -23,10 +23,10 @@ from kafkawire.codec.types import Buffer
 from kafkawire.codec.validate import HEAD_ONLY
 from kafkawire.codec.walk import MAX_WALKED_RECORDS, has_exact_time, newest_steps
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition.read_plan import Plan
+from kafkawire.log.partition.read_plan import make_plan
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition, Plan
 
 MAX_ROW_BYTES = 1 << 31
 """Limit of one read: a row is one MiB or one batch and always read whole."""
@@ -40,7 +40,7 @@ POOL, BYTES_AT_ONCE = "read", 64 << 10
 """Compressed batches larger than this are decompressed in a thread of this pool."""
 
 
-async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+async def offset_for_time(partition: LoadedPartition, timestamp: int) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first record at or after `timestamp`, or None.
 
     Searches between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
@@ -65,13 +65,13 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
     return None
 
 
-def _plan(partition: Partition, offset: int, end: int) -> Plan:
+def _plan(partition: LoadedPartition, offset: int, end: int) -> Plan:
     warm = offset < partition.cut_offset
     size = WARM_BYTES if warm else MAX_ROW_BYTES
-    return partition.plan(max(offset, partition.log_start), size, end, True)
+    return make_plan(partition, max(offset, partition.log_start), size, end, True)
 
 
-async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Plan]:
+async def _candidates(partition: LoadedPartition, timestamp: int) -> AsyncIterator[Plan]:
     """Yield plans of the ranges that may contain such a record, in offset order.
 
     Rows are cut and removed during the search, so each step starts again at an offset.
@@ -82,7 +82,7 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
         at = segments.find(done)
         done = segments.end[at]
         if segments.newest[at] >= timestamp:
-            start = await partition.log.reader.segments.since(partition, at, timestamp)
+            start = await partition.log.first_since(partition, at, timestamp)
             if start < done:
                 yield _plan(partition, start, done)
     extents = partition.journal_extents
@@ -104,7 +104,7 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
 
 
 async def _first_since(
-    partition: Partition, buffers: list[Buffer], timestamp: int, offset: int
+    partition: LoadedPartition, buffers: list[Buffer], timestamp: int, offset: int
 ) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first such record of buffers that were read from `offset`
     on."""
@@ -119,7 +119,7 @@ async def _first_since(
 
 
 async def _first_in(
-    partition: Partition, buffer: Buffer, position: int, head: BatchHead, timestamp: int
+    partition: LoadedPartition, buffer: Buffer, position: int, head: BatchHead, timestamp: int
 ) -> tuple[int, int] | None:
     env = partition.log.env
     data = await _unpacked(env, buffer, position, head)
@@ -137,7 +137,7 @@ def _end_offset(buffers: list[Buffer]) -> int:
     return end
 
 
-async def max_timestamp(partition: Partition) -> tuple[int, int]:
+async def max_timestamp(partition: LoadedPartition) -> tuple[int, int]:
     """Return (offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1,
     -1)."""
     await correct_times(partition)
@@ -153,7 +153,7 @@ async def max_timestamp(partition: Partition) -> tuple[int, int]:
     return -1, -1
 
 
-def _next_lower(partition: Partition, newest: int) -> int:
+def _next_lower(partition: LoadedPartition, newest: int) -> int:
     """Return the largest timestamp of a row below `newest`, whose record is not visible."""
     lower = [time for time in partition.rows.newest if time < newest]
     lower += [time for time in partition.segments.newest if time < newest]
@@ -163,15 +163,13 @@ def _next_lower(partition: Partition, newest: int) -> int:
     return max(lower, default=-1)
 
 
-async def correct_times(partition: Partition) -> None:
+async def correct_times(partition: LoadedPartition) -> None:
     """Have the index name the newest timestamp of the records in each row below the high watermark.
     Rows that cannot be read keep what the heads say."""
     log = partition.log
     if log.validation == HEAD_ONLY or partition.timed_upto >= partition.high_watermark:
         return
-    async with (
-        log.reader.correcting
-    ):  # a second caller waits for the first, and then has nothing to do
+    async with log.correcting:  # a second caller waits for the first, and then has nothing to do
         end = partition.high_watermark
         at = max(partition.timed_upto, partition.cut_offset, partition.log_start)
         while at < end and not partition.removed:
@@ -185,7 +183,7 @@ async def correct_times(partition: Partition) -> None:
             partition.timed_upto = at
 
 
-async def _correct_rows(partition: Partition, at: int) -> int:
+async def _correct_rows(partition: LoadedPartition, at: int) -> int:
     """Correct the next row from `at` on that needs it; return the offset after it."""
     rows = partition.rows
     row = rows.find(at)
@@ -211,7 +209,7 @@ async def _correct_rows(partition: Partition, at: int) -> int:
     return end
 
 
-async def _correct_extent(partition: Partition, extent: int, at: int) -> int:
+async def _correct_extent(partition: LoadedPartition, extent: int, at: int) -> int:
     """Correct an extent whose rows were evicted, from `at` on; return the offset after it."""
     extents = partition.journal_extents
     journal, first, end = extents.journal[extent], extents.first[extent], extents.end[extent]
@@ -225,13 +223,13 @@ async def _correct_extent(partition: Partition, extent: int, at: int) -> int:
     return end
 
 
-async def _newest_in(partition: Partition, start: int, end: int) -> int | None:
+async def _newest_in(partition: LoadedPartition, start: int, end: int) -> int | None:
     """Return the newest timestamp of the batches with these offsets; None if they cannot be
     read."""
     newest, at = NO_TIMESTAMP, start
     try:
         while at < end:
-            plan = partition.plan(max(at, partition.log_start), READ_BYTES, end, True)
+            plan = make_plan(partition, max(at, partition.log_start), READ_BYTES, end, True)
             before = at
             for buffer in await partition.log.read(plan):
                 for position, head in iter_batches(buffer):

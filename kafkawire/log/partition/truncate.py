@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition
 
 
-def move_log_start(partition: Partition, offset: int) -> list[int]:
+def move_log_start(partition: LoadedPartition, offset: int) -> list[int]:
     """Forget what is below a new log start; return the numbers of the rolled journals that contain
     nothing of this partition any more."""
     assert partition.log_start <= offset <= partition.next_offset, (
@@ -36,7 +36,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
     return numbers
 
 
-def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
+def cut(partition: LoadedPartition, mappings: Sequence[SegmentRange]) -> list[int]:
     """Add the rows of new segments after the existing ones, and forget their batches in the
     journals; return the numbers of the rolled journals that contain nothing of this partition any
     more.
@@ -56,7 +56,7 @@ def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
 
 
 def replace(
-    partition: Partition, added: Sequence[SegmentRange], removed: Sequence[SegmentRange]
+    partition: LoadedPartition, added: Sequence[SegmentRange], removed: Sequence[SegmentRange]
 ) -> None:
     """Replace rows by rewritten ones of the same offsets.
 
@@ -76,7 +76,7 @@ def replace(
     partition.size_bytes += sum(row.length for row in living) - before
 
 
-def drop_journals(partition: Partition, offset: int) -> list[int]:
+def drop_journals(partition: LoadedPartition, offset: int) -> list[int]:
     """Forget the batches in the journals below an offset; return the numbers of the journals that
     contain nothing of this partition any more."""
     if (transactions := partition.producers.transactions) is not None:

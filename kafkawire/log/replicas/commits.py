@@ -17,12 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.callbacks import call_all
-from kafkawire.log.partition.waiting_queue import (
+from kafkawire.log.io.callbacks import Callback, call_all
+from kafkawire.log.io.waiting_queue import (
     WITHOUT_BOUND,
     FailedPartitions,
     UncommittedWrite,
@@ -32,9 +32,7 @@ from kafkawire.log.partition.waiting_queue import (
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
-    from kafkawire.log.append.commit_log import CommitLog
-    from kafkawire.log.journal.write_batch import Callback, Frame
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import AppendLog, Frame, LoadedPartition
     from kafkawire.metadata.catalog import TopicInfo
 
 logger = logging.getLogger(__name__)
@@ -43,18 +41,29 @@ CLOSE_S = 10.0
 """How long a broker that shuts down waits for its followers."""
 
 
+class OwnDisk(Protocol):
+    """The disk of the leader, one of the replicas (kafkawire.log.append.group_commit)."""
+
+    def note(self, partition: LoadedPartition) -> None:
+        """Note a frame of a partition whose records have to be on the disk and elsewhere."""
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """Call these when everything written so far is durable."""
+
+
 class ReplicaCommits:
     """Followers as a Sink: the write batches and callers that wait for them are in `queue`.
     `in_sync`: replicas that acks=all waits for, the broker itself included."""
 
     awaited_by_acks_1 = False
     __slots__ = (
-        "_closing", "_committed", "_is_needed", "_log", "_when_needed", "_when_written", "in_sync",
-        "queue", "refusal",
+        "_closing", "_committed", "_disk", "_is_needed", "_log", "_when_needed", "_when_written",
+        "in_sync", "queue", "refusal",
     )  # fmt: skip
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: AppendLog, disk: OwnDisk) -> None:
         self._log = log
+        self._disk = disk
         self.queue = WaitingQueue(UncommittedWrite, log.config.uncommitted_max_bytes)
         self._when_written: Callable[[], None] | None = None
         self._when_needed: Callable[[], None] | None = None
@@ -106,16 +115,16 @@ class ReplicaCommits:
     def room_bytes(self) -> int:
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
-    def add(self, partition: Partition, frame: Frame) -> None:
+    def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.add(partition, frame.end, frame.length)
-        self._log.commits.note(partition)
+        self._disk.note(partition)
 
     def wrote(self) -> None:
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
             self._when_written()  # followers write while the own disk does
-        log.commits.wait([self._synced])
+        self._disk.wait([self._synced])
 
     def wait(self, callbacks: list[Callback]) -> None:
         self.queue.wait(callbacks)
@@ -198,14 +207,13 @@ class ReplicaCommits:
         elif self._when_written is not None:
             self._when_written()
 
-    def _too_few(self, partitions: Collection[Partition]) -> FailedPartitions:
-        failure = FailedPartitions(
+    def _too_few(self, partitions: Collection[LoadedPartition]) -> FailedPartitions:
+        return FailedPartitions(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             f"the records are written to {self.in_sync} in-sync replicas, fewer than "
             "min.insync.replicas of the topic",
+            partitions,
         )
-        failure.partitions = partitions
-        return failure
 
 
 def leads_replicated(info: TopicInfo, node_id: int) -> bool:

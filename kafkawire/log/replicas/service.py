@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.ports import Env
-from kafkawire.log.objects.commits import Superseded
+from kafkawire.log.io.ports import Env, Superseded
 from kafkawire.log.replicas.check_end import check_end, damaged
 from kafkawire.log.replicas.choice import choose
 from kafkawire.log.replicas.in_sync import InSyncSet, Limits

@@ -20,7 +20,7 @@ from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.slow_lane import SlowLane
-from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.state import LoadedPartition
 from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,
     Key,
@@ -173,7 +173,7 @@ class ColdReader:
         self._report(segment, Copy.FILE)
 
     async def load_index(
-        self, partition: Partition, mapping: SegmentRange, segment: Segment
+        self, partition: LoadedPartition, mapping: SegmentRange, segment: Segment
     ) -> WarmIndex:
         row = segment.row
         try:
@@ -286,7 +286,7 @@ class ColdReader:
     def _read_ahead(
         self,
         tier: Tier,
-        partition: Partition,
+        partition: LoadedPartition,
         mapping: SegmentRange,
         target: Object,
         own: range,
@@ -374,7 +374,7 @@ class ColdReader:
 
     async def _refusal(
         self,
-        partition: Partition,
+        partition: LoadedPartition,
         offset: int,
         mapping: SegmentRange,
         segment: Segment,

@@ -9,8 +9,9 @@ from functools import partial
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import Superseded
 from kafkawire.log.objects import commits as module
-from kafkawire.log.objects.commits import Gathered, Superseded
+from kafkawire.log.objects.commits import Gathered
 from kafkawire.log.partition.partition import Partition
 from kafkawire.objectstore.errors import StoreError
 from tests.kit.env import EPOCH_MS, SettableClock

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kafkawire.log.objects.commits import FrameSpan, Gathered, Superseded
+from kafkawire.log.io.ports import Superseded
+from kafkawire.log.objects.commits import FrameSpan, Gathered
 from kafkawire.log.objects.format import read_frames, read_header, read_names, write_fence
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.log.partition.partition import Partition

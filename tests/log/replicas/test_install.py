@@ -47,7 +47,7 @@ async def write_and_die(world: ReplicatedWorld) -> None:
         return stored is not None and len(stored.in_sync) == 2
 
     await until(are_both_in_sync)
-    await until(lambda: partition.log.replicas.refusal is None)
+    await until(lambda: partition.sink.refusal is None)
     for _ in range(ACKNOWLEDGED):
         partition.append(batch(bytes(20_000)), EPOCH_MS)
         await partition.log.committed()

@@ -29,7 +29,7 @@ class StartDuringCreation(ReplicatedLife):
         if not self.created:
             self.created = True
             (partition,) = await self.before.create("t", 1, durability="replicated")
-            await until(lambda: partition.log.replicas.refusal is None)
+            await until(lambda: partition.sink.refusal is None)
             partition.append(batch(b"one"), EPOCH_MS)
             await partition.log.committed()
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import batch
@@ -43,9 +44,8 @@ def lose_a_sector(patch: pytest.MonkeyPatch, follower: SimFollower) -> None:
     patch.setattr(files, "sync", sync)
 
 
-def is_durable(partition: Partition, end: int) -> bool:
+def is_durable(log: CommitLog, partition: Partition, end: int) -> bool:
     """Return whether records before an offset are on the own disk."""
-    log = partition.log
     return partition.next_offset == end and log.commits.committed == log.written
 
 
@@ -55,7 +55,7 @@ async def write_while_silent(life: ReplicatedLife, partition: Partition, to: Sim
     for value in (bytes(2 * BUFFERED_BYTES), LOST, KEPT):  # the first one fills the connection
         end = partition.next_offset + 1
         partition.append(batch(value), EPOCH_MS)
-        await until(partial(is_durable, partition, end))
+        await until(partial(is_durable, life.log.commit_log, partition, end))
 
 
 def test_records_that_were_not_acknowledged_are_no_damage(
@@ -69,7 +69,7 @@ def test_records_that_were_not_acknowledged_are_no_damage(
         first = ReplicatedLife(world, world.sites[0])
         await first.start()
         (partition,) = await first.create("t", 1, durability="replicated")
-        await until(lambda: partition.log.replicas.refusal is None)
+        await until(lambda: partition.sink.refusal is None)
         partition.append(batch(b"one"), EPOCH_MS)
         await partition.log.committed()
         lose_a_sector(monkeypatch, follower)

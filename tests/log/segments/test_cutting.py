@@ -15,9 +15,9 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.journal.write_batch import Frame
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import SegmentRead
+from kafkawire.log.partition.state import Frame
 from kafkawire.log.segments.cut.plan import share_of
 from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock

@@ -17,9 +17,11 @@ from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, Part
+from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import SegmentRead
+from kafkawire.log.partition.reader import PartitionReader
 from kafkawire.log.segments.store import sendable
 from tests.kit.env import InlineOffload
 from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
@@ -52,7 +54,7 @@ async def both(
 ) -> tuple[bytes, bytes, int]:
     """The bytes that are sent, those that are read into memory, and the number of spans."""
     plan = partition.plan(offset, room, end, first)
-    parts = await partition.log.reader.read_parts(plan)
+    parts = await reader_of(partition).read_parts(plan)
     spans = sum(isinstance(part, FileSpan) for part in parts)
     read = await partition.log.read(partition.plan(offset, room, end, first))
     return data_of(parts), b"".join(read), spans
@@ -60,6 +62,11 @@ async def both(
 
 def pins(world: World) -> int:
     return sum(segment.pins for segment in world.log.segments.store.by_id.values())
+
+
+def reader_of(partition: Partition) -> PartitionReader:
+    assert isinstance(partition.log, CommitLog)
+    return partition.log.reader
 
 
 async def walk(partition: Partition, room: int) -> tuple[list[tuple[int, bytes | None]], list[int]]:
@@ -70,7 +77,7 @@ async def walk(partition: Partition, room: int) -> tuple[list[tuple[int, bytes |
     while offset < partition.high_watermark:
         plan = partition.plan(offset, room, partition.high_watermark, True)
         try:
-            served += values([data_of(await partition.log.reader.read_parts(plan))])
+            served += values([data_of(await reader_of(partition).read_parts(plan))])
             offset = served[-1][0] + 1
         except OSError:
             continue  # a checked block is gone: the next read checks again
@@ -127,7 +134,7 @@ async def test_reader_that_continues_gets_everything_and_reads_no_file() -> None
             if room == 1:
                 offload.release("warm")
             plan = partition.plan(offset, room, partition.high_watermark, True)
-            parts = await asyncio.wait_for(partition.log.reader.read_parts(plan), 60)
+            parts = await asyncio.wait_for(reader_of(partition).read_parts(plan), 60)
             got += values([data_of(parts)])
             offset = got[-1][0] + 1
         assert got == expected(0, offset)
@@ -149,7 +156,7 @@ async def test_spans_that_are_ready_are_those_of_a_read(committed: bool) -> None
         if at == 60:
             await cut(world)
     await cut(world)
-    reader, ready, high, offset = partition.log.reader, 0, partition.high_watermark, 0
+    reader, ready, high, offset = reader_of(partition), 0, partition.high_watermark, 0
     for _ in range(300):
         if rng.random() < 0.2 or offset >= partition.cut_offset:
             offset = rng.randrange(partition.cut_offset)
@@ -188,7 +195,7 @@ async def test_batches_after_the_end_of_a_short_file_are_refused() -> None:
     await fill(partition, 150)
     await cut(world)
     plan = partition.plan(0, 16_000, partition.high_watermark, True)
-    unpin(await partition.log.reader.read_parts(plan))  # the file was opened and its index loaded
+    unpin(await reader_of(partition).read_parts(plan))  # the file was opened and its index loaded
     (name,) = segments(world)
     world.fs.files[f"{FOLDER}/segments/{name}"].resize(30_000)
     served, refused = await walk(partition, 16_000)
@@ -209,7 +216,7 @@ async def test_readers_of_committed_records_know_the_same_aborted_ones() -> None
     await settle()
     await cut(world)
     found: list[tuple[list[Aborted], int]] = []
-    for read in (partition.log.reader.read_parts, partition.log.read):
+    for read in (reader_of(partition).read_parts, partition.log.read):
         aborted: list[Aborted] = []
         plan = partition.plan(5, 30_000, partition.committed_end(5), True)
         parts: Any = await read(plan, None, aborted)
@@ -228,7 +235,7 @@ async def test_segment_stays_while_a_span_is_held() -> None:
     await cut(world)
     await fill(partition, 20)
     plan = partition.plan(0, 20_000, partition.high_watermark, True)
-    parts = await partition.log.reader.read_parts(plan)
+    parts = await reader_of(partition).read_parts(plan)
     (span,) = parts
     assert isinstance(span, FileSpan)
     before = span.read(0, len(span))
@@ -253,7 +260,7 @@ async def test_span_of_a_replaced_file_stays_readable(monkeypatch: pytest.Monkey
     partition = world.find("t0")
     await fill(partition, 80)
     await cut(world)
-    (span,) = await partition.log.reader.read_parts(
+    (span,) = await reader_of(partition).read_parts(
         partition.plan(0, 20_000, partition.high_watermark, True)
     )
     assert isinstance(span, FileSpan)
@@ -285,13 +292,13 @@ async def test_cancelled_read_releases_its_spans() -> None:
     await fill(partition, 60)
     await cut(world)
     plan = partition.plan(0, ROOM, partition.high_watermark, True)
-    unpin(await partition.log.reader.read_parts(plan))
+    unpin(await reader_of(partition).read_parts(plan))
     offload = world.env.offload
     assert isinstance(offload, InlineOffload)
     second = partition.segments.segment[1]
     world.log.segments.warm.indexes._kept.pop((second, partition.number))
     offload.hold("warm")
-    reading = asyncio.ensure_future(partition.log.reader.read_parts(plan))
+    reading = asyncio.ensure_future(reader_of(partition).read_parts(plan))
     await settle()
     assert pins(world) == 2
     reading.cancel()

@@ -16,7 +16,7 @@ from kafkawire.log.segments.store.index_cache import WarmIndex
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.state import LoadedPartition
     from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 
 
@@ -27,7 +27,7 @@ class RemoteReadRequest(NamedTuple):
     the reader leaves out the records of aborted transactions and has to know these. `spans`: it
     takes spans of files instead of bytes."""
 
-    partition: Partition
+    partition: LoadedPartition
     offset: int
     end: int
     room: int
@@ -77,12 +77,12 @@ class Cold(Protocol):
         """Report that a read of the segment's local file failed and its object was read instead."""
 
     async def load_index(
-        self, partition: Partition, mapping: SegmentRange, segment: Segment
+        self, partition: LoadedPartition, mapping: SegmentRange, segment: Segment
     ) -> WarmIndex:
         """Return the sparse index of the row. Raises as `take`."""
 
 
-def readable_log_start(partition: Partition, store: SegmentStore) -> int:
+def readable_log_start(partition: LoadedPartition, store: SegmentStore) -> int:
     """Return the first offset for readers: the log start, or with tieredStorageLevel=disable the
     local log start, since what is only in the remote tier is not read then."""
     if partition.config.tier_level is TierLevel.DISABLE:
@@ -90,7 +90,7 @@ def readable_log_start(partition: Partition, store: SegmentStore) -> int:
     return partition.log_start
 
 
-def local_log_start(partition: Partition, store: SegmentStore) -> int:
+def local_log_start(partition: LoadedPartition, store: SegmentStore) -> int:
     """Return the offset from which on everything is on the local disk: KIP-405's local log
     start."""
     segments = partition.segments

@@ -59,8 +59,8 @@ from kafkawire.log.segments.store.sendable import (
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
     from kafkawire.log.partition.reader import ReadPlan
+    from kafkawire.log.partition.state import LoadedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class WarmReader:
             if offset < plan.end:
                 kept += await _rest(plan, offset, size, read_journals, aborted)
 
-    async def since(self, partition: Partition, at: int, timestamp: int) -> int:
+    async def since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return from which offset on row `at` of a partition may have a record at or after a
         time."""
         mapping = partition.segments.mapping(partition.number, at)
@@ -358,7 +358,7 @@ class WarmReader:
         taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)
 
     async def _index(
-        self, segment: Segment, file: File, mapping: SegmentRange, partition: Partition
+        self, segment: Segment, file: File, mapping: SegmentRange, partition: LoadedPartition
     ) -> WarmIndex:
         key = mapping.segment_id, mapping.number
         warm = self.indexes.find(key)
@@ -372,7 +372,7 @@ class WarmReader:
 
     @asynccontextmanager
     async def _opened(
-        self, mapping: SegmentRange, partition: Partition
+        self, mapping: SegmentRange, partition: LoadedPartition
     ) -> AsyncIterator[tuple[Segment, File]]:
         """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
         damaged or missing, the offsets of the partition in it are logged."""
@@ -390,7 +390,7 @@ class WarmReader:
             raise self._damaged(found, partition, share) from failure
 
     def _damaged(
-        self, segment: Segment, partition: Partition, damage: DamagedSegment
+        self, segment: Segment, partition: LoadedPartition, damage: DamagedSegment
     ) -> KafkaError:
         """Return the error for readers of damaged offsets; it is logged once."""
         text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"

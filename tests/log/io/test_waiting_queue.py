@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.partition.waiting_queue import Callback, UncommittedWrite, WaitingQueue
+from kafkawire.log.io.callbacks import Callback
+from kafkawire.log.io.waiting_queue import UncommittedWrite, WaitingQueue
 
 
 class Row:

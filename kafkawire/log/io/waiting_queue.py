@@ -11,13 +11,11 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kafkawire.codec.errors import KafkaError
-from kafkawire.log.io.callbacks import call_all
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.callbacks import Callback, call_all
 
 if TYPE_CHECKING:
-    from kafkawire.log.partition.partition import Partition
-
-Callback = Callable[[BaseException | None], None]
+    from kafkawire.log.partition.state import LoadedPartition
 
 WITHOUT_BOUND = 1 << 62
 """The room of a sink that no Produce request waits for, since it refuses their batches instead, or
@@ -32,7 +30,7 @@ class UncommittedWrite:
     __slots__ = ("at_s", "callbacks", "ends", "log_position", "size_bytes")
 
     def __init__(self) -> None:
-        self.ends: dict[Partition, int] = {}
+        self.ends: dict[LoadedPartition, int] = {}
         self.size_bytes = 0
         self.log_position = 0
         self.at_s = 0.0
@@ -65,7 +63,7 @@ class WaitingQueue(Generic[W]):
         """Return how many bytes may be queued before Produce requests have to wait."""
         return self._max_bytes - self.size_bytes
 
-    def add(self, partition: Partition, end: int, size_bytes: int) -> None:
+    def add(self, partition: LoadedPartition, end: int, size_bytes: int) -> None:
         """Add a frame that was written, which ends at the offset `end`. Hot."""
         self.newest.ends[partition] = end
         self.count(size_bytes)
@@ -116,10 +114,14 @@ class WaitingQueue(Generic[W]):
 class FailedPartitions(KafkaError):
     """What was written is durable, but the batches of `partitions` are answered with this error."""
 
-    partitions: Collection[Partition] = ()
+    def __init__(
+        self, code: ErrorCode, message: str, partitions: Collection[LoadedPartition]
+    ) -> None:
+        super().__init__(code, message)
+        self.partitions = partitions
 
 
-def unless_for_others(fn: Callback, partition: Partition | None = None) -> Callback:
+def unless_for_others(fn: Callback, partition: LoadedPartition | None = None) -> Callback:
     """Return a callback that calls `fn` without FailedPartitions, unless it is for `partition`."""
 
     def called(failure: BaseException | None) -> None:
@@ -148,7 +150,7 @@ def after_calls(count: int, fn: Callback) -> Callback:
     return called
 
 
-def move_high_watermarks(ends: dict[Partition, int]) -> None:
+def move_high_watermarks(ends: dict[LoadedPartition, int]) -> None:
     """Show readers the batches of partitions below these offsets."""
     for partition, end in ends.items():
         if end > partition.high_watermark:
