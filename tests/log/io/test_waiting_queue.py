@@ -7,7 +7,13 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback
-from kafkawire.log.io.waiting_queue import UncommittedWrite, WaitingQueue
+from kafkawire.log.io.waiting_queue import (
+    FailedPartitions,
+    UncommittedWrite,
+    WaitingQueue,
+    after_calls,
+    unless_for_others,
+)
 
 
 class Row:
@@ -95,3 +101,30 @@ def test_high_watermark_never_falls() -> None:
     fixture.queue.seal(1000, 0.0)
     fixture.complete()
     assert (fixture.row.high_watermark, fixture.row.seen) == (9, [])
+
+
+def test_callers_of_several_sinks_get_the_first_failure() -> None:
+    answers: list[BaseException | None] = []
+    fn = after_calls(2, answers.append)
+    fn(None)
+    assert answers == []
+    fn(None)
+    assert answers == [None]
+    why = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    fn = after_calls(3, answers.append)
+    for failure in (None, why, None):
+        fn(failure)
+    assert answers == [None, why]
+
+
+def test_failure_of_some_partitions_is_reported_at_the_end() -> None:
+    row: Any = Row()
+    some = FailedPartitions(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few", [row])
+    answers: list[BaseException | None] = []
+    fn = after_calls(2, answers.append)
+    fn(some)
+    assert answers == []
+    fn(None)
+    for partition in (row, None):
+        unless_for_others(answers.append, partition)(some)
+    assert answers == [some, some, None]

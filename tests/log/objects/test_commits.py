@@ -99,6 +99,18 @@ async def test_other_topics_do_not_wait_for_objects(fixture: Fixture) -> None:
     assert fixture.remote.high_watermark == 0
 
 
+async def test_caller_waits_for_several_sinks(fixture: Fixture) -> None:
+    answered: list[BaseException | None] = []
+    local = fixture.append(fixture.local)
+    fixture.remote.append(batch(b"v"), EPOCH_MS)
+    fixture.log.after((fixture.local.sink, fixture.remote.sink), answered.append)
+    await fixture.until(lambda: local and fixture.writer.begun)
+    assert (fixture.local.high_watermark, answered) == (1, [])
+    fixture.writer.answer(0)
+    await fixture.until(lambda: answered)
+    assert (answered, fixture.remote.high_watermark) == ([None], 1)
+
+
 async def test_objects_complete_in_order(fixture: Fixture) -> None:
     first = fixture.append(fixture.remote)
     await fixture.until(lambda: 0 in fixture.writer.begun)
