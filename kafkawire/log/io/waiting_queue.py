@@ -1,4 +1,4 @@
-"""What is written and not durable yet where it has to be, and the callers that wait for it.
+"""The queue of writes that are not durable yet where they have to be, with the callers that wait.
 
 The disk, the log objects and the followers have one queue each. Write batches are added to the
 newest entry; it is sealed when the sink begins to make it durable. Entries become durable in order:
@@ -112,7 +112,7 @@ class WaitingQueue(Generic[W]):
 
 
 class FailedPartitions(KafkaError):
-    """What was written is durable, but the batches of `partitions` are answered with this error."""
+    """A write is durable, but the batches of `partitions` are answered with this error."""
 
     def __init__(
         self, code: ErrorCode, message: str, partitions: Collection[LoadedPartition]
