@@ -21,7 +21,7 @@ from typing import Final
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
-from kafkawire.codec.produce import Tags, Topic, skip_tags
+from kafkawire.codec.produce import Tags, Topic, put_count, put_topic, skip_tags
 from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
@@ -289,11 +289,11 @@ def write_response(
     flexible = version >= FLEXIBLE_FROM
     put = _put_flexible if flexible else _put_plain
     stops = _ONE if len(results) == 1 else (yield from _topic_ends(results))
-    _put_count(head, len(stops), flexible)
+    put_count(head, len(stops), flexible)
     first = 0
     for stop in stops:
-        _put_topic(head, results[first].topic, flexible)
-        _put_count(head, stop - first, flexible)
+        put_topic(head, results[first].topic, flexible)
+        put_count(head, stop - first, flexible)
         for at in range(first, stop):
             result = results[at]
             put(head, result, version, read_committed)
@@ -329,25 +329,6 @@ def _topic_ends(results: list[FetchResult]) -> Generator[None, None, array[int]]
         if at % MAX_ITEMS == 0:
             yield
     return stops
-
-
-def _put_count(head: bytearray, count: int, flexible: bool) -> None:
-    if flexible:
-        put_uvarint(head, count + 1)
-    else:
-        head += _INT.pack(count)
-
-
-def _put_topic(head: bytearray, topic: Topic, flexible: bool) -> None:
-    if isinstance(topic, bytes):
-        head += topic
-        return
-    name = topic.encode()
-    if flexible:
-        put_uvarint(head, len(name) + 1)
-    else:
-        head += _SHORT.pack(len(name))
-    head += name
 
 
 def _put_plain(head: bytearray, r: FetchResult, version: int, read_committed: bool) -> None:
@@ -397,7 +378,7 @@ def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible
     head += _ENDS.pack(r.index, r.error_code, r.high_watermark, r.last_stable_offset)
     if version >= 5:
         head += _LONG.pack(r.log_start_offset)
-    _put_count(head, len(r.aborted), flexible)
+    put_count(head, len(r.aborted), flexible)
     head += _aborted(r.aborted, flexible=flexible)
     if version >= 11:
         head += _INT.pack(r.preferred)

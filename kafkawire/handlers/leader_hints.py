@@ -20,7 +20,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.produce import ProduceResult, Tags, Topic
 from kafkawire.codec.varint import put_uvarint
 from kafkawire.handlers.nodes import Node, node_on
-from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
+from kafkawire.messages.leaders import NodeEndpoint
 from kafkawire.security.acls.model import Operation, ResourceKind
 
 if TYPE_CHECKING:
@@ -82,11 +82,6 @@ class HintedLeaders:
             return True
         name = topic if isinstance(topic, str) else self._broker.catalog.by_id[topic].name
         return rights.may(Operation.DESCRIBE, ResourceKind.TOPIC, name)
-
-    def current_leader(self, topic: Topic, index: int, code: int) -> LeaderIdAndEpoch | None:
-        """Return `leader` as a field of a declared message."""
-        found = self.leader(topic, index, code)
-        return None if found is None else LeaderIdAndEpoch(*found)
 
     def endpoints(self) -> list[NodeEndpoint]:
         """Return the addresses of the leaders that were found."""

@@ -16,6 +16,7 @@ from kafkawire.codec import fetch as flat_fetch
 from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
 from kafkawire.codec.compile_decode import MAX_ELEMENTS
+from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import Part
 from kafkawire.handlers.leader_hints import encoded_endpoints, encoded_leader
 from kafkawire.messages.fetch import (
@@ -46,6 +47,12 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 counts = st.lists(st.integers(0, 3), max_size=3)
 tags = st.none() | st.just({7: b"kept", 300: b""})
+
+
+def versions(message: type) -> range:
+    """All versions that a message has, so that a new one fails until the flat codec has it."""
+    info = info_of(message)
+    return range(info.min_version, info.max_version + 1)
 
 
 def joined(parts: list[Part]) -> bytes:
@@ -84,13 +91,51 @@ def produce_request(draw: st.DrawFn, version: int) -> ProduceRequest:
     )
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+def read_produce(buf: memoryview, pos: int, end: int, version: int) -> flat_produce.ProduceAsk:
+    """Decode a request in all its steps."""
+    ask = flat_produce.ProduceAsk()
+    for _ in flat_produce.read_request(ask, buf, pos, end, version):
+        pass
+    return ask
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("tagged", [False, True])
+def test_long_produce_request_is_decoded_in_steps(version: int, tagged: bool) -> None:
+    unknown = {7: b"kept"} if tagged and version >= 9 else None
+    count = flat_produce.MAX_TAGGED if unknown else flat_produce.MAX_ITEMS
+    request = ProduceRequest("id", -1)
+    for number in range(3):
+        rows = [PartitionProduceData(n, b"batch", unknown) for n in range(count)]
+        topic = TopicProduceData(partition_data=rows)
+        topic.name, topic.topic_id = f"t{number}", bytes([number] * 16)
+        request.topic_data.append(topic)
+    body = memoryview(encode(request, version))
+    ask = flat_produce.ProduceAsk()
+    sizes = []
+    for _ in flat_produce.read_request(ask, body, 0, len(body), version):
+        assert (ask.transactional_id, ask.acks) == ("id", -1)
+        sizes.append(len(ask.items))
+    assert sizes == [count, 2 * count]
+    assert [item[1] for item in ask.items] == [*range(count)] * 3
+    assert all(bytes(body[start:stop]) == b"batch" for _, _, start, stop in ask.items)
+
+
+@pytest.mark.parametrize("version", [3, 13])
+def test_produce_request_has_a_maximum_number_of_elements(version: int) -> None:
+    topics = [TopicProduceData(name="t") for _ in range(MAX_ELEMENTS + 1)]
+    body = memoryview(encode(ProduceRequest(topic_data=topics), version))
+    with pytest.raises(DecodeError, match="too many elements"):
+        read_produce(body, 0, len(body), version)
+
+
+@pytest.mark.parametrize("version", versions(ProduceRequest))
 @given(data=st.data())
 def test_produce_requests_are_decoded_the_same(version: int, data: st.DataObject) -> None:
     request = data.draw(st.composite(produce_request)(version))
     raw = memoryview(b"head" + encode(request, version) + b"next")
-    transactional_id, acks, items = flat_produce.read_request(raw, 4, len(raw) - 4, version)
-    assert (transactional_id, acks) == (request.transactional_id, request.acks)
+    ask = read_produce(raw, 4, len(raw) - 4, version)
+    assert (ask.transactional_id, ask.acks) == (request.transactional_id, request.acks)
     expected = [
         (topic.topic_id if version >= 13 else topic.name, row.index, row.records)
         for topic in request.topic_data
@@ -98,7 +143,7 @@ def test_produce_requests_are_decoded_the_same(version: int, data: st.DataObject
     ]
     found = [
         (topic, index, None if start < 0 else bytes(raw[start:stop]))
-        for topic, index, start, stop in items
+        for topic, index, start, stop in ask.items
     ]
     assert found == expected
 
@@ -158,7 +203,7 @@ def produce_results(draw: st.DrawFn, version: int) -> list[flat_produce.ProduceR
     return results
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("version", versions(ProduceRequest))
 @given(data=st.data())
 def test_produce_responses_are_encoded_the_same(version: int, data: st.DataObject) -> None:
     results = data.draw(st.composite(produce_results)(version))
@@ -235,7 +280,7 @@ def read_fetch(buf: memoryview, pos: int, end: int, version: int) -> flat_fetch.
     return ask
 
 
-@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("version", versions(FetchRequest))
 @given(data=st.data())
 def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) -> None:
     request = data.draw(st.composite(fetch_request)(version))
@@ -338,7 +383,7 @@ def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]
     return results
 
 
-@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("version", versions(FetchRequest))
 @given(data=st.data(), committed=st.booleans())
 def test_fetch_responses_are_encoded_the_same(
     version: int, data: st.DataObject, committed: bool
@@ -388,7 +433,7 @@ def test_garbage_raises_decode_error_or_is_a_request(seed: int) -> None:
     topic = TopicProduceData(partition_data=rows)
     asked = FetchTopic(partitions=[FetchPartition(n) for n in range(3)])
     for message, read in (
-        (ProduceRequest(topic_data=[topic]), flat_produce.read_request),
+        (ProduceRequest(topic_data=[topic]), read_produce),
         (FetchRequest(topics=[asked]), read_fetch),
     ):
         raw = bytearray(encode(message, version))

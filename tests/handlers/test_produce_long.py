@@ -5,6 +5,8 @@ Covers: kafkawire.handlers.produce.long, kafkawire.log.append.long_batch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkawire.codec.batches import build
@@ -12,6 +14,8 @@ from kafkawire.codec.compression import GZIP, ZSTD
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
+from kafkawire.log.append.long_batch import LongBatches
+from kafkawire.log.partition.partition import Inspected
 from kafkawire.messages.create_topics import CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData
 from kafkawire.server.run import Server
@@ -19,6 +23,7 @@ from tests.handlers.test_produce_fetch import latest_offset
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of
+from tests.kit.waiting import until
 
 MANY = MAX_ITEMS * 5
 NOW = 1_700_000_000_000
@@ -136,6 +141,27 @@ async def test_disconnect_during_long_produce_releases_memory(server: Server) ->
     taken = server.host.memory.taken_bytes
     assert taken < 1 << 20
     await other.close()
+
+
+async def test_memory_of_batch_is_pinned_until_written_if_client_disconnects_during_its_check(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is queued while nothing pins it could be overwritten before it is written."""
+    await make(client, "t", 2, cleanup_policy="compact")
+    inspect = LongBatches.inspect
+
+    async def inspected(*arguments: Any) -> Inspected:
+        found = await inspect(*arguments)
+        client.writer.transport.abort()
+        await until(lambda: not server.host.connections)
+        return found
+
+    monkeypatch.setattr(LongBatches, "inspect", inspected)
+    client.send(produce("t", long_batch(), batch(b"never appended")), 9)
+    partition = server.broker.table.named("t", 0)
+    await until(lambda: partition.next_offset == LONG)
+    assert server.broker.counts.produces == 1, "its memory was registered with the write batch"
+    assert server.broker.table.named("t", 1).next_offset == 0
 
 
 async def test_log_that_refuses_produces_refuses_those_of_many_partitions(

@@ -17,11 +17,12 @@ import pytest
 
 from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.produce import read_request
+from kafkawire.codec.produce import ProduceAsk, read_request
 from kafkawire.handlers.produce.shape import KNOWN_BYTES_MAX, SHARED_MAX, Shape, Shapes
 from kafkawire.log.append.commit_log import MANY_REQUESTS
 from kafkawire.log.io.disk import DiskFile, SystemClock
 from kafkawire.log.io.ports import Buffer
+from kafkawire.log.io.slices import run_at_once
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.connection import Connection
@@ -261,10 +262,16 @@ def body_at(version: int) -> int:
     return 14 + 4 + (version >= 9)
 
 
+def decode(view: memoryview, pos: int, version: int) -> ProduceAsk:
+    ask = ProduceAsk()
+    run_at_once(read_request(ask, view, pos, len(view), version))
+    return ask
+
+
 def shape_of(version: int, frame: bytes, shapes: Shapes | None = None) -> Shape | None:
     view = memoryview(frame)
-    _, acks, items = read_request(view, body_at(version), len(frame), version)
-    return (shapes or Shapes()).cut(version, view, 0, len(frame), items[0], acks)
+    ask = decode(view, body_at(version), version)
+    return (shapes or Shapes()).cut(version, view, 0, len(frame), ask.items[0], ask.acks)
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -341,8 +348,8 @@ def test_shape_match_equals_decoding(version: int) -> None:
         if not found:
             continue
         taken += 1
-        _, acks, items = read_request(view, body_at(version), len(frame), version)
-        assert (acks, *items) == (1, (shape.topic, *found[0][1:4]))
+        ask = decode(view, body_at(version), version)
+        assert (ask.acks, *ask.items) == (1, (shape.topic, *found[0][1:4]))
         assert found[0][4] == len(frame)
     assert taken > 100
 
@@ -355,4 +362,4 @@ def test_garbage_has_no_shape_and_raises_nothing() -> None:
         view = memoryview(rng.randbytes(rng.randrange(120)))
         assert shape.find(view, 0, len(view), 1) == []
         with pytest.raises(DecodeError):
-            read_request(view[:11], 0, min(11, len(view)), 9)
+            decode(view[:11], 0, 9)

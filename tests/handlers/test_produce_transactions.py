@@ -1,6 +1,6 @@
 """Transactional batches in Produce, through a socket: their verification, and every code.
 
-Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.verified,
+Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.long,
 kafkawire.broker.verification, kafkawire.transactions.completion.
 """
 

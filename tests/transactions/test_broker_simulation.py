@@ -8,7 +8,7 @@ the simulation are tested by mutations: with one rule of the broker broken, the 
 `SIM_SEEDS=500 pytest tests/transactions/test_broker_simulation.py` runs more; a failing seed is in
 the message, and `simulate(seed)` runs it again.
 
-Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.verified,
+Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.long,
 kafkawire.broker.markers, kafkawire.broker.verification, kafkawire.transactions.coordinator,
 kafkawire.transactions.service, kafkawire.transactions.marker_sender,
 kafkawire.groups.model.transactional, kafkawire.groups.pending.

@@ -2,7 +2,7 @@
 
 `handler` serves one request. If requests of a connection differ only in batch and partition,
 `shape` compares the other bytes instead of decoding them, and `repeat` serves several such requests
-at once. `long` serves requests and batches that are too long for one event-loop iteration.
+at once. `long` serves what takes longer than one event-loop iteration.
 
 Easy to get wrong:
 

@@ -16,7 +16,8 @@ has added them, and they are verified.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
@@ -24,21 +25,19 @@ from kafkawire.codec.batches import CODEC_MASK
 from kafkawire.codec.compression import ALL_CODECS_FROM, produce_version
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import (
-    ManyItems,
+    ProduceAsk,
     ProduceItem,
     ProduceResult,
-    Topic,
     has_transactional,
     is_transactional,
     read_request,
 )
 from kafkawire.codec.validate import LongBatch
-from kafkawire.handlers.exchange import Peer, Pinned
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.leader_hints import LeaderHints
-from kafkawire.handlers.produce.long import LongProduce, exchange_of
+from kafkawire.handlers.produce.long import LongProduce
 from kafkawire.handlers.produce.pending import (
-    Item,
     PendingProduces,
     ProduceExchange,
     Waiting,
@@ -47,6 +46,7 @@ from kafkawire.handlers.produce.pending import (
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import Shapes
 from kafkawire.log.append.long_batch import LongBatches
+from kafkawire.log.io.slices import run_at_once
 from kafkawire.log.partition.verification import NOT_ALLOWED, ONLY_OPEN
 from kafkawire.security.acls.model import Operation
 
@@ -66,6 +66,9 @@ _ATTRIBUTES_LOW_BYTE = 22
 _DECOMPRESSING_S = 0.0005
 """So long the compressed batches of a request are checked one after the other; the rest in slices.
 One takes up to 4 ms."""
+
+_DECODED: Final = object()
+"""In place of the next step of a request that is decoded."""
 
 
 class Produce:
@@ -96,7 +99,7 @@ class Produce:
             for pending in list(self._open):
                 pending.resign(partition, self.hints)
 
-    def start(  # noqa: C901 (hot: no calls)
+    def start(
         self,
         peer: Peer,
         version: int,
@@ -114,13 +117,12 @@ class Produce:
                 log.when_room(peer.resume)
                 return False
             refusal = log.refusal
-        try:
-            transactional_id, acks, items = read_request(buf, pos, end, version)
-        except ManyItems:
-            whole = exchange_of(peer, version, correlation_id, acks=1)
-            LongProduce(self, whole, 0, block).begin_decoding(buf[pos:end])
+        ask = ProduceAsk()
+        decoding = read_request(ask, buf, pos, end, version)
+        if next(decoding, _DECODED) is not _DECODED:
+            LongProduce(self, peer, version, correlation_id, ask, buf, block).begin(decoding)
             return True
-        exchange = ProduceExchange(peer, version, correlation_id, acks, end - pos)
+        acks, items = ask.acks, ask.items
         transactional = has_transactional(buf, items)
         if (len(items) > 1 or transactional) and (
             absent := self.table.not_loaded((i[0], i[1]) for i in items)
@@ -128,74 +130,58 @@ class Produce:
             self.table.load_then(absent, peer.resume)
             return False
         refusal = refusal or self.refusal(acks)
-        if transactional and peer.rights is not None:
-            refusal = refusal or self.transaction_refusal(peer, transactional_id)
+        exchange = ProduceExchange(peer, version, correlation_id, acks, end - pos)
         batches = None
         if transactional and refusal is None:
-            allowed = [item for item in items if self.rights.may(peer, item[0])]
-            batches = self._transactional(transactional_id, version, buf, allowed)
+            batches = run_at_once(self.collect_transactional(exchange, ask, buf))
+            assert batches is not None, "there are some"
             refusal = batches.refusal
             question = batches.question
             if question is None:
                 batches = None  # all of open transactions
             elif not batches.verify_at_once(self.verifier, question):
-                self._verify(exchange, block, buf, items, batches)
+                long = LongProduce(self, peer, version, correlation_id, ask, buf, block)
+                long.begin(None, batches)
                 return True
         try:
-            self._append_all(exchange, block, buf, items, refusal, batches)
+            self._append_all(exchange, block, buf, ask, refusal, batches)
         except NotLoaded as missing:  # the only item; nothing was appended
             self.table.load_then(missing.numbers, peer.resume)
             return False
         if len(items) == 1 and not batches and exchange.results and not exchange.results[0][2]:
-            guard = NOT_ALLOWED if transactional_id is None else ONLY_OPEN
+            guard = NOT_ALLOWED if ask.transactional_id is None else ONLY_OPEN
             self._remember(peer, version, acks, buf, end, items[0], guard)
         return True
 
-    def _transactional(
-        self, transactional_id: str | None, version: int, buf: memoryview, items: list[ProduceItem]
-    ) -> TransactionalBatches:
-        """Return the transactional batches of a request. Imports what only they need."""
-        from kafkawire.handlers.produce.transactional import TransactionalBatches
-
-        batches = TransactionalBatches(transactional_id, version, self.table)
-        for topic, index, start, stop in items:
+    def collect_transactional(
+        self, exchange: Exchange, ask: ProduceAsk, buf: memoryview
+    ) -> Generator[None, None, TransactionalBatches | None]:
+        """Return the transactional batches of a request, with the error of the whole request;
+        None: it has none."""
+        peer = exchange.peer
+        batches = None
+        for topic, index, start, stop in ask.items:
             if is_transactional(buf, start, stop):
-                batches.add(topic, index, buf, start)
+                if batches is None:
+                    batches = self._transactional(exchange, ask)
+                if batches.refusal is None and self.rights.may(peer, topic):
+                    batches.add(topic, index, buf, start)
+            yield
         return batches
 
-    def _verify(
-        self,
-        exchange: ProduceExchange,
-        block: Pinned,
-        buf: memoryview,
-        items: list[ProduceItem],
-        batches: TransactionalBatches,
-    ) -> None:
-        """Append the batches when their transaction is verified."""
-        from kafkawire.handlers.produce.verified import VerifiedProduce
+    def _transactional(self, exchange: Exchange, ask: ProduceAsk) -> TransactionalBatches:
+        """Import what only transactions need."""
+        from kafkawire.handlers.produce.transactional import TransactionalBatches
 
-        VerifiedProduce(self, exchange, block, buf, items, batches).begin()
+        refusal = None
+        if not self.rights.may_transact(exchange.peer, ask.transactional_id):
+            refusal = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return TransactionalBatches(ask.transactional_id, exchange.version, self.table, refusal)
 
     @property
     def verifier(self) -> TransactionVerifier:
         """Verifies the transactions of batches; created when it is first used."""
         return self._broker.verifier
-
-    def append_verified(
-        self,
-        exchange: ProduceExchange,
-        block: Pinned,
-        buf: memoryview,
-        items: list[ProduceItem],
-        batches: TransactionalBatches,
-        refusal: KafkaError | None,
-    ) -> None:
-        """Append the batches of a request whose transaction was verified."""
-        try:
-            self._append_all(exchange, block, buf, items, refusal, batches)
-        except NotLoaded:  # unloaded since: clients retry
-            busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._append_all(exchange, block, buf, items, busy)
 
     def pending(self) -> PendingProduces:
         """Return the write batch of batches that are appended now."""
@@ -207,47 +193,40 @@ class Produce:
             )
         return pending
 
-    def _append_all(  # noqa: C901 (hot: no calls)
+    def _append_all(  # noqa: C901 (hot: few calls)
         self,
         exchange: ProduceExchange,
         block: Pinned,
         buf: memoryview,
-        items: list[ProduceItem],
+        ask: ProduceAsk,
         refusal: KafkaError | None,
-        batches: TransactionalBatches | None = None,
+        batches: TransactionalBatches | None,
     ) -> None:
-        """`batches`: those that were verified."""
+        """Append the batches of a request at once, or from the first long one on in slices.
+        `batches`: those that were verified."""
         pending = self.pending()
         results = exchange.results
-        rights = exchange.peer.rights
         appended, until_s = 0, 0.0
-        several = len(items) > 1
-        for item in items:
+        several = len(ask.items) > 1
+        for item in ask.items:
             try:
                 if refusal is not None:
                     raise refusal
-                topic, index, start, stop = item
-                if several and _codec_of(buf, start, stop):
+                if several and _codec_of(buf, item[2], item[3]):
                     now_s = self._monotonic()
                     until_s = until_s or now_s + _DECOMPRESSING_S
                     if now_s > until_s:
                         raise LongBatch
-                if rights is not None and topic not in rights.writes:
-                    self._authorize(exchange.peer, topic)
-                partition = self.table.find(topic, index)
-                _check(partition, exchange, buf, item)
-                guard = None if batches is None else batches.guard(topic, index)
-                done = partition.queue(buf[start:stop], pending.now_ms, None, guard)
-                exchange.note(partition)
-                results.append((topic, index, 0, *done, None, ()))
+                guard = None if batches is None else batches.guard(item[0], item[1])
+                results.append(self.append(exchange, buf, item, pending.now_ms, guard))
                 appended += 1
             except LongBatch:
-                self._continue(exchange, block, buf, items, batches)
+                self._continue(exchange, block, buf, ask, batches)
                 return
             except NotLoaded:  # of the only item
                 raise
             except Exception as failure:  # earlier items are queued and must be answered
-                results.append(self._refused(item, failure))
+                results.append(self.refuse(item, failure))
                 exchange.hints = self.hints
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
@@ -261,7 +240,36 @@ class Produce:
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
 
-    def _refused(self, item: ProduceItem, failure: Exception) -> ProduceResult:
+    def append(
+        self,
+        exchange: Waiting,
+        buf: memoryview,
+        item: ProduceItem,
+        now_ms: int,
+        guard: Guard | None,
+        inspected: Inspected | None = None,
+    ) -> ProduceResult:
+        """Queue one batch; return the result for a successful write. Raises the error of the batch,
+        LongBatch if its records must be checked in slices, and NotLoaded. Hot."""
+        topic, index, start, stop = item
+        rights = exchange.peer.rights
+        if (  # whether the topic exists or not
+            rights is not None
+            and topic not in rights.writes
+            and not self.rights.may(exchange.peer, topic)
+        ):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = self.table.find(topic, index)
+        _check(partition, exchange, buf, item)
+        done = partition.queue(buf[start:stop], now_ms, inspected, guard)
+        exchange.note(partition)
+        return topic, index, 0, *done, None, ()
+
+    def refuse(self, item: ProduceItem, failure: Exception) -> ProduceResult:
+        """Return the result of a batch that was not appended. A defect is logged, and affects no
+        other batch."""
+        if isinstance(failure, NotLoaded):  # unloaded meanwhile: clients retry
+            failure = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not isinstance(failure, KafkaError | OSError):
             where = item[0], item[1]
             logger.error(
@@ -278,18 +286,15 @@ class Produce:
         exchange: ProduceExchange,
         block: Pinned,
         buf: memoryview,
-        items: list[ProduceItem],
+        ask: ProduceAsk,
         batches: TransactionalBatches | None,
     ) -> None:
         """Serve the rest of a request in slices, from its first long batch on."""
-        done = exchange.results
-        acks = exchange.acks
-        whole = exchange_of(exchange.peer, exchange.version, exchange.correlation_id, acks)
-        long = LongProduce(self, whole, acks, block)
-        long.add(exchange, done, sum(stop - start for _, _, start, stop in items[: len(done)]))
-        rest = items[len(done) :]
-        exchange.results = []
-        long.begin([item_of(buf, item) for item in rest], batches)
+        done, exchange.results = exchange.results, []
+        peer, version, number = exchange.peer, exchange.version, exchange.correlation_id
+        size_bytes = sum(stop - start for _, _, start, stop in ask.items[: len(done)])
+        long = LongProduce(self, peer, version, number, ask, buf, block)
+        long.continue_after(exchange, done, size_bytes, batches)
 
     def _remember(
         self,
@@ -317,26 +322,6 @@ class Produce:
     def close(self) -> None:
         """Do nothing: the log answers queued batches."""
 
-    def append(
-        self,
-        exchange: Waiting,
-        item: Item,
-        guard: Guard | None,
-        inspected: Inspected | None = None,
-    ) -> ProduceResult:
-        """Queue one batch of a long Produce; return the result for a successful write."""
-        topic, index, batch = item
-        if self.log.refusal is not None:
-            raise self.log.refusal
-        self._authorize(exchange.peer, topic)
-        partition = self.table.find(topic, index)
-        if batch is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
-        _check(partition, exchange, batch, (topic, index, 0, len(batch)))
-        done = partition.queue(batch, self.pending().now_ms, inspected, guard)
-        exchange.note(partition)
-        return topic, index, 0, *done, None, ()
-
     async def check_schedules(self, peer: Peer, partition: Partition, batch: memoryview) -> None:
         """Check the due times and targets of the records for a schedule topic. Raises KafkaError:
         INVALID_RECORD with the reasons, TOPIC_AUTHORIZATION_FAILED for a target."""
@@ -344,27 +329,10 @@ class Produce:
             partition, batch, lambda target: self.rights.may(peer, target)
         )
 
-    def _authorize(self, peer: Peer, topic: Topic) -> None:
-        """Raise KafkaError if the client may not write to a topic, whether that exists or not."""
-        if not self.rights.may(peer, topic):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-    def transaction_refusal(self, peer: Peer, transactional_id: str | None) -> KafkaError | None:
-        """Return the error of all batches if the client may not use the transactional id."""
-        if self.rights.may_transact(peer, transactional_id):
-            return None
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
     @staticmethod
     def refusal(acks: int) -> KafkaError | None:
         """Return the response that rejects a whole request, with an error per partition."""
         return None if -1 <= acks <= 1 else KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-
-
-def item_of(buf: memoryview, item: ProduceItem) -> Item:
-    """Return one partition of a decoded request."""
-    topic, index, start, stop = item
-    return Item(topic, index, None if start < 0 else buf[start:stop])
 
 
 def _codec_of(buf: memoryview, start: int, stop: int) -> int:

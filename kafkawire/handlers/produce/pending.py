@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
-from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, Topic, write_response
+from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
 from kafkawire.handlers.exchange import (
     SMALL_ANSWER_BYTES,
     Exchange,
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.state import LoadedPartition, Sink
 
 logger = logging.getLogger(__name__)
-
-
-class Item(NamedTuple):
-    """One partition's batch; None if the request has null."""
-
-    topic: Topic
-    partition: int
-    batch: memoryview | None
 
 
 class Waiting(Exchange):
@@ -144,10 +136,10 @@ class Portion(Waiting):
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
 
-    def queued(self, item: Item, result: ProduceResult) -> None:
+    def queued(self, result: ProduceResult, size_bytes: int) -> None:
         """Add a batch that is queued on the log."""
         self.results.append(result)
-        self.size_bytes += len(item.batch or b"")
+        self.size_bytes += size_bytes
 
     def queued_before(self, begun: Waiting, results: list[ProduceResult], size_bytes: int) -> None:
         """Begin with batches that were queued, for `begun`, before it was known that the request is

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from kafkawire.broker.partitions import PartitionTable
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.codec.counts import Counts
     from kafkawire.codec.errors import KafkaError
-    from kafkawire.codec.produce import ProduceItem, ProduceResult
-    from kafkawire.handlers.exchange import Peer, Pinned
+    from kafkawire.codec.produce import ProduceAsk, ProduceItem, ProduceResult
+    from kafkawire.handlers.exchange import Exchange, Peer
     from kafkawire.handlers.hot_rights import TopicRights
     from kafkawire.handlers.leader_hints import LeaderHints
-    from kafkawire.handlers.produce.pending import Item, PendingProduces, ProduceExchange, Waiting
+    from kafkawire.handlers.produce.pending import PendingProduces, Waiting
     from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.append.long_batch import LongBatches
@@ -47,25 +47,23 @@ class ProduceHandler(Protocol):
     def verifier(self) -> TransactionVerifier: ...
 
     def append(
-        self, exchange: Waiting, item: Item, guard: Guard | None, inspected: Inspected | None = None
+        self,
+        exchange: Waiting,
+        buf: memoryview,
+        item: ProduceItem,
+        now_ms: int,
+        guard: Guard | None,
+        inspected: Inspected | None = None,
     ) -> ProduceResult: ...
 
-    def append_verified(
-        self,
-        exchange: ProduceExchange,
-        block: Pinned,
-        buf: memoryview,
-        items: list[ProduceItem],
-        batches: TransactionalBatches,
-        refusal: KafkaError | None,
-    ) -> None: ...
+    def refuse(self, item: ProduceItem, failure: Exception) -> ProduceResult: ...
+
+    def collect_transactional(
+        self, exchange: Exchange, ask: ProduceAsk, buf: memoryview
+    ) -> Generator[None, None, TransactionalBatches | None]: ...
 
     async def check_schedules(
         self, peer: Peer, partition: Partition, batch: memoryview
     ) -> None: ...
-
-    def transaction_refusal(
-        self, peer: Peer, transactional_id: str | None
-    ) -> KafkaError | None: ...
 
     def refusal(self, acks: int, /) -> KafkaError | None: ...

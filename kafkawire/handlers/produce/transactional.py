@@ -3,7 +3,7 @@
 A partition that takes the first batch of a transaction is verified by the transaction coordinator
 (kafkawire.broker.verification), all partitions of a request by one question. Batches of a
 transaction that is open in the partition need no question. Pure but for lookups of partitions; used
-by kafkawire.handlers.produce.handler, verified and long.
+by kafkawire.handlers.produce.handler and long.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ class TransactionalBatches:
     `refusal`: the error of the whole request (Kafka: KafkaApis.handleProduceRequest).
     """
 
-    def __init__(self, transactional_id: str | None, version: int, table: PartitionTable) -> None:
+    def __init__(
+        self,
+        transactional_id: str | None,
+        version: int,
+        table: PartitionTable,
+        refusal: KafkaError | None,
+    ) -> None:
         self._transactional_id = transactional_id
         self._version = version
         self._table = table
@@ -60,7 +66,7 @@ class TransactionalBatches:
         self._sequences: dict[TopicPartition, int] = {}
         self._places: dict[tuple[Topic, int], TopicPartition] = {}
         self._verified: dict[TopicPartition, Verified] = {}
-        self.refusal: KafkaError | None = None
+        self.refusal = refusal
 
     def add(self, topic: Topic, index: int, buf: memoryview, start: int) -> None:
         """Add the next batch of the request, which begins at `start`. Its partition is in memory
