@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from kafkawire_spark import register
+from kafkawire.extras import need
+
+need("spark", "kafkawire.spark", ("kafkawire_spark",))  # a distribution of its own
+
+from kafkawire_spark import register  # noqa: E402
 
 __all__ = ["register"]
