@@ -514,7 +514,6 @@ class Owner:
 # Groups of modules that refer to each other's types, one machine in several files each, with the
 # number of their modules: lower it with each that leaves.
 TYPE_CIRCLES = {
-    "kafkawire.groups.classic.group": 5,  # the group and its phases
     "kafkawire.handlers.fetch.handler": 2,  # the handler, one request of it
     "kafkawire.tiering.service": 7,  # the tier and what acts on all its parts
 }

@@ -1,8 +1,8 @@
 """Committed offsets of the groups of one coordinator partition, and the requests about them.
 
 `Offsets` stores them and is modified only by `apply`. The other functions return records and
-responses and modify nothing. ClassicGroup.check_commit decides whether a member may commit; the
-handlers check that topics exist.
+responses and modify nothing. `check_commit` of kafkawire.groups.classic.sync decides whether a
+member may commit; the handlers check that topics exist.
 
 Retention follows KIP-211: the offsets of a group without members expire `offsets.retention.minutes`
 after the last member left; those of topics that a consumer group no longer reads, and those of

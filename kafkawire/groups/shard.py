@@ -16,8 +16,9 @@ from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.join import FRESH_ID_BYTES
-from kafkawire.groups.classic.sync import check_heartbeat
+from kafkawire.groups.classic.join import FRESH_ID_BYTES, join
+from kafkawire.groups.classic.rebalance import decide_loaded, decide_timer
+from kafkawire.groups.classic.sync import check_commit, check_heartbeat, heartbeat, leave, sync
 from kafkawire.groups.classic.views import described, listed
 from kafkawire.groups.classic.working_copy import join_error
 from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
@@ -81,10 +82,10 @@ class Shard:
             return _answer(ask, join_error(code, request.member_id))
         group = self.groups.get(request.group_id)
         if group is not None:
-            return group.decide(ask, now_ms)
+            return join(group, ask, now_ms)
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        decision = ClassicGroup(request.group_id, self.settings).decide(ask, now_ms)
+        decision = join(ClassicGroup(request.group_id, self.settings), ask, now_ms)
         if decision.steps:  # a new group, created by its first record
             decision.steps.insert(0, GroupRecord(request.group_id, _new_group(now_ms)))
         return decision
@@ -103,20 +104,24 @@ class Shard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return ErrorCode.NONE
 
-    def _sync_or_heartbeat(
-        self,
-        ask: GroupRequest[
-            SyncGroupRequest | HeartbeatRequest, SyncGroupResponse | HeartbeatResponse
-        ],
-        now_ms: int,
+    def _sync(
+        self, ask: GroupRequest[SyncGroupRequest, SyncGroupResponse], now_ms: int
     ) -> Decision:
-        request = ask.request
-        if not request.group_id:  # any group may exist, as offsets can be committed to it
-            return _answer(ask, ask.error(ErrorCode.INVALID_GROUP_ID))
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return _answer(ask, ask.error(ErrorCode.UNKNOWN_MEMBER_ID))
-        return group.decide(ask, now_ms)
+        code, group = self._find(ask.request.group_id)
+        return _answer(ask, ask.error(code)) if group is None else sync(group, ask, now_ms)
+
+    def _heartbeat(
+        self, ask: GroupRequest[HeartbeatRequest, HeartbeatResponse], now_ms: int
+    ) -> Decision:
+        code, group = self._find(ask.request.group_id)
+        return _answer(ask, ask.error(code)) if group is None else heartbeat(group, ask, now_ms)
+
+    def _find(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+        """Return the group of a member, or the error if there is none."""
+        if not group_id:  # any group may exist, as offsets can be committed to it
+            return ErrorCode.INVALID_GROUP_ID, None
+        group = self.groups.get(group_id)
+        return (ErrorCode.UNKNOWN_MEMBER_ID if group is None else ErrorCode.NONE), group
 
     def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
         """Return the response of `decide` to a Heartbeat, and the member whose session it
@@ -136,7 +141,7 @@ class Shard:
             return _answer(ask, ask.error(ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
         if group is not None:
-            return group.decide(ask, now_ms)
+            return leave(group, ask, now_ms)
         answers = [
             MemberResponse(
                 member_id=identity.member_id,
@@ -156,7 +161,7 @@ class Shard:
         if not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
         elif group is not None:
-            code = group.check_commit(request.member_id, request.group_instance_id, generation)
+            code = check_commit(group, request.member_id, request.group_instance_id, generation)
         elif generation < 0:
             code = ErrorCode.NONE  # the records create a simple group
         elif ask.version >= UNKNOWN_GROUP_FROM:
@@ -183,7 +188,8 @@ class Shard:
         if not request.group_id or not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
         elif group is not None:
-            code = group.check_commit(
+            code = check_commit(
+                group,
                 request.member_id,
                 request.group_instance_id,
                 request.generation_id,
@@ -258,12 +264,12 @@ class Shard:
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
         """Decide on an expired timer of a group."""
         group = self.groups.get(group_id)
-        return Decision(group_id) if group is None else group.decide_timer(key, now_ms)
+        return Decision(group_id) if group is None else decide_timer(group, key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
         """Return the decisions for all groups after loading, one per group."""
         for group in list(self.groups.values()):
-            yield group.decide_loaded(now_ms)
+            yield decide_loaded(group, now_ms)
 
     def topics(self) -> set[str]:
         """Return the topics with committed or pending offsets."""
@@ -372,8 +378,8 @@ def _new_group(now_ms: int) -> GroupMetadataValue:
 
 _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = {
     JoinGroupRequest: Shard._join,
-    SyncGroupRequest: Shard._sync_or_heartbeat,
-    HeartbeatRequest: Shard._sync_or_heartbeat,
+    SyncGroupRequest: Shard._sync,
+    HeartbeatRequest: Shard._heartbeat,
     LeaveGroupRequest: Shard._leave,
     OffsetCommitRequest: Shard._commit,
     OffsetFetchRequestGroup: Shard._fetch,

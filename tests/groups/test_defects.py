@@ -146,7 +146,7 @@ async def test_timer_fires_again_after_failed_decision(monkeypatch: pytest.Monke
     coordinator = bench.coordinator
     coordinator.timers.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(ClassicGroup, "decide_timer", broken)
+        patched.setattr("kafkawire.groups.shard.decide_timer", broken)
         coordinator._timer_due("g", "session c-1")
     assert len(coordinator.timers) == 1
     coordinator.timers.clear()

@@ -1,11 +1,11 @@
-"""A classic group: its state, how a step changes it, and its decisions.
+"""A classic group: its state, and how a step changes it.
 
-`decide` and `decide_timer` answer a request or a timer with a Decision and change nothing; `apply`
-is the only mutator, the same for a record just appended and for one read at load time. Decisions
-are made on a copy to which each step is applied as it is decided
-(kafkawire.groups.classic.working_copy), so the rules are written as if steps took effect
-immediately. JoinGroup is in kafkawire.groups.classic.join, the phases of a rebalance in
-kafkawire.groups.classic.rebalance, everything else in kafkawire.groups.classic.sync.
+`apply` is the only mutator, the same for a record just appended and for one read at load time. The
+decisions are in modules that import this one: JoinGroup in kafkawire.groups.classic.join, the
+phases of a rebalance and its timers in kafkawire.groups.classic.rebalance, everything else in
+kafkawire.groups.classic.sync. A decision does not change the group. It is made on a copy to which
+each step is applied as it is decided (kafkawire.groups.classic.working_copy), so the rules are
+written as if steps took effect immediately.
 
 Pure: no clock (the caller passes the time), no I/O, no futures; a parked request is a token in its
 Member. Owned by kafkawire.groups.shard; kafkawire.groups.classic.views describes it to clients.
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic import join, rebalance, sync
 from kafkawire.groups.model.changes import (
     Dropped,
     Entered,
@@ -31,10 +29,10 @@ from kafkawire.groups.model.changes import (
     Window,
     WindowClosed,
 )
-from kafkawire.groups.model.decision import Decision, Step
+from kafkawire.groups.model.decision import Step
 from kafkawire.groups.model.member import CONSUMER, Member, Protocols, subscribed_topics
 from kafkawire.groups.model.records import GroupRecord
-from kafkawire.groups.model.request import GroupRequest, Request, Response, Settings
+from kafkawire.groups.model.request import Settings
 from kafkawire.groups.model.states import GroupState, may_move
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
@@ -95,35 +93,6 @@ class ClassicGroup:
             value = getattr(self, name)
             setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
         return twin
-
-    def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
-        """Decide on a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
-
-        Without a reply the request is parked, and a later decision answers it.
-        """
-        return _DECIDE[type(ask.request).__name__](self, ask, now_ms)
-
-    def decide_timer(self, key: str, now_ms: int) -> Decision:
-        """Decide on the expired timer `key`. It may be obsolete, depending on the state."""
-        return rebalance.timer(self, key, now_ms)
-
-    def decide_loaded(self, now_ms: int) -> Decision:
-        """Decide on a group loaded from the log: its members get new session timers."""
-        return rebalance.loaded(self, now_ms)
-
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool = False,
-    ) -> ErrorCode:
-        """Check whether an OffsetCommit or TxnOffsetCommit of this member is allowed; NONE if
-        so."""
-        return sync.check_commit(
-            self, member_id, instance_id, generation, transactional=transactional
-        )
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -323,13 +292,6 @@ def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
         ((protocol or "", stored.subscription),),
     )
 
-
-_DECIDE: dict[str, Callable[[ClassicGroup, GroupRequest[Any, Any], int], Decision]] = {
-    "JoinGroupRequest": join.join,
-    "SyncGroupRequest": sync.sync,
-    "HeartbeatRequest": sync.heartbeat,
-    "LeaveGroupRequest": sync.leave,
-}
 
 _APPLY: dict[type, Callable[..., None]] = {
     Entered: ClassicGroup._entered,

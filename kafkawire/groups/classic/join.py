@@ -9,9 +9,9 @@ members and skips the assignment (KIP-814).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.rebalance import (
     NEW_MEMBER_TIMEOUT_MS,
     drop,
@@ -33,9 +33,6 @@ from kafkawire.groups.model.request import GroupRequest
 from kafkawire.groups.model.states import GroupState
 from kafkawire.log_lines import shown
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-
-if TYPE_CHECKING:
-    from kafkawire.groups.classic.group import ClassicGroup
 
 MAX_PENDING = 10_000
 """Maximum number of pending ids per group. Each takes some 200 bytes for a session timeout, so a

@@ -1,16 +1,15 @@
 """The phases of a rebalance: opening a round, ending it, and its timers.
 
-Every function takes the Draft of a decision and adds to it. The rules follow Kafka's
-GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations).
-kafkawire.groups.classic.join and kafkawire.groups.classic.sync validate and answer requests, and
-call `reopen` and `proceed` here.
+`decide_timer` and `decide_loaded` return a decision; the others take the Draft of one and add to
+it. The rules follow Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and
+the expirations). kafkawire.groups.classic.join and kafkawire.groups.classic.sync validate and
+answer requests, and call `reopen` and `proceed` here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.model.changes import (
     Dropped,
@@ -36,9 +35,6 @@ from kafkawire.groups.model.records import GroupRecord
 from kafkawire.groups.model.states import LEGAL, GroupState
 from kafkawire.log_lines import shown
 from kafkawire.messages.stored import GroupMetadataValue
-
-if TYPE_CHECKING:
-    from kafkawire.groups.classic.group import ClassicGroup
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """Maximum wait of a member in its first join. It cannot send heartbeats yet, so a client that gave
@@ -142,7 +138,7 @@ def drop(draft: Draft, member: Member, event: MemberLeft | MemberEvicted) -> Non
     draft.reply(member.sync, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
 
 
-def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
+def decide_timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
     """Decide on an expired timer; no effect if the state has changed since."""
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
@@ -158,9 +154,10 @@ def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
     return draft.decision
 
 
-def loaded(group: ClassicGroup, now_ms: int) -> Decision:
-    """After loading, give each member a new session, because it could not send heartbeats
-    meanwhile. A group over a lowered limit opens a round, which will leave some members out."""
+def decide_loaded(group: ClassicGroup, now_ms: int) -> Decision:
+    """Decide on a group loaded from the log. Each member gets a new session, because it could not
+    send heartbeats meanwhile. A group over a lowered limit opens a round, which will leave some
+    members out."""
     draft = Draft(group, now_ms)
     for member in group.members.values():
         draft.expect(member)

@@ -7,14 +7,15 @@ and no copy of the group: ten thousand members send one every three seconds.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
 from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
 from kafkawire.groups.model.changes import Dropped, Put, Synced
 from kafkawire.groups.model.decision import SYNC, Decision, Reply, SetTimer, session
 from kafkawire.groups.model.events import MemberLeft, RebalanceCompleted, counted
+from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.request import GroupRequest
 from kafkawire.groups.model.states import GroupState
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -25,10 +26,6 @@ from kafkawire.messages.leave_group import (
     MemberResponse,
 )
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from kafkawire.groups.classic.group import ClassicGroup
-    from kafkawire.groups.model.member import Member
 
 # Enum members that heartbeats need, because a lookup costs as much as a call.
 _DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE

@@ -11,20 +11,16 @@ kafkawire.groups.classic.sync only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.model.decision import CancelTimer, Decision, Reply, SetTimer, Step, session
+from kafkawire.groups.model.events import Event
+from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.records import GroupRecord
 from kafkawire.groups.model.request import Response
 from kafkawire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from kafkawire.messages.sync_group import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from kafkawire.groups.classic.group import ClassicGroup
-    from kafkawire.groups.model.events import Event
-    from kafkawire.groups.model.member import Member
 
 
 class Draft:

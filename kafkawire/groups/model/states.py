@@ -2,8 +2,7 @@
 
 The docstring of each state lists its response to each request; tests/groups/classic/test_classic.py
 has the same table and tests every request in every state. The machine is in
-kafkawire.groups.classic.group; the names are Kafka's, shown to clients by DescribeGroups and
-ListGroups.
+kafkawire.groups.classic; the names are Kafka's, shown to clients by DescribeGroups and ListGroups.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ import pytest
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.rebalance import decide_loaded
+from kafkawire.groups.classic.sync import check_commit, sync
 from kafkawire.groups.classic.working_copy import Draft
 from kafkawire.groups.model.changes import Entered
 from kafkawire.groups.model.decision import SetTimer, session
@@ -103,8 +105,8 @@ def test_each_request_in_each_state_gets_kafkas_error_code(
     generation = steps.group.generation
     if question.startswith("commit"):
         simple = question == "commit simple"
-        found = steps.group.check_commit(
-            "" if simple else "b-b", None, -1 if simple else generation
+        found = check_commit(
+            steps.group, "" if simple else "b-b", None, -1 if simple else generation
         )
         assert found is code
         return
@@ -136,7 +138,7 @@ def test_wrong_generation_is_illegal_generation(state: GroupState) -> None:
     steps = IN[state]()
     steps.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
     steps.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
-    assert steps.group.check_commit("b-b", None, 9) is ILLEGAL
+    assert check_commit(steps.group, "b-b", None, 9) is ILLEGAL
 
 
 def test_allowed_state_transitions() -> None:
@@ -194,7 +196,7 @@ def test_pending_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_loaded_group_over_max_size_drops_members() -> None:
     steps = stable("a", "b", "c")
     steps.group.settings.group_max_size = 2  # type: ignore[misc]
-    decision = steps.group.decide_loaded(20_000)
+    decision = decide_loaded(steps.group, 20_000)
     assert SetTimer(session("a-a"), 30_000) in decision.effects
     for step in decision.steps:
         steps.group.apply(step)
@@ -243,4 +245,4 @@ def test_heartbeat_does_not_copy_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
     steps.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
     stranger = SyncGroupRequest(member_id="nobody", generation_id=1)
-    assert steps.group.decide(group_request(2, 5, stranger, Client(None, "")), 0).replies
+    assert sync(steps.group, group_request(2, 5, stranger, Client(None, "")), 0).replies

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.sync import check_commit
 from kafkawire.groups.model.decision import CancelTimer, session
 from kafkawire.groups.model.states import GroupState
 from tests.kit.groups.script import Script, answer, script, set_timer
@@ -56,7 +57,7 @@ def test_old_member_id_is_fenced_after_restart() -> None:
     steps.leave(("j-2", "j"), token=9).forget()
     (left,) = steps.bodies(9)
     assert left.members[0].error_code == FENCED
-    assert steps.group.check_commit("j-2", "j", 1) is FENCED
+    assert check_commit(steps.group, "j-2", "j", 1) is FENCED
     steps.heartbeat("j-2", token=10, generation=1).expect(answer(10, UNKNOWN))
 
 

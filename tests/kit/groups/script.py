@@ -11,12 +11,15 @@ themselves: `timer` fires one that is set and due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.join import join
+from kafkawire.groups.classic.rebalance import decide_timer
+from kafkawire.groups.classic.sync import heartbeat, leave, sync
 from kafkawire.groups.model.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
 from kafkawire.groups.model.records import GroupRecord
 from kafkawire.groups.model.request import Client
@@ -141,7 +144,7 @@ class Script:
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
         )
-        return self._ask(token, version, request, client, fresh or str(self._fresh))
+        return self._ask(join, token, version, request, client, fresh or str(self._fresh))
 
     def sync(
         self,
@@ -166,7 +169,7 @@ class Script:
                 for id_, part in (assign or {}).items()
             ],
         )
-        return self._ask(token, 5, request)
+        return self._ask(sync, token, 5, request)
 
     def heartbeat(
         self, member_id: str, *, token: int, generation: int, instance: str | None = None
@@ -177,7 +180,7 @@ class Script:
             generation_id=generation,
             group_instance_id=instance,
         )
-        return self._ask(token, 4, request)
+        return self._ask(heartbeat, token, 4, request)
 
     def leave(self, *identities: str | tuple[str, str], token: int) -> Script:
         """Member ids, or (member id, instance id)."""
@@ -188,23 +191,29 @@ class Script:
             for i in identities
         ]
         request = LeaveGroupRequest(group_id=self.group.group_id, members=members)
-        return self._ask(token, 5, request)
+        return self._ask(leave, token, 5, request)
 
     def timer(self, key: str) -> Script:
         """Fire the timer; it must be set, for now or earlier."""
         assert key in self.timers, f"{key} is not set: {self.timers}"
         assert self.timers[key] <= self.now_ms, f"{key} is due at {self.timers[key]}"
         del self.timers[key]
-        return self._perform(lambda: self.group.decide_timer(key, self.now_ms))
+        return self._perform(lambda: decide_timer(self.group, key, self.now_ms))
 
     def session_due(self, member_id: str) -> Script:
         return self.timer(session(member_id))
 
     def _ask(
-        self, token: int, version: int, request: Any, client: str = "c", fresh: str = ""
+        self,
+        decide: Callable[..., Decision],
+        token: int,
+        version: int,
+        request: Any,
+        client: str = "c",
+        fresh: str = "",
     ) -> Script:
         ask = group_request(token, version, request, Client(client, "/127.0.0.1"), fresh)
-        return self._perform(lambda: self.group.decide(ask, self.now_ms))
+        return self._perform(lambda: decide(self.group, ask, self.now_ms))
 
     def _perform(self, decide: Any) -> Script:
         before = frozen(self.group)
