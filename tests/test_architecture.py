@@ -515,7 +515,6 @@ class Owner:
 # number of their modules: lower it with each that leaves.
 TYPE_CIRCLES = {
     "kafkawire.handlers.fetch.handler": 2,  # the handler, one request of it
-    "kafkawire.tiering.service": 7,  # the tier and what acts on all its parts
 }
 
 

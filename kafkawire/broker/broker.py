@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from kafkawire.log.manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.tiering.admin.commands import TierCommands
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.metering import Meter
     from kafkawire.tiering.store.port import ObjectStore
@@ -169,6 +170,7 @@ class Broker:
         self._loading_users = asyncio.Lock()
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
+        self.tier_commands: TierCommands | None = None
 
     def _moved_services(self) -> Services:
         """Return what has coordinators that end before their partitions are moved."""
@@ -459,12 +461,14 @@ class Broker:
     async def _start_tiering(self, store: ObjectStore, meter: Meter | None = None) -> None:
         """Start the remote tier; a broker without one does not import it. `meter` has the requests
         of its log objects."""
+        from kafkawire.tiering.admin.commands import TierCommands
         from kafkawire.tiering.service import Tiering
 
         self.tiering = Tiering(
             self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
             self.cluster_id, meter,
         )  # fmt: skip
+        self.tier_commands = TierCommands(self.tiering)
         await self.tiering.start()
 
     def _producer_ids_leased(self, end: int) -> None:
@@ -487,6 +491,8 @@ class Broker:
             self.verifier.close()
         if "groups" in self.__dict__:
             await self.groups.close()
+        if self.tier_commands is not None:
+            await self.tier_commands.close()
         if self.tiering is not None:
             await self.tiering.stop()
         if self.manifest is not None:

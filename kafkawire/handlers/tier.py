@@ -22,8 +22,8 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     like any other setting; the tier executes all other commands. INVALID_REQUEST with one sentence
     if the broker has no tier, or the command is invalid.
     """
-    tiering = ctx.broker.tiering
-    if tiering is None:
+    commands = ctx.broker.tier_commands
+    if commands is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
     from kafkawire.tiering.admin.commands import (
         CommandError,  # not imported by brokers without a tier
@@ -34,7 +34,7 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
         if req.command in ("pause", "resume"):
             answer = await _pause(ctx, req.command == "pause")
         else:
-            answer = await tiering.commands.run(req.command, arguments)
+            answer = await commands.run(req.command, arguments)
         if req.command == "why":
             await _name_transactions(ctx, answer["pieces"])
     except (CommandError, ValueError) as wrong:

@@ -23,10 +23,9 @@ from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import SegmentCatalog
-from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.fence import Fence
-from kafkawire.tiering.log_listener import listen
+from kafkawire.tiering.log_listener import TieringLogListener
 from kafkawire.tiering.manifest.lost_objects import ObjectsLost
 from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
@@ -96,12 +95,13 @@ class Tiering:
             env, config, storage, self.meter, node_id, log.folder,
             lambda: log.commit_log.objects.unreleased_bytes,
         )  # fmt: skip
-        self.commands = TierCommands(self)
         opener = opener or (lambda url: open_store(url, config))
         url = parse_tier(config.tier_url).url
         self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder, node_id)
         self.store: ObjectStore = self.tiers.store_at(url)
-        self.mover = Mover(self)
+        self.mover = Mover(
+            env, config, self.tiers, self.site, self.switch, lambda: bool(self.dispatcher.paused)
+        )
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.tier = 0
@@ -137,7 +137,7 @@ class Tiering:
             self.log.loader.settings_of, self.tiers.reload, self._object_lost,
         )  # fmt: skip
         self.local.start()
-        listen(self)
+        self.log.hooks.register(TieringLogListener(self, self.log.partitions))
         self._take_settings()
         self._started = self._stores_open = True
         self._attaching = self.env.spawn(self._run(), "tiering")
@@ -216,7 +216,6 @@ class Tiering:
         if self._started:
             self._started = False
             await self.mover.close()
-            await self.commands.close()
             await self.repairer.close()
             await self.local.close()
             await self._stop()
@@ -241,7 +240,7 @@ class Tiering:
             yield each
 
     def site(self) -> Site:
-        """Return the components of this tier that checks and repairs use."""
+        """Return the components of this tier that checks, repairs and moves use."""
         segments, config = self.log.segments, self.config
         rate = config.remote_log_manager_fetch_max_bytes_per_second
         return Site(

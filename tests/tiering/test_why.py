@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.admin.why import LocalOnlyRange, merged
 from kafkawire.tiering.upload.scheduler import Reason, Why
 from tests.kit.log.transactional import Producer
@@ -24,7 +25,7 @@ class Asked(TierProcess):
 
     async def ask(self, command: str, **arguments: Any) -> Any:
         """The response to a command."""
-        return await self.tiering.commands.run(command, arguments)
+        return await TierCommands(self.tiering).run(command, arguments)
 
     async def reasons(self) -> list[tuple[str, str]]:
         """(reason, detail) of every piece."""

@@ -1,8 +1,8 @@
 """The commands of `kafkawire tier` that a running broker executes, by name.
 
 Arguments and results are plain JSON values. Queries return immediately. A scrub and a move run in
-the background, at most one of each, and report their progress on request. Called by the handler of
-the Tier API.
+the background, at most one of each, and report their progress on request. Created by the broker,
+called by the handler of the Tier API.
 """
 
 from __future__ import annotations

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kafkawire.log.io.ports import WorkerError
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.manifest.keys import CONDITIONAL_PUT, FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
@@ -42,12 +43,10 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.manifest.owner import DamagedOwner, Owner, read_owner
 from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
 from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
+from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls
-from kafkawire.tiering.store.tiers import overlaps
-
-if TYPE_CHECKING:
-    from kafkawire.tiering.service import Tiering
+from kafkawire.tiering.store.tiers import Tiers, overlaps
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +89,24 @@ class Mover:
     """Moves all objects to another bucket or provider. One per broker; at most one move runs at a
     time."""
 
-    def __init__(self, tiering: Tiering) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        tiers: Tiers,
+        site: Callable[[], Site],
+        switch: Callable[[str], Awaitable[None]],
+        is_paused: Callable[[], bool],
+    ) -> None:
+        """`site` returns the components of the current tier, which `switch` replaces by those of
+        another URL; `is_paused`: whether an operator has paused uploads."""
         self.progress = MigrationProgress()
-        self._tiering = tiering
+        self._env = env
+        self._config = config
+        self._tiers = tiers
+        self._site = site
+        self._switch = switch
+        self._is_paused = is_paused
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
@@ -104,7 +118,7 @@ class Mover:
         copy. Raises MoveError."""
         async with self._beginning:
             self._skip_lost = skip_lost
-            tiers = self._tiering.tiers
+            tiers = self._tiers
             to = self._target(url)
             now = tiers.is_current(to)
             if self._task is not None and not self._task.done() and now:
@@ -114,7 +128,7 @@ class Mover:
             if not now:
                 await self._check(to)
                 await self.close()
-                await self._tiering.switch(to)
+                await self._switch(to)
             elif not tiers.left():
                 raise MoveError(f"all objects are in {to} already")
             else:
@@ -124,9 +138,9 @@ class Mover:
     def start(self) -> None:
         """Continue a move that is in progress."""
         if self._task is None or self._task.done():
-            tiers = self._tiering.tiers
+            tiers = self._tiers
             self.progress = MigrationProgress("copying", tiers.setting(tiers.current))
-            self._task = self._tiering.env.spawn(self._run(), "move the tier")
+            self._task = self._env.spawn(self._run(), "move the tier")
 
     async def close(self) -> None:
         """Stop; the next start continues the move."""
@@ -137,13 +151,13 @@ class Mover:
     def reported(self) -> dict[str, Any]:
         """Return the progress as plain values. `log_objects`: how many are needed, which stay
         where they are."""
-        logs = self._tiering.log.object_logs
+        logs = self._site().logs
         needed = 0 if logs is None else sum(logs.unreleased().values())
         return {**asdict(self.progress), "log_objects": needed}
 
     def _target(self, url: str) -> str:
         if not url:
-            return self._tiering.tiers.setting(self._tiering.tiers.current)
+            return self._tiers.setting(self._tiers.current)
         try:
             return parse_tier(url).url
         except ValueError as wrong:
@@ -152,7 +166,7 @@ class Mover:
     async def _check(self, url: str) -> None:
         """Check that the new tier shares no files with another tier or the data folder, belongs to
         no other cluster, and can be written, read and deleted in. Raises MoveError."""
-        tiers = self._tiering.tiers
+        tiers = self._tiers
         for other in map(tiers.setting, tiers.rows):
             if overlaps(other, url):
                 raise MoveError(
@@ -163,8 +177,8 @@ class Mover:
                 f"{url} cannot be moved to: it and the broker's folder {tiers.data_folder} lie in "
                 "one another"
             )
-        store, cluster_id = tiers.store_at(url), self._tiering.cluster_id
-        probe = self._tiering.env.random.randbytes(16)
+        store, cluster_id = tiers.store_at(url), self._site().cluster_id
+        probe = self._env.random.randbytes(16)
         try:
             await store.put(PROBE, probe)
             data, _ = await store.get(PROBE)
@@ -183,7 +197,7 @@ class Mover:
 
     async def _run(self) -> None:
         """Run until the move is finished or stuck."""
-        env, tries = self._tiering.env, 0
+        env, tries = self._env, 0
         while True:
             try:
                 await self._take_over()
@@ -199,9 +213,9 @@ class Mover:
                 )
             if self.progress.state == "stuck":
                 return
-            bound = self._tiering.config.tier_retry_max_ms / 1000
+            bound = self._config.tier_retry_max_ms / 1000
             await env.sleep(wait_s(tries, bound, env.random.random()) if tries else SCAN_INTERVAL_S)
-        await self._tiering.tiers.copied()
+        await self._tiers.copied()
         self.progress.state, self.progress.error = "waiting", ""
         logger.info(
             "moved all objects to %s: set tier.url to it before the next start", self.progress.to
@@ -211,16 +225,16 @@ class Mover:
     async def _take_over(self) -> None:
         """Claim the tiers to be left that another broker owns, which were restored into this one,
         so that it stops writing. Raises StoreError."""
-        tiering = self._tiering
-        for row in tiering.tiers.left():
-            store = tiering.tiers.store_at(row.url)
+        site = self._site()
+        for row in self._tiers.left():
+            store = self._tiers.store_at(row.url)
             try:
                 found = await read_owner(store)
-                others = found is not None and found[0].node_id != tiering.node_id
+                others = found is not None and found[0].node_id != site.node_id
             except DamagedOwner:
                 others = True
             if others:
-                owner = Owner(tiering.env, store, tiering.cluster_id, tiering.node_id)
+                owner = Owner(self._env, store, site.cluster_id, site.node_id)
                 await owner.claim()
 
     async def _pass(self) -> bool:
@@ -229,13 +243,13 @@ class Mover:
         self.progress.failed = []
         await self._count()
         after, found = b"", False
-        tiering = self._tiering
-        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+        site = self._site()
+        while rows := await site.storage.objects(site.node_id, (COPY_FINISHED,), PAGE, after):
             after = rows[-1].uuid
-            mine = [row for row in rows if row.tier != tiering.tier]
+            mine = [row for row in rows if row.tier != self._tiers.current.id]
             found = found or bool(mine)
-            while tiering.dispatcher.paused or tiering.state != "attached":
-                await tiering.env.sleep(SCAN_INTERVAL_S)
+            while self._is_paused() or site.refusal():
+                await self._env.sleep(SCAN_INTERVAL_S)
             await self._batch([row for row in mine if self._is_live(row)])
         if self.progress.failed:
             self.progress.state = "stuck"
@@ -244,16 +258,16 @@ class Mover:
         return not found
 
     def _is_live(self, row: ObjectRow) -> bool:
-        segment = self._tiering.log.segments.store.by_id.get(row.segment_id)
+        segment = self._site().segments.by_id.get(row.segment_id)
         return segment is not None and segment.row.state == LIVE
 
     async def _count(self) -> None:
         """Count what is to be copied."""
-        tiering, after = self._tiering, b""
+        site, after = self._site(), b""
         left = left_bytes = 0
-        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+        while rows := await site.storage.objects(site.node_id, (COPY_FINISHED,), PAGE, after):
             after = rows[-1].uuid
-            mine = [row for row in rows if row.tier != tiering.tier]
+            mine = [row for row in rows if row.tier != self._tiers.current.id]
             left += len(mine)
             left_bytes += sum(row.size_bytes for row in mine)
         self.progress.left, self.progress.left_bytes = left, left_bytes
@@ -266,7 +280,7 @@ class Mover:
             async with gate:
                 return await self._copy(row)
 
-        tasks = [self._tiering.env.spawn(one(row), "copy an object") for row in rows]
+        tasks = [self._env.spawn(one(row), "copy an object") for row in rows]
         try:
             copies = await asyncio.gather(*tasks)
         except BaseException:
@@ -280,30 +294,29 @@ class Mover:
 
     async def _copy(self, row: ObjectRow) -> ObjectRow | None:
         """Return the row of a verified copy; None if the copy failed."""
-        tiering = self._tiering
-        tiers = tiering.tiers
+        site, tiers = self._site(), self._tiers
         source = tiers.store(row.tier)
         source_url = next((each.url for each in tiers.rows if each.id == row.tier), "")
         uuid = copy_uuid(row.uuid, tiers.current.url)
-        segment = tiering.log.segments.store.by_id.get(row.segment_id)
+        segment = site.segments.by_id.get(row.segment_id)
         try:
             if source is None or segment is None:
                 raise NotCopied(f"there is no tier {row.tier}, or no segment {row.segment_id}")
             target = tiers.store_at(tiers.current.url)
-            copying = Copying(tiering.site(), source, source_url, target)
+            copying = Copying(site, source, source_url, target)
             async with self._checking:
                 await copying.copy(row, segment.row.uuid, uuid)
         except (NoSuchObject, NotCopied) as failure:
             await self._rescue(row, source, failure)
             return None
         await self._pace(row.size_bytes)
-        now_ms = tiering.env.clock.now_ms()
-        grace_ms = max(GRACE_MS_AT_LEAST, tiering.config.tier_delete_delay_ms)
+        now_ms = self._env.clock.now_ms()
+        grace_ms = max(GRACE_MS_AT_LEAST, self._config.tier_delete_delay_ms)
         return ObjectRow(
             uuid=uuid,
             segment_id=row.segment_id,
             node_id=row.node_id,
-            tier=tiering.tier,
+            tier=tiers.current.id,
             state=COPY_FINISHED,
             size_bytes=row.size_bytes,
             created_ms=now_ms,
@@ -316,23 +329,21 @@ class Mover:
     ) -> None:
         """Handle an object that cannot be copied: its segment's sound file is uploaded to the new
         tier, or with --skip-lost the segment is rewritten without the lost records."""
-        site, key = self._tiering.site(), segment_key(row.uuid)
+        site, key = self._site(), segment_key(row.uuid)
         if await upload_again(site, row):
             logger.warning("cannot move %s, uploading its local file instead: %s", key, failure)
             return
         if self._skip_lost and source is not None:
             with suppress(StaleSwap):  # the next pass reads the changed row
-                await skip_object(site, row, RetryingCalls(self._tiering.env, source))
+                await skip_object(site, row, RetryingCalls(self._env, source))
             return
         if len(self.progress.failed) < MAX_FAILED:
             self.progress.failed.append(f"{key}: {failure}")
         logger.error("cannot move %s: %s", key, failure)
 
     async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
-        tiering = self._tiering
-        rows = await tiering.log.segments.swapper.update(
-            lambda: tiering.storage.relocate_objects(moved)
-        )
+        site = self._site()
+        rows = await site.swapper.update(lambda: site.storage.relocate_objects(moved))
         by_object = {row.object: row for row in rows}
         done = [copy for copy in moved.values() if copy.uuid in by_object]
         lost = [copy for copy in moved.values() if copy.uuid not in by_object]
@@ -341,18 +352,18 @@ class Mover:
             self.progress.bytes += copy.size_bytes
             self.progress.left -= 1
             self.progress.left_bytes -= copy.size_bytes
-        tiering.remover.wake()
+        site.wake()
         if lost:  # their segments were replaced meanwhile: no row names these copies
-            await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
+            await site.store.delete([segment_key(copy.uuid) for copy in lost])
         if done:
             await self._publish(done, by_object)
 
     async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
         """Publish these objects in the new tier's manifest. After a crash before it the next start
         finds the difference."""
-        tiering, mappings = self._tiering, dict[int, list[SegmentRange]]()
+        site, mappings = self._site(), dict[int, list[SegmentRange]]()
         ids = sorted(copy.segment_id for copy in done)
-        for mapping in await tiering.storage.segment_mappings(ids):
+        for mapping in await site.storage.segment_mappings(ids):
             mappings.setdefault(mapping.segment_id, []).append(mapping)
         added = [
             (copy, rows[copy.uuid], mappings[copy.segment_id])
@@ -362,30 +373,30 @@ class Mover:
         tries = 0
         while True:
             try:
-                await tiering.rounds.publish(added, {})
+                await self._site().publisher.publish(added, {})
                 return
             except (StoreError, OSError, WorkerError) as failure:
                 tries += 1
                 self.progress.error = str(failure)
-                bound = tiering.config.tier_retry_max_ms / 1000
-                await tiering.env.sleep(wait_s(tries, bound, tiering.env.random.random()))
+                bound = self._config.tier_retry_max_ms / 1000
+                await self._env.sleep(wait_s(tries, bound, self._env.random.random()))
 
     async def _pace(self, size_bytes: int) -> None:
         """Limit the copies to the upload rate."""
-        rate = self._tiering.config.remote_log_manager_copy_max_bytes_per_second
+        rate = self._config.remote_log_manager_copy_max_bytes_per_second
         if rate < NO_LIMIT:
-            await self._tiering.env.sleep(AT_ONCE * size_bytes / rate)
+            await self._env.sleep(AT_ONCE * size_bytes / rate)
 
     async def _leave(self) -> None:
         """Wait until the old objects are deleted, then remove what else is in the old tiers."""
-        tiering, tries = self._tiering, 0
+        tries = 0
         while True:
             try:
-                old = [row for row in tiering.tiers.own() if row.state == LEFT]
+                old = [row for row in self._tiers.own() if row.state == LEFT]
                 if not await self._wait_there({row.id for row in old}):
                     for row in old:
                         await self._clear(row.url)
-                    await tiering.tiers.end_move()
+                    await self._tiers.end_move()
                     self.progress.state, self.progress.error = "done", ""
                     return
                 tries = 0
@@ -397,15 +408,13 @@ class Mover:
                         "removing objects from the old tier interrupted, continuing later",
                         exc_info=True,
                     )
-            bound = tiering.config.tier_retry_max_ms / 1000
-            await tiering.env.sleep(bound if tries else SCAN_INTERVAL_S)
+            bound = self._config.tier_retry_max_ms / 1000
+            await self._env.sleep(bound if tries else SCAN_INTERVAL_S)
 
     async def _wait_there(self, tiers: set[int]) -> bool:
         """Return whether objects of these tiers have not been deleted yet."""
-        tiering, after = self._tiering, b""
-        while rows := await tiering.storage.objects(
-            tiering.node_id, (DELETE_STARTED,), PAGE, after
-        ):
+        site, after = self._site(), b""
+        while rows := await site.storage.objects(site.node_id, (DELETE_STARTED,), PAGE, after):
             if any(row.tier in tiers for row in rows):
                 return True
             after = rows[-1].uuid
@@ -415,9 +424,10 @@ class Mover:
         """Remove the manifest, the filter packs and the owner of an abandoned tier, if it still
         belongs to this broker. The owner is removed last, so that a failed attempt can be
         repeated."""
-        store = self._tiering.tiers.store_at(url)
+        store = self._tiers.store_at(url)
         found = await read_owner(store)
-        mine = self._tiering.cluster_id, self._tiering.node_id
+        site = self._site()
+        mine = site.cluster_id, site.node_id
         if found is None or (found[0].cluster_id, found[0].node_id) != mine:
             return
         for prefix in (MANIFEST, FILTERS):

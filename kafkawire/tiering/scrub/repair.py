@@ -33,7 +33,7 @@ from kafkawire.tiering.upload.finisher import Publisher
 
 @dataclass(slots=True)
 class Site:
-    """The components of a running tier that a scrub needs. `folder`: for temporary files;
+    """The components of a running tier that scrubs and moves need. `folder`: for temporary files;
     `grace_ms`: the grace period for readers of the manifest; `known`: returns which partition
     numbers SQL ever assigned; `wake`: wakes the remover; `refusal`: why nothing may be written to
     the bucket, if so; `bytes_per_second`: rate of a deep scrub, -1: unlimited; `skipper` rewrites
