@@ -88,7 +88,7 @@ async def test_object_that_comes_before_the_fence_is_part_of_the_log() -> None:
 
 
 async def test_fence_whose_answer_was_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.log.earlier_logs.wait_s", lambda *_: 0.0)
+    monkeypatch.setattr("kafkawire.objectstore.backoff.wait_s", lambda *_: 0.0)
     fixture = Fixture(1)
     fixture.bucket.faults.lost_rate = 0.5
     ended, found = await fixture.logs.end(OPEN)
@@ -96,7 +96,7 @@ async def test_fence_whose_answer_was_lost_is_found(monkeypatch: pytest.MonkeyPa
 
 
 async def test_end_waits_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.log.earlier_logs.wait_s", lambda *_: 0.0)
+    monkeypatch.setattr("kafkawire.objectstore.backoff.wait_s", lambda *_: 0.0)
     fixture = Fixture(3)
     fixture.bucket.faults.slow_down_rate = 0.8
     assert (await fixture.logs.end(OPEN))[0] == 3
