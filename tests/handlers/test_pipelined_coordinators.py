@@ -14,6 +14,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.partition.state import Sink
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -37,22 +38,19 @@ class HeldCommits:
     """Callbacks of coordinators that wait for a commit, which does not end before `release`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._waiting: list[tuple[CommitLog, Callback]] = []
+        self._waiting: list[tuple[CommitLog, tuple[Sink, ...], Callback]] = []
         self._patch = monkeypatch
 
     def hold(self) -> None:
-        self._patch.setattr(CommitLog, "after_commit", lambda log, fn: self._add(log, fn))
-
-    def _add(self, log: CommitLog, fn: Callback) -> None:
-        self._waiting.append((log, fn))
+        self._patch.setattr(CommitLog, "after", lambda *asked: self._waiting.append(asked))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def release(self) -> None:
         self._patch.undo()
-        for log, fn in self._waiting:
-            log.after_commit(fn)
+        for log, sinks, fn in self._waiting:
+            log.after(sinks, fn)
         self._waiting.clear()
 
 
