@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafkawire.broker.new_topics import missing_topic_error
-from kafkawire.codec.compile import encode
+from kafkawire.codec.compile import encode, encoder
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import ZERO_UUID, Buffer
@@ -23,7 +23,7 @@ from kafkawire.handlers.nodes import (
     topic_operations,
 )
 from kafkawire.handlers.slices import array_count, joining, split
-from kafkawire.handlers.topic_parts import TopicEncoder, TopicEntry
+from kafkawire.handlers.topic_parts import TopicEncoder, TopicEntry, compile_parts
 from kafkawire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -34,6 +34,12 @@ from kafkawire.security.acls.model import Operation
 
 NEVER_STRICT = 1 << 15
 """Created topics are only counted: no version of Metadata has an error for a quota."""
+
+
+def compile_answer(version: int) -> None:
+    """Compile the encoders of this handler, which encodes its answers itself; in any thread."""
+    encoder(MetadataResponse, version)
+    compile_parts(version)
 
 
 async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:

@@ -14,7 +14,15 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.messages.registry import DESCRIBE_SCHEDULES, GROUP_ACTIVITY, TIER, spec_of
+from kafkawire.codec.compile import decoder, sliced_decoder, sliced_encoder
+from kafkawire.messages.registry import (
+    DESCRIBE_SCHEDULES,
+    GROUP_ACTIVITY,
+    TIER,
+    request_class,
+    response_class,
+    spec_of,
+)
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -131,7 +139,7 @@ class Api:
     """A row prepared for one broker; the connection reads its attributes for each request."""
 
     __slots__ = (
-        "advertised_min", "flexible_answer", "flexible_from", "handler", "hot", "key",
+        "advertised_min", "compiled", "flexible_answer", "flexible_from", "handler", "hot", "key",
         "max_version", "may_follow_produce", "min_version", "module", "name",
     )  # fmt: skip
 
@@ -150,6 +158,7 @@ class Api:
         self.may_follow_produce = row.module == "produce"
         self.hot: HotHandler | None = None  # an Unmade before its first request
         self.handler: Handler | None = None
+        self.compiled: set[int] = set()  # versions whose messages are
 
     def load(self) -> Handler:
         """Return the cold handler, imported on first use; in any thread."""
@@ -157,6 +166,19 @@ class Api:
             self.handler = getattr(self.imported(), self.module)
         assert self.handler is not None
         return self.handler
+
+    def compile(self, version: int) -> None:
+        """Compile the messages of a version; in any thread."""
+        request = request_class(self.key)
+        decoder(request, version)
+        sliced_decoder(request, version)
+        # A handler may encode its answers itself.
+        compile_answer = getattr(self.imported(), "compile_answer", None)
+        if compile_answer is not None:
+            compile_answer(version)
+        else:
+            sliced_encoder(response_class(self.key), version)
+        self.compiled.add(version)
 
     def imported(self) -> ModuleType:
         """Import the handler's module; in any thread."""

@@ -44,6 +44,12 @@ class TopicEntry(NamedTuple):
         return cls(ErrorCode.NONE, topic.name, topic.id, topic)
 
 
+def compile_parts(version: int) -> None:
+    """Compile the encoders of topics and partitions; in any thread."""
+    part_encoder(MetadataResponse, MetadataResponsePartition, version)
+    part_encoder(MetadataResponse, MetadataResponseTopic, version)
+
+
 class TopicEncoder:
     """Appends topics to `parts` in one version of MetadataResponse."""
 

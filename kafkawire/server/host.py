@@ -151,7 +151,7 @@ class Host:
         requests[api.key] = requests.get(api.key, 0) + 1
         begun = self.now()
         name = f"{api.name} v{exchange.version} {_sender(connection)}"
-        if len(body) > SMALL_BODY_BYTES:
+        if len(body) > SMALL_BODY_BYTES or exchange.version not in api.compiled:
             block.pin()
             large = self._serve_large(connection, exchange, api, block, body, begun)
             self.broker.env.spawn(large, name)
@@ -169,7 +169,7 @@ class Host:
         body: Buffer,
         begun: float,
     ) -> None:
-        """Decode in slices, then serve."""
+        """Decode in slices, then serve: a large request, and the first one of its version."""
         slot = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
         await slot.begin()
         try:
@@ -190,6 +190,9 @@ class Host:
         slices, cls = self.broker.env.slices, request_class(api.key)
         asked: list[Any] = []
         try:
+            if exchange.version not in api.compiled:
+                # Several milliseconds, in which other clients are served.
+                await self.broker.env.offload.submit("files", api.compile, exchange.version)
             asked = await decoded(slices, cls, exchange.version, body)
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")

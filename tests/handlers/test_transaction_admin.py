@@ -16,6 +16,7 @@ from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.state import Sink
 from kafkawire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
 from kafkawire.messages.list_transactions import ListTransactionsRequest
@@ -178,10 +179,12 @@ async def test_markers_of_groups_go_through_their_coordinator(
 async def test_failed_commit_is_the_code_of_every_marker(
     client: Client, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def after_commit(_: CommitLog, callback: Callable[[BaseException | None], None]) -> None:
+    def after(
+        _: CommitLog, sinks: tuple[Sink, ...], callback: Callable[[BaseException | None], None]
+    ) -> None:
         callback(KafkaError(E.KAFKA_STORAGE_ERROR))
 
-    monkeypatch.setattr(CommitLog, "after_commit", after_commit)
+    monkeypatch.setattr(CommitLog, "after", after)
     codes = await write(client, marker(("t", 0), ("t", 1)))
     assert codes == [("t", index, E.KAFKA_STORAGE_ERROR) for index in range(2)]
 
