@@ -203,7 +203,7 @@ class Host:
             connection.abort(f"{api.name} of {len(body)} bytes: {defect!r}")
         finally:
             block.unpin()
-        if not connection.closed:
+        if asked and not connection.closed:
             await self._serve(connection, exchange, api, asked, begun, slot)
         await slices.run(released(asked))
 

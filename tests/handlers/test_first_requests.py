@@ -5,13 +5,17 @@ Covers: kafkawire.server.host, kafkawire.handlers.table.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from struct import pack
 from typing import Any
 
 import pytest
 
 from kafkawire.codec import compile as messages
 from kafkawire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafkawire.server.connection import Connection
+from kafkawire.server.host import Host
 from tests.kit.client import Client
 
 
@@ -43,3 +47,21 @@ async def test_messages_are_compiled_in_another_thread(
     others = [each for each in threads if each is not threading.main_thread()]
     assert len(others) == 3
     assert len(threads) - len(others) == 2, "request and response of the client"
+
+
+async def test_malformed_first_request_is_not_served(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if its connection stays open: there is no request to serve."""
+    refused = asyncio.Event()
+    served = []
+
+    async def serve(*given: Any) -> None:
+        served.append(given)
+
+    monkeypatch.setattr(Connection, "abort", lambda self, reason: refused.set())
+    monkeypatch.setattr(Host, "_serve", serve)
+    head = pack(">hhih", 60, 1, 1, 4) + b"test" + b"\0"  # DescribeCluster v1 without a body
+    client.writer.write(pack(">i", len(head)) + head)
+    await refused.wait()
+    assert served == []
