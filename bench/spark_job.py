@@ -1,7 +1,7 @@
 """One Spark session for the Spark bench: runs jobs, one JSON object a line, and prints results.
 
 `python -m bench.spark_job connector|ours`; the first line it writes says that it is ready. A job is
-{"do": "count" | "parquet" | "pipeline", "source": URL, "bootstrap": HOST:PORT, "topic": NAME,
+{"do": "count" | "parquet" | "pipeline" | "stream", "source": URL, "bootstrap": HOST:PORT, "topic": NAME,
 "out": FOLDER, "compression": CODEC}; the result {"seconds": s, "rows": n} or {"error": text}.
 `connector` is Spark's own Kafka connector with the jars of the peers' folder, `ours` the data
 source and the pipeline.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -107,7 +108,25 @@ def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
     return -1
 
 
-JOBS = {"count": count, "parquet": parquet, "pipeline": pipeline}
+def stream(spark: Any, kind: str, job: dict[str, str]) -> int:
+    """Write the topic as a job of Structured Streaming: its checkpoint, and a folder for each micro
+    batch, which a repetition overwrites."""
+    checkpoint = f"{job['out']}.checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    reader = spark.readStream.format("kafkawire").option("source", job["source"])
+    reader = reader.option("startingOffsets", "earliest").option("subscribe", job["topic"])
+
+    def write(rows: Any, number: int) -> None:
+        writer = rows.select(*COLUMNS).write.mode("overwrite")
+        writer.parquet(f"{job['out']}/batch={number}", compression=job["compression"])
+
+    started = reader.load().writeStream.foreachBatch(write).trigger(availableNow=True)
+    query = started.option("checkpointLocation", checkpoint).start()
+    query.awaitTermination()
+    return -1
+
+
+JOBS = {"count": count, "parquet": parquet, "pipeline": pipeline, "stream": stream}
 
 
 def main(kind: str) -> None:
