@@ -3,13 +3,14 @@ alternately.
 
 `python -m bench.spark [--records 2000000,20000000] [--bytes 100,1000] [--codecs none,zstd]
 [--parquet snappy] [--rounds 3] [--minio]` starts a broker, fills a topic, waits until all of it is
-in segments, and lets these ways read it in each round: the connector and Spark's Parquet writer; our
-data source and Spark's writer, as a batch and by Structured Streaming's checkpoint with
-`foreachBatch`; a run of the pipeline from the data folder; with --minio one from the bucket. The files have the same codec, Spark's own default. Two Spark sessions of the same
-settings (local[2]) are warmed once by a small topic. Each result is checked: every offset of every
-partition once. Seconds are medians of the rounds, the ratio is the median of the rounds' ratios;
-memory is the peak of the session's processes together (PSS). Needs the `spark` extra, Java 17, and
-the connector's jars. A table, and `out/spark.json`.
+in segments, and lets these ways read it in each round: the connector and Spark's Parquet writer;
+our data source and Spark's writer, as a batch and by Structured Streaming's checkpoint with
+`foreachBatch`; a run of the pipeline from the data folder; with --minio one from the bucket. The
+files have the same codec, Spark's own default. Two Spark sessions of the same settings (local[2])
+are warmed once by a small topic. Each result is checked: every offset of every partition once.
+Seconds are medians of the rounds, the ratio is the median of the rounds' ratios; memory is the peak
+of the session's processes together (PSS). Needs the `spark` extra, Java 17, and the connector's
+jars. A table, and `out/spark.json`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One Spark session for the Spark bench: runs jobs, one JSON object a line, and prints results.
 
 `python -m bench.spark_job connector|ours`; the first line it writes says that it is ready. A job is
-{"do": "count" | "parquet" | "pipeline" | "stream", "source": URL, "bootstrap": HOST:PORT, "topic": NAME,
-"out": FOLDER, "compression": CODEC}; the result {"seconds": s, "rows": n} or {"error": text}.
+{"do": "count" | "parquet" | "pipeline" | "stream", "source": URL, "bootstrap": HOST:PORT, "topic":
+NAME, "out": FOLDER, "compression": CODEC}; the result {"seconds": s, "rows": n} or {"error": text}.
 `connector` is Spark's own Kafka connector with the jars of the peers' folder, `ours` the data
 source and the pipeline.
 """
