@@ -33,7 +33,7 @@ from kafkawire.reading.files.manifests import (
     tier_holdings,
 )
 from kafkawire.reading.files.spans import Spans, merged
-from kafkawire.reading.files.times import first_since
+from kafkawire.reading.files.times import find_time_in_piece
 from kafkawire.reading.model.source import PartitionRange, Piece, Source, SourceError, TaskPart
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class SourceCatalog:
         for at in np.flatnonzero(late & (spans.ends > start)).tolist():
             [piece] = self._pieces(spans.take(slice(at, at + 1)))
             piece = piece._replace(base=max(piece.base, start), end=min(piece.end, end))
-            found = first_since(self.places[piece.place], piece, topic, partition, ms)
+            found = find_time_in_piece(self.places[piece.place], piece, topic, partition, ms)
             if found is not None:
                 return found
         return None

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.time_lookup import TimedPiece, find_first_since, run_in_thread
+from kafkawire.codec.types import Buffer
 from kafkawire.codec.walk import MAX_WALKED_RECORDS
 from kafkawire.log.recovery.stopped_journals import JournalFrame, StoppedJournals, open_stopped
 from kafkawire.progress import Progress
@@ -22,7 +24,7 @@ from kafkawire.reading.files import data_folder, traffic
 from kafkawire.reading.files.data_folder import StoredPartition
 from kafkawire.reading.files.locations import FolderPlace
 from kafkawire.reading.files.manifests import NothingThere
-from kafkawire.reading.matching import verified_matching
+from kafkawire.reading.matching import verified_matching, verify_checksum
 from kafkawire.reading.model.records import (
     PartitionBounds,
     RecordConditions,
@@ -110,7 +112,7 @@ class FolderRecords:
             found = self._segments.offsets_for_time(topic, partitions, ms)
         for partition, offset in found.items():
             if offset is None:
-                found[partition] = self._first_since(topic, partition, layout.tails[partition], ms)
+                found[partition] = self._find_time(topic, partition, layout.tails[partition], ms)
         return found
 
     def scan(
@@ -169,16 +171,20 @@ class FolderRecords:
         if ranges and self._segments is not None:
             yield from self._segments.scan(ranges, wanted, on_damage, progress)
 
-    def _first_since(self, topic: str, partition: int, tail: _Tail, ms: int) -> int | None:
+    def _find_time(self, topic: str, partition: int, tail: _Tail, ms: int) -> int | None:
         """Return the first offset of a tail with this timestamp or a later one."""
-        wanted = RecordConditions(None, ms)
         for frame in tail.frames:
             # What a frame of large batches says of its times is what producers said.
-            if frame.newest >= ms or frame.end - frame.base > MAX_WALKED_RECORDS:
-                base, end = max(tail.base, frame.base), min(tail.end, frame.end)
-                scan = _TailScan(self._place, tail, wanted, None, lambda *_: None)
-                for record in scan.run(PartitionRange(topic, partition, base, end)):
-                    return record.offset
+            if frame.newest < ms and frame.end - frame.base <= MAX_WALKED_RECORDS:
+                continue
+            piece = _FramePiece(self._place, tail, frame)
+            try:
+                found = run_in_thread(find_first_since(piece, ms))
+            except (OSError, KafkaError) as failure:
+                range_ = PartitionRange(topic, partition, piece.at, piece.bounds()[1])
+                raise _damaged(self._place, range_, f"cannot be read: {failure}") from failure
+            if found is not None:
+                return found.offset
         return None
 
     def _layout(self, topic: str) -> _Layout:
@@ -226,6 +232,36 @@ class FolderRecords:
         return _Tail(base, end, journals, frames, journals.aborted(stored.number))
 
 
+class _FramePiece(TimedPiece):
+    """The part of a frame that is in no segment. `at`: where it is read, for errors."""
+
+    def __init__(self, place: FolderPlace, tail: _Tail, frame: JournalFrame) -> None:
+        self._place = place
+        self._tail = tail
+        self._frame: JournalFrame | None = frame
+        self._bounds = max(tail.base, frame.base), min(tail.end, frame.end)
+        self.at = self._bounds[0]
+
+    def bounds(self) -> tuple[int, int]:
+        return self._bounds
+
+    @property
+    def trusts_heads(self) -> bool:
+        return False
+
+    async def read_next(self) -> Sequence[Buffer]:
+        frame, self._frame = self._frame, None
+        return () if frame is None else (_read_frame(self._place, self._tail, frame),)
+
+    def counts(self, head: BatchHead) -> bool:
+        self.at = max(self.at, head.base_offset)
+        return not head.attributes & CONTROL and not self._tail.is_aborted(head)
+
+    async def unpack(self, buffer: Buffer, position: int, head: BatchHead) -> bytes:
+        verify_checksum(buffer, position, head)
+        return await super().unpack(buffer, position, head)
+
+
 class _TailScan:
     """One search of the journals for a range of a partition."""
 
@@ -260,11 +296,9 @@ class _TailScan:
             self._harmed(place, at, place.end, "are in no segment and no journal")
 
     def _frame(self, place: PartitionRange, frame: JournalFrame) -> Iterator[TopicRecord]:
-        assert self._tail.journals is not None, "it has frames"
         at = max(place.base, frame.base)
         try:
-            data = self._tail.journals.read(frame)
-            traffic.count(self._place.url, len(data))
+            data = _read_frame(self._place, self._tail, frame)
             for position, head in iter_batches(data):
                 if head.last_offset >= place.base and head.base_offset < place.end:
                     yield from self._batch(place, data, position, head)
@@ -282,9 +316,20 @@ class _TailScan:
                 yield topic_record(place.topic, place.partition, record)
 
     def _harmed(self, place: PartitionRange, base: int, end: int, why: str) -> None:
-        topic, partition = place[:2]
-        text = f"offsets [{base}, {end}) of partition {partition} of topic {topic!r} {why}"
-        error = DamagedData(f"{self._place.url}: {text}", topic, partition, base, end)
+        error = _damaged(self._place, place._replace(base=base, end=end), why)
         if self._on_damage is None:
             raise error
         self._on_damage(error)
+
+
+def _read_frame(place: FolderPlace, tail: _Tail, frame: JournalFrame) -> bytes:
+    assert tail.journals is not None, "it has frames"
+    data = tail.journals.read(frame)
+    traffic.count(place.url, len(data))
+    return data
+
+
+def _damaged(place: FolderPlace, range_: PartitionRange, why: str) -> DamagedData:
+    topic, partition, base, end = range_
+    text = f"offsets [{base}, {end}) of partition {partition} of topic {topic!r} {why}"
+    return DamagedData(f"{place.url}: {text}", topic, partition, base, end)

@@ -46,10 +46,15 @@ def verified_matching(
     data: Buffer, position: int, head: BatchHead, wanted: RecordConditions
 ) -> list[Record]:
     """Check the CRC of the batch, too."""
+    verify_checksum(data, position, head)
+    return matching(data, position, head, wanted)
+
+
+def verify_checksum(data: Buffer, position: int, head: BatchHead) -> None:
+    """Raise KafkaError if the CRC of the batch at `position` does not match."""
     body = memoryview(data)[position + CRC_FROM : position + head.size_bytes]
     if crc32c(body) != head.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
-    return matching(data, position, head, wanted)
 
 
 def _matches(record: Record, wanted: RecordConditions) -> bool:

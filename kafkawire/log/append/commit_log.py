@@ -184,7 +184,7 @@ class CommitLog(AppendLog):
         return await self.reader.read(plan, patience_s, aborted)
 
     async def first_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
-        return await self.reader.segments.since(partition, at, timestamp)
+        return await self.reader.segments.first_offset_since(partition, at, timestamp)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
         """Queue a catalog frame; once it is written the Frame knows its log position."""

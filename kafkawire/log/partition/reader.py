@@ -89,7 +89,7 @@ class SegmentReads(Protocol):
     def ready(self, plan: SegmentRead, aborted: list[Aborted] | None) -> FileSpan | None:
         """Return all of a plan as a span of a file if that needs no wait; see WarmReader.ready."""
 
-    async def since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
+    async def first_offset_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
 
 

@@ -14,11 +14,12 @@ record.validation=head nothing is corrected.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import NO_TIMESTAMP, BatchHead, iter_batches, payload, records_in
+from kafkawire.codec.batches import NO_TIMESTAMP, BatchHead, iter_batches, payload
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.time_lookup import TimedOffset, TimedPiece, find_first_since
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.validate import HEAD_ONLY
 from kafkawire.codec.walk import MAX_WALKED_RECORDS, has_exact_time, newest_steps
@@ -40,8 +41,48 @@ POOL, BYTES_AT_ONCE = "read", 64 << 10
 """Compressed batches larger than this are decompressed in a thread of this pool."""
 
 
-async def offset_for_time(partition: LoadedPartition, timestamp: int) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record at or after `timestamp`, or None.
+class _PlannedPiece(TimedPiece):
+    """Offsets of a loaded partition, read by one plan after another."""
+
+    def __init__(self, partition: LoadedPartition, plan: Plan) -> None:
+        self._partition = partition
+        self._plan = plan
+        self._buffers: list[Buffer] = []
+        self.pause = partition.log.env.slices.give_way
+
+    def bounds(self) -> tuple[int, int]:
+        # Both may move during the search.
+        return self._partition.log_start, min(self._plan.end, self._partition.high_watermark)
+
+    @property
+    def trusts_heads(self) -> bool:
+        partition = self._partition
+        return partition.log.validation == HEAD_ONLY or self._plan.offset < partition.cut_offset
+
+    async def read_next(self) -> Sequence[Buffer]:
+        plan = self._plan
+        if self._buffers:
+            after = _end_offset(self._buffers)
+            if plan.end <= after:
+                return ()
+            if after <= plan.offset:
+                text = f"the batch at offset {plan.offset} says that it ends at {after - 1}"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+            plan = self._plan = _plan(self._partition, after, plan.end)
+        if plan.offset >= self.bounds()[1]:
+            return ()
+        self._buffers = await self._partition.log.read(plan)
+        return self._buffers
+
+    def counts(self, head: BatchHead) -> bool:
+        return True  # markers have times, too, as in Kafka
+
+    async def unpack(self, buffer: Buffer, position: int, head: BatchHead) -> bytes:
+        return await _unpacked(self._partition.log.env, buffer, position, head)
+
+
+async def offset_for_time(partition: LoadedPartition, timestamp: int) -> TimedOffset | None:
+    """Return the first record at or after `timestamp`, or None.
 
     Searches between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
     not in memory are searched segment by segment, in their sparse indexes, and journal by journal,
@@ -50,18 +91,9 @@ async def offset_for_time(partition: LoadedPartition, timestamp: int) -> tuple[i
     """
     await correct_times(partition)
     async for plan in _candidates(partition, timestamp):
-        while plan.offset < min(plan.end, partition.high_watermark):
-            buffers = await partition.log.read(plan)
-            found = await _first_since(partition, buffers, timestamp, plan.offset)
-            if found is not None:
-                return found if found[0] < partition.high_watermark else None
-            after = _end_offset(buffers)
-            if plan.end <= after or not buffers:
-                break
-            if after <= plan.offset:
-                text = f"the batch at offset {plan.offset} says that it ends at {after - 1}"
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
-            plan = _plan(partition, after, plan.end)
+        found = await find_first_since(_PlannedPiece(partition, plan), timestamp)
+        if found is not None:
+            return found
     return None
 
 
@@ -101,33 +133,6 @@ async def _candidates(partition: LoadedPartition, timestamp: int) -> AsyncIterat
             yield _plan(partition, rows.base[row], end)
             row = rows.find(end - 1)
         row += 1
-
-
-async def _first_since(
-    partition: LoadedPartition, buffers: list[Buffer], timestamp: int, offset: int
-) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first such record of buffers that were read from `offset`
-    on."""
-    trusted = partition.log.validation == HEAD_ONLY or offset < partition.cut_offset
-    for buffer in buffers:
-        for position, head in iter_batches(buffer):
-            if head.max_timestamp >= timestamp or not (trusted or has_exact_time(head)):
-                found = await _first_in(partition, buffer, position, head, timestamp)
-                if found is not None:
-                    return found
-    return None
-
-
-async def _first_in(
-    partition: LoadedPartition, buffer: Buffer, position: int, head: BatchHead, timestamp: int
-) -> tuple[int, int] | None:
-    env = partition.log.env
-    data = await _unpacked(env, buffer, position, head)
-    for record in records_in(data, head):
-        if record.timestamp >= timestamp and record.offset >= partition.log_start:
-            return record.offset, record.timestamp
-        await env.slices.give_way()
-    return None
 
 
 def _end_offset(buffers: list[Buffer]) -> int:

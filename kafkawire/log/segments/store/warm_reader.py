@@ -196,7 +196,7 @@ class WarmReader:
             if offset < plan.end:
                 kept += await _rest(plan, offset, size, read_journals, aborted)
 
-    async def since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
+    async def first_offset_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return from which offset on row `at` of a partition may have a record at or after a
         time."""
         mapping = partition.segments.mapping(partition.number, at)
