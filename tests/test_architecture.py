@@ -128,7 +128,7 @@ PURE = (
     "kafkawire/tiering/read/hedging.py",
     "kafkawire/tiering/read/blocks.py",
     "kafkawire/tiering/read/readahead.py",
-    "kafkawire/restore/lost_files_plan.py",
+    "kafkawire/restore/choose_segments.py",
     "kafkawire/groups/classic/",
     "kafkawire/groups/model/",
     "kafkawire/groups/offsets.py",

@@ -24,8 +24,8 @@ from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.progress import Progress, silent
 from kafkawire.restore.data_folder import gather_from_folder
-from kafkawire.restore.differences import differences
 from kafkawire.restore.evidence import FolderEvidence
+from kafkawire.restore.findings import find_differences
 
 PARTITIONS_AT_ONCE = 1000
 """Rows of one round trip to the storage."""
@@ -126,7 +126,7 @@ async def _partitions(
             ranges = held.ranges.get(row.number, [])
             next_offset = held.next_offset(row.number, stored_end(row))
             name, border = f"{where.topic}-{where.index}", cut_end(row)
-            wrong = list(differences(seen, catalog, row, held.recovered.checkpoint))
+            wrong = list(find_differences(seen, catalog, row, held.recovered.checkpoint))
             for each in wrong:
                 report.add(name, f"{each.text}: rebuild the metadata with {rebuild}")
             unmapped = sorted(part for each in wrong for part in each.unmapped)

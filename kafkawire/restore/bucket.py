@@ -1,15 +1,17 @@
 """Evidence from a bucket about topics, partitions and objects, without decisions.
 
+The brokers of a tier may each have a folder `nodes/<node id>` there, with a manifest and objects.
 With a manifest, its contents are compared with a listing. Producers are read from the newest object
 of each partition. The contents of objects that the manifest does not name (the last uploads of the
 lost broker) are read from their footers. Without a usable manifest every object's footer is read,
-with two requests each.
+with two requests each. Log objects are added by kafkawire.restore.log_objects.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import PartitionState
@@ -17,12 +19,12 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.producers import Producers
 from kafkawire.log_lines import reason_of
 from kafkawire.manifest.contents import Manifest
-from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
+from kafkawire.manifest.keys import LOGS, OWNER, SEGMENTS, segment_key, segment_uuid
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.progress import Progress
-from kafkawire.restore.broker_folders import broker_folders
+from kafkawire.restore.combine import combine_brokers
 from kafkawire.restore.evidence import (
     BucketEvidence,
     DoubtKind,
@@ -35,12 +37,15 @@ from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRe
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
-from kafkawire.tiering.store.tiers import NODES
+from kafkawire.tiering.store.store_folder import StoreFolder
+from kafkawire.tiering.store.tiers import NODES, folder_of
+
+AFTER_SLASH = "0"
+"""The character after the slash: keys from there on are not in a folder."""
+
 
 MAX_NAMED = 3
 """Maximum number of objects of one kind listed by name; the others are only counted."""
-
-
 UnusableManifest = NoManifest | LostManifest | FormatError
 
 
@@ -48,19 +53,60 @@ class SeveralBrokers(ValueError):
     """A tier that several brokers use; the text is one sentence for the operator."""
 
 
-async def gather_from_bucket(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
-    """Gather all evidence of the tier of one broker. Raises like `gather_from_part`, and
-    SeveralBrokers."""
-    folders = await broker_folders(env, store)
-    node = next((each.node_id for each in folders if each.has_manifest), None)
-    if node is not None:
+async def gather_from_bucket(
+    env: Env, store: ObjectStore, progress: Progress, *, of_one: bool = False
+) -> BucketEvidence:
+    """Gather the evidence of all brokers of a tier. Raises StoreError, NewerFormatError for data of
+    a newer program, and SeveralBrokers if it must be `of_one` broker."""
+    folders = await list_broker_folders(env, store)
+    nodes = [each.node_id for each in folders if each.has_manifest]
+    if of_one and nodes:
         raise SeveralBrokers(
-            f"the tier has objects of several brokers, those of node {node} in {NODES}/{node}: "
-            "restore all of them into a new data folder with `kafkawire tier restore`"
+            f"the tier has objects of several brokers, those of node {nodes[0]} in "
+            f"{NODES}/{nodes[0]}: restore all of them into a new data folder with "
+            "`kafkawire tier restore`"
         )
-    seen = await gather_from_part(env, store, progress)
+    parts = [await gather_from_part(env, store, progress)]
+    for folder in map(folder_of, nodes):
+        part = await gather_from_part(env, StoreFolder(store, folder), progress)
+        for each in part.segments:
+            each.folder = folder
+        parts.append(part)
+    seen = parts[0]
+    if len(parts) > 1:
+        seen = combine_brokers([part for part in parts if part.segments or part.topics])
     await gather_logs(env, store, [each.node_id for each in folders], seen, progress)
     return seen
+
+
+class BrokerFolder(NamedTuple):
+    """A broker's folder. `has_manifest`: it has more than log objects, which the broker whose
+    segments are in the tier itself has in a folder, too."""
+
+    node_id: int
+    has_manifest: bool
+
+
+async def list_broker_folders(env: Env, store: ObjectStore) -> list[BrokerFolder]:
+    """Return the brokers' folders in a tier, by node id: about three LIST requests for each. Raises
+    StoreError."""
+    asking, prefix, after = RetryingCalls(env, store), f"{NODES}/", ""
+    nodes: list[int] = []
+    while found := await asking.first(prefix, after):
+        name = found[len(prefix) :].partition("/")[0]
+        if name.isascii() and name.isdigit():
+            nodes.append(int(name))
+        after = f"{prefix}{name}{AFTER_SLASH}"
+    return [BrokerFolder(node, await _has_manifest(asking, node)) for node in sorted(nodes)]
+
+
+async def _has_manifest(asking: RetryingCalls, node: int) -> bool:
+    folder = f"{folder_of(node)}/"
+    logs = folder + LOGS
+    first = await asking.first(folder, "")
+    if first is None or not first.startswith(logs):
+        return first is not None
+    return await asking.first(folder, logs.removesuffix("/") + AFTER_SLASH) is not None
 
 
 async def gather_from_part(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
@@ -68,24 +114,24 @@ async def gather_from_part(env: Env, store: ObjectStore, progress: Progress) -> 
     NewerFormatError for data of a newer program."""
     asking = RetryingCalls(env, store)
     seen = BucketEvidence()
-    seen.cluster_id = await _owner(asking)
-    manifest = await usable_manifest(asking)
+    seen.cluster_id = await _read_owner(asking)
+    manifest = await read_usable_manifest(asking)
     if not isinstance(manifest, Manifest):
         seen.add_doubt(
             DoubtKind.MANIFEST,
             f"no manifest can be used ({reason_of(manifest)}): what objects say of themselves is "
             "taken",
         )
-    sizes = await _listing(asking, seen, progress)
+    sizes = await _list_objects(asking, seen, progress)
     gathering = _Gathering(asking, seen, sizes, progress)
     if isinstance(manifest, Manifest):
-        await gathering.from_manifest(manifest)
+        await gathering.gather_from_manifest(manifest)
     else:
-        await gathering.from_objects(sorted(sizes))
+        await gathering.gather_from_objects(sorted(sizes))
     return seen
 
 
-async def _owner(asking: RetryingCalls) -> str | None:
+async def _read_owner(asking: RetryingCalls) -> str | None:
     """Return the cluster in the owner object, which was the last to write here."""
     try:
         return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
@@ -93,7 +139,7 @@ async def _owner(asking: RetryingCalls) -> str | None:
         return None
 
 
-async def usable_manifest(asking: RetryingCalls) -> Manifest | UnusableManifest:
+async def read_usable_manifest(asking: RetryingCalls) -> Manifest | UnusableManifest:
     """Return the manifest of a tier, or why it cannot be used. Raises StoreError, and
     NewerFormatError for one of a newer program."""
 
@@ -111,7 +157,7 @@ async def usable_manifest(asking: RetryingCalls) -> Manifest | UnusableManifest:
         return failure
 
 
-async def _listing(
+async def _list_objects(
     asking: RetryingCalls, seen: BucketEvidence, progress: Progress
 ) -> dict[bytes, int]:
     """Return the sizes of all objects in the bucket."""
@@ -147,7 +193,7 @@ class _Gathering:
         self._progress = progress
         self._newest: dict[int, int] = {}
 
-    async def from_manifest(self, manifest: Manifest) -> None:
+    async def gather_from_manifest(self, manifest: Manifest) -> None:
         """Gather evidence from the manifest, completed from objects."""
         seen, head = self._seen, manifest.state
         seen.has_manifest = True
@@ -169,18 +215,18 @@ class _Gathering:
             seen.partitions[row.number] = PartitionSeen(
                 row.number, log_start=row.log_start, next_offset=row.end, epoch=epoch, epochs=known
             )
-        self._named_objects(manifest)
+        self._take_named_objects(manifest)
         seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
         named = {each.object for each in seen.segments}
         others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
-        for tail, uuid in await self._footers(others):
-            found = self._object(uuid, tail)
+        for tail, uuid in await self._read_footers(others):
+            found = self._segment_of(uuid, tail)
             found.named = False
             seen.segments.append(found)
-        await self._newest_states()
+        await self._read_newest_states()
 
-    def _named_objects(self, manifest: Manifest) -> None:
-        """Return the objects of the manifest that exist."""
+    def _take_named_objects(self, manifest: Manifest) -> None:
+        """Add the objects of the manifest that exist."""
         seen, missing = self._seen, 0
         for row, each in enumerate(manifest.objects):
             size = self._sizes.get(each.uuid)
@@ -203,7 +249,7 @@ class _Gathering:
             text = f"and {missing - MAX_NAMED} more objects are not there or not whole"
             seen.add_doubt(DoubtKind.MISSING, text)
 
-    async def _newest_states(self) -> None:
+    async def _read_newest_states(self) -> None:
         """Read producers, which are not in the manifest, from the object at the end of each
         partition."""
         ends: dict[int, tuple[int, int]] = {}
@@ -213,15 +259,15 @@ class _Gathering:
                 if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
                     ends[entry.number] = entry.end_offset, at
         wanted = sorted({objects[at].object for _, at in ends.values() if objects[at].named})
-        for tail, _ in await self._footers(wanted):
+        for tail, _ in await self._read_footers(wanted):
             self._take_states(tail)
 
-    async def from_objects(self, uuids: Iterable[bytes]) -> None:
+    async def gather_from_objects(self, uuids: Iterable[bytes]) -> None:
         """Gather all evidence from the footers of the objects."""
         seen = self._seen
         nodes: Counter[int] = Counter()
-        for tail, uuid in await self._footers(list(uuids)):
-            found = self._object(uuid, tail)
+        for tail, uuid in await self._read_footers(list(uuids)):
+            found = self._segment_of(uuid, tail)
             seen.segments.append(found)
             if seen.cluster_id in (None, found.cluster_id) or found.cluster_id is None:
                 self._take_topics(tail)
@@ -246,7 +292,7 @@ class _Gathering:
                 topic.internal, topic.created_ms = says.internal, says.created_ms
                 topic.configs, topic.count = says.configs, max(topic.count, says.partitions)
 
-    async def _footers(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
+    async def _read_footers(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
         """Read the footers of these objects; unreadable ones become doubts."""
 
         async def read(uuid: bytes) -> Tail | str:
@@ -265,7 +311,7 @@ class _Gathering:
                 found.append((tail, uuid))
         return found
 
-    def _object(self, uuid: bytes, tail: Tail) -> SegmentSeen:
+    def _segment_of(self, uuid: bytes, tail: Tail) -> SegmentSeen:
         header, origin = tail.header, tail.origin
         made = SegmentSeen(
             header.uuid, header.created_ms, tail.trailer.file_size, "", uuid, header.node_id,

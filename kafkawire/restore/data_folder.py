@@ -1,9 +1,9 @@
-"""Evidence from journals and segments about topics, partitions and producers, without decisions.
+"""Evidence from a data folder about topics, partitions and producers, without decisions.
 
 Recovery runs on a file system that changes nothing, so that a rebuilt folder and its next start
 agree on the end of the log; then every frame up to there is read. Segments are read before the
-journals: the replay of the journals begins with their epochs and producers. Blocks: nothing else
-runs.
+journals: the replay of the journals begins with their epochs and producers. The local manifest
+adds what only it has. Blocks: nothing else runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkawire.codec.batches import HEAD, TRANSACTIONAL
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
-from kafkawire.log.io.ports import Env
+from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
@@ -35,6 +35,8 @@ from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
+from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.progress import Progress
 from kafkawire.restore.evidence import (
@@ -44,8 +46,9 @@ from kafkawire.restore.evidence import (
     SegmentShare,
     TopicSeen,
 )
-from kafkawire.restore.local_manifest import add_local_manifest
 
+MAX_FILE_BYTES = 1 << 32
+"""Largest file that is read; a larger one is no manifest (kafkawire.log.manifest.files)."""
 NEWEST = 1 << 62
 """As a time: a catalog frame has none, and that of a segment comes first."""
 Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
@@ -57,7 +60,7 @@ def gather_from_folder(env: Env, home: str, progress: Progress) -> FolderEvidenc
     program has written, OSError from the disk."""
     seen = FolderEvidence()
     env = replace(env, fs=ReadOnlyFileSystem(env.fs))
-    _segments(env, os.path.join(home, "segments"), seen, progress)
+    _read_segments(env, os.path.join(home, "segments"), seen, progress)
     last = read_run(env.fs, home)
     clean_end = last.end if last is not None else -1
     ledger = read_ledger(env.fs, home) if last is None or last.ledger else None
@@ -71,13 +74,13 @@ def gather_from_folder(env: Env, home: str, progress: Progress) -> FolderEvidenc
     seen.log_position = min(max([0, clean_end, *claims]), recovered.written)
     for at, found in enumerate(recovered.found):
         progress("journals", at, len(recovered.found))
-        _journal(env, found, seen)
+        _read_journal(env, found, seen)
     progress("journals", len(recovered.found), len(recovered.found))
     seen.has_manifest = add_local_manifest(env.fs, home, seen)
     return seen
 
 
-def _segments(env: Env, folder: str, seen: FolderEvidence, progress: Progress) -> None:
+def _read_segments(env: Env, folder: str, seen: FolderEvidence, progress: Progress) -> None:
     try:
         names = sorted(name for name in env.fs.listdir(folder) if name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -87,25 +90,25 @@ def _segments(env: Env, folder: str, seen: FolderEvidence, progress: Progress) -
         progress("segments", at, len(names))
         path = os.path.join(folder, name)
         try:
-            _segment(env, path, seen, newest)
+            _read_segment(env, path, seen, newest)
         except NewerFormatError:
             raise
         except FormatError as failure:
             seen.unreadable.append((path, str(failure)))
     for (number, topic_id), (end, state) in newest.items():
-        _begin(seen.of(number, topic_id), end, state)
+        _begin_replay(seen.of(number, topic_id), end, state)
     progress("segments", len(names), len(names))
 
 
-def _segment(env: Env, path: str, seen: FolderEvidence, newest: Newest) -> None:
+def _read_segment(env: Env, path: str, seen: FolderEvidence, newest: Newest) -> None:
     """Take all of a file, or nothing if it is damaged."""
     file = SegmentFile(env.fs, path)
     try:
         states = file.states()
         made = read_header(file.view[:HEADER_BYTES])
         one = SegmentSeen(made.uuid, made.created_ms, len(file.view), path)
-        ids = [_last_id(state) for state in states.values()]
-        _origin(file, made.created_ms, seen)
+        ids = [_last_producer_id(state) for state in states.values()]
+        _note_origin(file, made.created_ms, seen)
     finally:
         file.close()
     seen.last_producer_id = max([seen.last_producer_id, *ids])
@@ -123,7 +126,7 @@ def _segment(env: Env, path: str, seen: FolderEvidence, newest: Newest) -> None:
                 newest[key] = entry.end_offset, state
 
 
-def _origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> None:
+def _note_origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> None:
     """Note the cluster and the topics a segment was written for, if it has an origin section."""
     section = file.trailer.optional(ORIGIN)
     if section is None:
@@ -138,12 +141,12 @@ def _origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> None:
         seen.origins[topic.id] = topic
 
 
-def _last_id(state: PartitionState) -> int:
+def _last_producer_id(state: PartitionState) -> int:
     unpack_epochs(state.leader_epochs)
     return max((entry.producer_id for entry in unpack_producers(state.producers)), default=-1)
 
 
-def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
+def _begin_replay(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     """Start from the newest segment's state, without what was appended after its end: that may
     never have been committed, and committed batches are replayed."""
     partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
@@ -152,7 +155,7 @@ def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     partition.replay_from = end
 
 
-def _journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> None:
+def _read_journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> None:
     journal = found.journal
     view = journal.warm(env.fs)
     named: dict[int, bytes] = {}
@@ -160,7 +163,7 @@ def _journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> None:
         payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
         if head.kind == KIND_BATCH:
             partition = seen.of(head.number, named.get(head.number, b""))
-            _batches(view, partition, starts, seen)
+            _replay_batches(view, partition, starts, seen)
             partition.places.append(head.log_position)
             partition.ends.append(partition.ranges[-1][1])
         elif head.kind == KIND_NAMING:
@@ -190,7 +193,7 @@ def _journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> None:
     journal.cool()
 
 
-def _batches(
+def _replay_batches(
     view: memoryview, partition: PartitionSeen, starts: list[int], seen: FolderEvidence
 ) -> None:
     for position in starts:
@@ -208,3 +211,49 @@ def _batches(
             seen.last_producer_id = max(seen.last_producer_id, fields[9])
             if base >= partition.replay_from or not fields[5] & TRANSACTIONAL:
                 partition.producers.replay(fields, marker_of(view, position, fields))
+
+
+def add_local_manifest(fs: FileSystem, home: str, seen: FolderEvidence) -> bool:
+    """Add log starts, broker settings and next numbers of the manifest in a broker's folder; return
+    whether there is a readable one."""
+    # It follows SQL by a second or two and is never ahead of it. It is not synced, so after a power
+    # failure it may be unreadable or older: it only adds facts.
+    try:
+        manifest = read_manifest(lambda key: _read_file(fs, os.path.join(home, key)))
+    except (NoManifest, LostManifest, FormatError, OSError):
+        return False
+    _add_manifest_topics(manifest, seen)
+    cluster, head = manifest.cluster, manifest.state
+    seen.configs = dict(cluster.configs)
+    seen.next_partition = max(seen.next_partition, cluster.next_partition)
+    seen.last_producer_id = max(seen.last_producer_id, cluster.next_producer_id - 1)
+    seen.clusters.setdefault(head.cluster_id, head.created_ms)
+    return True
+
+
+def _add_manifest_topics(manifest: Manifest, seen: FolderEvidence) -> None:
+    """Add topics that no frame describes, as older than all others, and log starts of known
+    partitions."""
+    owners: dict[int, bytes] = {}
+    more = {}
+    for topic in manifest.state.topics:
+        owners.update(dict.fromkeys(topic.partitions, topic.id))
+        if topic.id not in seen.topics and topic.id not in seen.deleted:
+            more[topic.id] = TopicSeen.of(topic)
+    seen.topics = {**more, **seen.topics}
+    for row in manifest.state.partitions:
+        slot = seen.slot(row.number, owners.get(row.number, b""))
+        partition = seen.partitions.get(slot) if slot is not None else None
+        if partition is not None and partition.topic_id == owners.get(row.number):
+            partition.log_start = max(partition.log_start, row.log_start)
+            partition.stored_start = max(partition.stored_start, row.log_start)
+
+
+def _read_file(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path)
+    try:
+        if file.size() > MAX_FILE_BYTES:
+            raise FormatError(f"{path} has {file.size()} bytes")
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()

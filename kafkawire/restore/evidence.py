@@ -19,6 +19,9 @@ from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.state import ManifestTopic
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__schedule_state"})
+"""Topics that clients may not write to; the log does not say of a topic that it is one."""
+
 
 class DoubtKind(StrEnum):
     """Kinds of doubts. LOST: a source does not have it; UNUSED: a file that is set aside."""

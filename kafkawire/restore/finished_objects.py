@@ -30,7 +30,7 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.plural import count
 from kafkawire.progress import silent
-from kafkawire.restore.bucket import usable_manifest
+from kafkawire.restore.bucket import read_usable_manifest
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
@@ -83,7 +83,7 @@ class FinishedObjects:
         self, tier: TierRow, store: ObjectStore, numbers: Collection[int]
     ) -> Manifest:
         asking = RetryingCalls(self._env, store)
-        manifest = await usable_manifest(asking)
+        manifest = await read_usable_manifest(asking)
         if isinstance(manifest, Manifest):
             return manifest
         rows = await self._rows(tier, numbers)

@@ -31,8 +31,13 @@ from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.plural import count
 from kafkawire.progress import Progress
-from kafkawire.restore.evidence import BucketEvidence, DoubtKind, LogSeen, TopicSeen
-from kafkawire.restore.topics import INTERNAL_TOPICS
+from kafkawire.restore.evidence import (
+    INTERNAL_TOPICS,
+    BucketEvidence,
+    DoubtKind,
+    LogSeen,
+    TopicSeen,
+)
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
 from kafkawire.tiering.store.store_folder import StoreFolder

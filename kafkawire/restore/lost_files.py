@@ -1,10 +1,11 @@
 """Correct the rows of segments in SQL after local segment files were lost, from SQL and the tiers.
 
-For a broker that starts with an empty data folder, before its log is opened. Segments with a
-finished object are only in the remote tier from then on. Mappings into segments without file and
-object are replaced by finished objects that a merge or compaction had replaced locally, as far as
-these are contiguous. Later mappings are removed: their records are at or above the commit offset,
-and must come from elsewhere (log objects).
+For a broker that starts with an empty data folder, before its log and its own service of the tier
+run; `find_only_in_folder` finds what would be lost then. Segments with a finished object are only
+in the remote tier from then on. Mappings into segments without file and object are replaced by
+finished objects that a merge or compaction had replaced locally, as far as these are contiguous.
+Later mappings are removed: their records are at or above the commit offset, and must come from
+elsewhere (log objects).
 
 Each transaction concerns whole partitions, so a call after a crash continues where it was. STARTED
 and DELETING segments and interrupted uploads are left to the start of the log and of the tier,
@@ -18,10 +19,27 @@ import os.path
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import Env
-from kafkawire.log.io.worker_jobs import Keep
-from kafkawire.log.segments.file.open import SUFFIX
+from kafkawire.log.io.worker_jobs import (
+    Input,
+    JobResult,
+    Keep,
+    RewriteArguments,
+    SegmentOutput,
+    entries_of,
+    no_pace,
+    pack,
+)
+from kafkawire.log.segments.file.open import SUFFIX, segment_path
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.merge import job
+from kafkawire.log.segments.store.segment_store import remove
+from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.objectstore.errors import NoSuchObject
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     EVERYTHING,
     LIVE,
@@ -35,9 +53,13 @@ from kafkawire.offsets.catalog.port import (
     range_of,
 )
 from kafkawire.plural import count
-from kafkawire.restore.copied_part import DUE_NOW, PartCopier
+from kafkawire.restore.choose_segments import Chosen, PieceKind, SegmentPiece, cover_lost_files
 from kafkawire.restore.finished_objects import FinishedObjects, StoredPart, Stores
-from kafkawire.restore.lost_files_plan import Chosen, PieceKind, SegmentPiece, cover
+from kafkawire.tiering.store.metering import Meter
+from kafkawire.tiering.store.open import open_store
+from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.retrying import RetryingCalls
+from kafkawire.tiering.store.tiers import Tiers
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +72,41 @@ PARTITIONS_AT_ONCE = 100
 MAPPINGS_AT_ONCE = 1000
 """Changed mappings from which a transaction takes no further partition: tens of milliseconds."""
 MAX_NAMED = 10
-"""Most partitions named in a log line."""
+"""Most partitions named in one sentence or log line."""
 TRIES = 5
 """Attempts while other brokers change the same rows."""
+DUE_NOW = 0
+"""Retention check time that is already due; the first check computes the next one."""
+FOLDER = "tier-restore"
+"""In the broker's folder, for one object at a time."""
+Copied = tuple[SegmentRow, list[SegmentRange]]
+DURABILITY = "durability"
+ELSEWHERE = frozenset({"s3", "replicated"})
+"""The topic setting that is fixed at creation, and its values for topics of which log objects or
+followers have the latest records."""
+
+
+async def find_only_in_folder(storage: SegmentCatalog, catalog: Catalog, node_id: int) -> list[str]:
+    """Return the partitions led by this broker, as `topic-0`, that have records and have
+    durability=local: a start with an empty folder would lose them. After MAX_NAMED of them
+    `5 more`. Empty if there is none. Records that were written after the partition's creation and
+    before its first checkpoint are not counted. Raises the storage's errors."""
+    safe = {topic for topic, own in catalog.configured() if own.get(DURABILITY) in ELSEWHERE}
+    numbers = [
+        number
+        for group in catalog.groups()
+        if group.leader == node_id
+        for number in catalog.partitions_of_group(group.id)
+        if (where := catalog.locate(number)) is not None and where.topic_id not in safe
+    ]
+    found: list[int] = []
+    for at in range(0, len(numbers), SCANNED_AT_ONCE):
+        for stats in await storage.stats(numbers[at : at + SCANNED_AT_ONCE]):
+            if stats.checkpoint_offset > 0 or stats.mappings:
+                found.append(stats.number)
+    names = sorted(map(catalog.name_of, found))
+    more = len(names) - MAX_NAMED
+    return [*names[:MAX_NAMED], f"{more:,} more"] if more > 0 else names
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +121,28 @@ class UnreadableRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index} offsets {self.first}-{self.end - 1}"
+
+
+async def correct_rows(
+    env: Env,
+    config: BrokerConfig,
+    storage: SegmentCatalog,
+    catalog: Catalog,
+    store: ObjectStore,
+    home: str,
+) -> list[UnreadableRange]:
+    """Remove from SQL what only lost files of this broker had; see `forget_lost_files`. `store`: of
+    `tier.url`; it stays open."""
+    meter = Meter(env.clock.now_ms, env.clock.monotonic)
+    tiers = Tiers(
+        env, storage, meter, lambda url: open_store(url, config), parse_tier(config.tier_url).url,
+        store, home, config.node_id,
+    )  # fmt: skip
+    try:
+        await tiers.open()
+        return await forget_lost_files(env, storage, catalog, config.node_id, home, tiers.store)
+    finally:
+        await tiers.close_others()
 
 
 async def forget_lost_files(
@@ -311,7 +387,7 @@ class _Pieces:
     def choose(self) -> list[Chosen]:
         """Return the pieces to read from."""
         begin = max(_log_start(self.row), self.row.mappings[0].base_offset)
-        return cover(self._pieces, begin, self.row.commit_offset)
+        return cover_lost_files(self._pieces, begin, self.row.commit_offset)
 
     def leave_out(self, piece: SegmentPiece) -> None:
         """Do not copy a part of this piece."""
@@ -347,3 +423,78 @@ class _Pieces:
 
 def _log_start(row: PartitionRow) -> int:
     return row.checkpoint.log_start if row.checkpoint is not None else 0
+
+
+class PartCopier:
+    """Copies parts of objects that no other segment has into new local segments, which are STARTED
+    until a swap finishes them, and are uploaded later. `home`: the broker's folder.
+
+    The outputs of a compaction may end within an input. If only some of them were uploaded when the
+    local files were lost, the end of that input is in its object alone, and mappings cannot point
+    to a part of a segment."""
+
+    def __init__(
+        self,
+        env: Env,
+        storage: SegmentCatalog,
+        catalog: Catalog,
+        node_id: int,
+        home: str,
+        stores: Stores,
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._origins = Origins(env, catalog)
+        self._node_id = node_id
+        self._segments = os.path.join(home, "segments")
+        self._temporary = os.path.join(home, FOLDER)
+        self._stores = stores
+
+    async def copy(self, source: SegmentRow, keep: Keep, generation: int) -> Copied | None:
+        """Return a segment with the offsets to keep of one partition; None if the object of the
+        source cannot be read. Raises StoreError and OSError if a retry may help, and the storage's
+        errors."""
+        env, submit = self._env, self._env.offload.submit
+        store = self._stores(source.tier)
+        if store is None:
+            return None
+        key, path = segment_key(source.object), os.path.join(self._temporary, source.object.hex())
+        row = SegmentRow(
+            env.random.randbytes(16), self._node_id, env.clock.now_ms(),
+            generation=generation, retention_class=source.retention_class,
+        )  # fmt: skip
+        (row.id,) = await self._storage.start_segments([row])
+        output = SegmentOutput(
+            segment_path(self._segments, row.uuid), row.uuid, [], generation, row.retention_class
+        )
+        origin = await self._origins.of([keep.number])
+        arguments = RewriteArguments(
+            self._node_id, row.created_ms, [Input(path, source.uuid, pack([keep]))], output, origin
+        )
+        await submit("files", self._prepare, path)
+        try:
+            await RetryingCalls(env, store).download(key, path, -1)
+            result: JobResult = await submit("files", job.run, env.fs, arguments, no_pace)
+            problem = result.damaged[0].text if result.damaged else ""
+        except (NoSuchObject, FormatError, ValueError) as failure:
+            problem = str(failure)
+        finally:
+            await submit("files", env.fs.remove, path)
+        if problem or not result.made[0].size_bytes:
+            logger.error("cannot copy from %s: %s", key, problem or "it has no such records")
+            await self._storage.drop_segments([row.id])
+            return None
+        (made,) = result.made
+        row.size_bytes = made.size_bytes
+        return row, [range_of(entry, row.id, DUE_NOW) for entry in entries_of(made)]
+
+    async def discard(self, rows: Sequence[SegmentRow]) -> None:
+        """Remove copies that are not used. Raises OSError and the storage's errors."""
+        paths = [segment_path(self._segments, row.uuid) for row in rows]
+        await self._env.offload.submit("files", remove, self._env.fs, self._segments, paths)
+        await self._storage.drop_segments([row.id for row in rows])
+
+    def _prepare(self, path: str) -> None:
+        """Remove what an earlier process left. Runs in a thread."""
+        self._env.fs.makedirs(self._temporary)
+        self._env.fs.remove(path)

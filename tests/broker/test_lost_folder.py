@@ -2,7 +2,7 @@
 
 The metadata is in SQLite, the tier in another folder.
 
-Covers: kafkawire.restore.correction, kafkawire.log.recovery.report,
+Covers: kafkawire.restore.lost_files, kafkawire.log.recovery.report,
 kafkawire.broker.objects.fresh, kafkawire.broker.objects.opening.
 """
 
@@ -25,7 +25,7 @@ from kafkawire.messages.create_topics import (
 )
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.restore import correction
+from kafkawire.restore import lost_files
 from kafkawire.server.run import Server
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
@@ -139,14 +139,14 @@ async def test_folder_that_is_put_back_before_the_other_was_filled_loses_nothing
     """The rows of its segments were removed: its journals and segments do not fit SQL any more."""
     await filled(tmp_path)
     kept = lose(tmp_path)
-    real = correction.correct_rows
+    real = lost_files.correct_rows
 
     async def fail(*arguments: Any) -> None:
         await real(*arguments)
         raise OSError("the machine is switched off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(correction, "correct_rows", fail)
+        patch.setattr(lost_files, "correct_rows", fail)
         with pytest.raises(OSError, match="switched off"):
             async with broker(tmp_path):
                 pass

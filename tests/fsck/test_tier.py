@@ -16,11 +16,11 @@ from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, ObjectRow
 from kafkawire.offsets.storage.memory import MemoryRows
+from kafkawire.restore.combine import add_bucket
 from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.evidence import BucketEvidence, PartitionSeen, SegmentSeen, TopicSeen
-from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.insert import enter_offsets
-from kafkawire.restore.merge_evidence import add_bucket
+from kafkawire.restore.plan import plan_from_folder
 from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld

@@ -3,7 +3,7 @@ starts again, with its data folder or without it.
 
 Covers: kafkawire.log.object_logs, kafkawire.log.adoption, kafkawire.log.earlier_logs,
 kafkawire.log.fresh_folder, kafkawire.log.maintenance.object_release,
-kafkawire.restore.correction.
+kafkawire.restore.lost_files.
 """
 
 from __future__ import annotations

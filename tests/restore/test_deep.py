@@ -1,6 +1,6 @@
 """`tier restore --deep`: every byte that is restored is checked first.
 
-Covers: kafkawire.restore.damage.
+Covers: kafkawire.restore.findings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log objects in a restore from a bucket: which ones are read, and that nothing acknowledged is
 lost with machine and metadata.
 
-Covers: kafkawire.restore.broker_folders.
+Covers: kafkawire.restore.bucket.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from kafkawire.manifest.keys import log_object_key
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.progress import silent
 from kafkawire.restore.bucket import SeveralBrokers, gather_from_bucket
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN, plan_from_bucket
 from kafkawire.restore.evidence import BucketEvidence, LogSeen
 from kafkawire.restore.log_objects import copy_others, log_rows, needed
-from kafkawire.restore.several_brokers import gather_from_brokers
+from kafkawire.restore.plan import EPOCH_MARGIN, plan_from_bucket
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.env import memory_env
@@ -102,7 +101,7 @@ def sample() -> Bucket:
 
 
 async def scan(bucket: FakeBucket) -> BucketEvidence:
-    return await gather_from_brokers(memory_env(), FakeStore(bucket), silent)
+    return await gather_from_bucket(memory_env(), FakeStore(bucket), silent)
 
 
 async def test_logs_and_topics_of_objects_are_evidence() -> None:
@@ -136,11 +135,11 @@ async def test_logs_and_topics_of_objects_are_evidence() -> None:
 async def test_folder_with_log_objects_alone_is_of_no_other_broker() -> None:
     bucket = sample()
     put(bucket, 1, 6, [0])
-    seen = await gather_from_bucket(memory_env(), FakeStore(bucket), silent)
+    seen = await gather_from_bucket(memory_env(), FakeStore(bucket), silent, of_one=True)
     assert len(seen.logs) == 1
     bucket.store("nodes/1/owner", b"{}")
     with pytest.raises(SeveralBrokers):
-        await gather_from_bucket(memory_env(), FakeStore(bucket), silent)
+        await gather_from_bucket(memory_env(), FakeStore(bucket), silent, of_one=True)
 
 
 async def test_damaged_objects_and_left_out_ones_are_doubts() -> None:

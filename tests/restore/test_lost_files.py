@@ -1,7 +1,6 @@
 """Rows of segments after local files were lost, for each storage of offsets.
 
-Covers: kafkawire.restore.copied_part, kafkawire.restore.finished_objects,
-kafkawire.restore.lost_files.
+Covers: kafkawire.restore.lost_files, kafkawire.restore.finished_objects.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ from kafkawire.offsets.catalog.port import (
     range_of,
 )
 from kafkawire.restore import finished_objects, lost_files
-from kafkawire.restore.copied_part import FOLDER
-from kafkawire.restore.lost_files import UnreadableRange, forget_lost_files
+from kafkawire.restore.lost_files import FOLDER, UnreadableRange, forget_lost_files
 from kafkawire.tiering.store.port import ObjectStore
 from tests.kit.env import memory_env
 from tests.kit.memfs import MemFileSystem

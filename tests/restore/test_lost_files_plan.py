@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.restore.lost_files_plan import Chosen, PieceKind, SegmentPiece, cover
+from kafkawire.restore.choose_segments import Chosen, PieceKind, SegmentPiece, cover_lost_files
 
 KEPT, STORED, LOST = PieceKind.KEPT, PieceKind.STORED, PieceKind.LOST
 
@@ -26,47 +26,47 @@ def keys(chosen: list[Chosen]) -> list[tuple[int, int]]:
 
 def test_mapping_without_file_is_removed_with_all_that_follow() -> None:
     rows = pieces((0, 10, KEPT), (10, 20, LOST), (20, 30, KEPT))
-    assert keys(cover(rows, 0, 10)) == [(0, 0)]
-    assert cover(rows[1:], 10, 10) == []
-    assert cover([], 0, 0) == []
+    assert keys(cover_lost_files(rows, 0, 10)) == [(0, 0)]
+    assert cover_lost_files(rows[1:], 10, 10) == []
+    assert cover_lost_files([], 0, 0) == []
 
 
 def test_objects_replace_lost_mapping_and_rest_is_kept() -> None:
     rows = pieces((0, 10, KEPT), (10, 30, LOST), (30, 40, KEPT), (10, 20, STORED), (20, 30, STORED))
-    assert keys(cover(rows, 0, 40)) == [(0, 0), (3, 10), (4, 20), (2, 30)]
+    assert keys(cover_lost_files(rows, 0, 40)) == [(0, 0), (3, 10), (4, 20), (2, 30)]
 
 
 def test_existing_mapping_and_newer_object_are_preferred() -> None:
     rows = pieces((0, 10, KEPT), (10, 20, LOST), (0, 10, STORED), (10, 20, STORED), (0, 20, STORED))
-    assert keys(cover(rows, 0, 20)) == [(0, 0), (3, 10)]
+    assert keys(cover_lost_files(rows, 0, 20)) == [(0, 0), (3, 10)]
     rows = pieces((0, 20, LOST), (0, 10, STORED), (10, 20, STORED), (0, 20, STORED))
-    assert keys(cover(rows, 0, 20)) == [(3, 0)]
+    assert keys(cover_lost_files(rows, 0, 20)) == [(3, 0)]
 
 
 def test_first_piece_may_begin_below_log_start() -> None:
     rows = pieces((0, 20, LOST), (0, 12, STORED), (12, 20, STORED))
-    assert keys(cover(rows, 11, 20)) == [(1, 0), (2, 12)]
-    assert keys(cover(rows, 15, 20)) == [(2, 12)]
-    assert cover(rows, 20, 20) == []
+    assert keys(cover_lost_files(rows, 11, 20)) == [(1, 0), (2, 12)]
+    assert keys(cover_lost_files(rows, 15, 20)) == [(2, 12)]
+    assert cover_lost_files(rows, 20, 20) == []
 
 
 def test_part_is_copied_if_an_output_ends_within_an_input() -> None:
     rows = pieces((0, 120, KEPT), (120, 200, LOST), (100, 200, STORED))
-    assert keys(cover(rows, 0, 200)) == [(0, 0), (2, 120)]
+    assert keys(cover_lost_files(rows, 0, 200)) == [(0, 0), (2, 120)]
     whole = [*rows, SegmentPiece(0, 100, 9, STORED, True, 3)]
-    assert keys(cover(whole, 0, 200)) == [(3, 0), (2, 100)], "nothing needs to be copied"
+    assert keys(cover_lost_files(whole, 0, 200)) == [(3, 0), (2, 100)], "nothing needs to be copied"
 
 
 def test_lost_mapping_below_commit_offset_joins_what_follows() -> None:
     rows = pieces((0, 10, KEPT), (10, 20, LOST), (20, 30, KEPT), (30, 40, LOST))
-    assert keys(cover(rows, 0, 30)) == [(0, 0), (1, 10), (2, 20)]
-    assert keys(cover(rows, 0, 40)) == [(0, 0), (1, 10), (2, 20)]
+    assert keys(cover_lost_files(rows, 0, 30)) == [(0, 0), (1, 10), (2, 20)]
+    assert keys(cover_lost_files(rows, 0, 40)) == [(0, 0), (1, 10), (2, 20)]
 
 
 def test_lost_mapping_is_not_kept_if_objects_reach_the_commit_offset() -> None:
     rows = pieces((0, 45, LOST), (45, 54, KEPT), (0, 27, STORED))
-    assert keys(cover(rows, 24, 27)) == [(2, 0)]
-    assert keys(cover(rows, 24, 28)) == [(0, 0), (1, 45)]
+    assert keys(cover_lost_files(rows, 24, 27)) == [(2, 0)]
+    assert keys(cover_lost_files(rows, 24, 28)) == [(0, 0), (1, 45)]
 
 
 def _reach(rows: list[SegmentPiece], begin: int, commit: int) -> int:
@@ -106,7 +106,7 @@ def test_chosen_pieces_are_contiguous_and_reach_as_far_as_possible(
         )
         for at, (base, length, kind, has) in enumerate(drawn)
     ]
-    chosen = cover(rows, begin, commit)
+    chosen = cover_lost_files(rows, begin, commit)
     for one, other in itertools.pairwise(chosen):
         assert other.start == one.piece.end
         assert other.piece.base <= other.start < other.piece.end

@@ -12,8 +12,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.progress import silent
 from kafkawire.restore.data_folder import gather_from_folder
-from kafkawire.restore.folder_plan import plan_from_folder
-from kafkawire.restore.topics import recovered_name
+from kafkawire.restore.plan import plan_from_folder, recovered_name
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
@@ -160,7 +159,7 @@ async def test_folder_without_identity_is_compared_with_metadata(
 async def test_interrupted_conversion_is_repeated(
     unchecked: pytest.MonkeyPatch, published: bool
 ) -> None:
-    from kafkawire.restore.renumber import convert
+    from kafkawire.restore.segment_files import rewrite_folder
 
     world = await started(1)
     await fill(world.find("t0"), 60)
@@ -174,7 +173,7 @@ async def test_interrupted_conversion_is_repeated(
     seen = gather_from_folder(world.env, FOLDER, silent)
     first = plan_from_folder(seen, 1)
     first.cluster_id = "c"
-    conversion = convert(world.env, FOLDER, seen, first, 1, silent)
+    conversion = rewrite_folder(world.env, FOLDER, seen, first, 1, silent)
     if published:
         conversion.publish()
     await rebuilt(world)

@@ -7,8 +7,8 @@ import pytest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.directory import local_group
-from kafkawire.restore import only_in_folder as module
-from kafkawire.restore.only_in_folder import only_in_folder
+from kafkawire.restore import lost_files as module
+from kafkawire.restore.lost_files import find_only_in_folder
 from tests.kit.offsets.worlds import (
     FOREIGN,
     MINE,
@@ -34,16 +34,16 @@ async def test_partitions_with_records_and_without_log_objects(
 ) -> None:
     storage = await world.start()
     local, objects = catalog({"durability": "local"}), catalog({"durability": "s3"})
-    assert await only_in_folder(storage, local, 1) == []
+    assert await find_only_in_folder(storage, local, 1) == []
     states = [PartitionCheckpoint(number, 0, 0, [], []) for number in MINE]
     await storage.save_checkpoint(Checkpoint(1, 0, states))
-    assert await only_in_folder(storage, local, 1) == [], "nothing was written"
+    assert await find_only_in_folder(storage, local, 1) == [], "nothing was written"
     await finished(storage, mapping(3, 0, 5), mapping(5, 0, 5))
     states = [PartitionCheckpoint(number, 7, 7, [], []) for number in (1, 4)]
     await storage.save_checkpoint(Checkpoint(1, 0, states))
-    assert await only_in_folder(storage, local, 1) == ["a-0", "a-2", "b-0", "b-1"]
-    assert await only_in_folder(storage, objects, 1) == ["a-0", "a-2"]
-    assert await only_in_folder(storage, local, 2) == []
+    assert await find_only_in_folder(storage, local, 1) == ["a-0", "a-2", "b-0", "b-1"]
+    assert await find_only_in_folder(storage, objects, 1) == ["a-0", "a-2"]
+    assert await find_only_in_folder(storage, local, 2) == []
     monkeypatch.setattr(module, "MAX_NAMED", 3)
-    monkeypatch.setattr(module, "AT_ONCE", 2)
-    assert await only_in_folder(storage, local, 1) == ["a-0", "a-2", "b-0", "1 more"]
+    monkeypatch.setattr(module, "SCANNED_AT_ONCE", 2)
+    assert await find_only_in_folder(storage, local, 1) == ["a-0", "a-2", "b-0", "1 more"]

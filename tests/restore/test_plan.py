@@ -15,10 +15,15 @@ from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.progress import Progress, silent
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN, plan_from_bucket
-from kafkawire.restore.plan import NUMBER_MARGIN, Hole, RestorePlan
-from kafkawire.restore.tiling import ObjectRange, choose, gaps, rivals
-from kafkawire.restore.topics import recovered_name
+from kafkawire.restore.choose_segments import ObjectRange, choose_objects, find_gaps, find_rivals
+from kafkawire.restore.plan import (
+    EPOCH_MARGIN,
+    NUMBER_MARGIN,
+    Hole,
+    RestorePlan,
+    plan_from_bucket,
+    recovered_name,
+)
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.store.object_footer import read_tail
 from tests.kit.env import memory_env, sim_env
@@ -65,25 +70,25 @@ def piece(
 def test_highest_generation_is_used() -> None:
     old = [piece(0, 50), piece(50, 100)]
     new = piece(0, 100, 1)
-    assert choose([*old, new], 0) == [new]
-    assert choose([*old, piece(0, 50, 2), piece(50, 100, 1)], 0) == [
+    assert choose_objects([*old, new], 0) == [new]
+    assert choose_objects([*old, piece(0, 50, 2), piece(50, 100, 1)], 0) == [
         piece(0, 50, 2), piece(50, 100, 1),
     ]  # fmt: skip
 
 
 def test_covered_offsets_take_precedence_over_generation() -> None:
     """Only a part of a rewrite's output was uploaded: its input has all offsets."""
-    assert choose([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
-    assert choose([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
+    assert choose_objects([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
+    assert choose_objects([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
 
 
 def test_newer_of_equal_objects_and_nothing_below_log_start() -> None:
-    assert choose([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
+    assert choose_objects([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
         piece(0, 9, 0, 7)
     ]
-    assert choose([piece(0, 9), piece(9, 12)], 9) == [piece(9, 12)]
-    assert choose([], 0) == []
-    assert choose([piece(4, 4)], 0) == []
+    assert choose_objects([piece(0, 9), piece(9, 12)], 9) == [piece(9, 12)]
+    assert choose_objects([], 0) == []
+    assert choose_objects([piece(4, 4)], 0) == []
 
 
 pieces_drawn = st.lists(
@@ -100,7 +105,7 @@ def test_chosen_objects_cover_most_offsets(pieces: list[ObjectRange], log_start:
         sizes = [(p.end - max(p.base, log_start), p.generation) for p in some]
         return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
 
-    chosen = choose(pieces, log_start)
+    chosen = choose_objects(pieces, log_start)
     assert all(one.end <= other.base for one, other in pairwise(chosen))
     useful = [p for p in pieces if p.end > max(p.base, log_start)]
     best = (0, 0)
@@ -112,12 +117,12 @@ def test_chosen_objects_cover_most_offsets(pieces: list[ObjectRange], log_start:
 
 
 def test_gaps_and_conflicting_objects() -> None:
-    assert gaps([piece(0, 5), piece(7, 9)], 0, 12) == [(5, 7), (9, 12)]
-    assert gaps([piece(0, 5)], 3, 5) == []
-    assert gaps([], 3, 5) == [(3, 5)]
+    assert find_gaps([piece(0, 5), piece(7, 9)], 0, 12) == [(5, 7), (9, 12)]
+    assert find_gaps([piece(0, 5)], 3, 5) == []
+    assert find_gaps([], 3, 5) == [(3, 5)]
     one, two, three = piece(0, 10, 1), piece(5, 12, 1), piece(5, 12, 2)
-    assert rivals([one, two, three]) == [(one, two)]
-    assert rivals([piece(0, 10, 1), piece(10, 12, 1), piece(3, 3, 1)]) == []
+    assert find_rivals([one, two, three]) == [(one, two)]
+    assert find_rivals([piece(0, 10, 1), piece(10, 12, 1), piece(3, 3, 1)]) == []
 
 
 # From objects alone

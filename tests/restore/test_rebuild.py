@@ -1,7 +1,7 @@
 """Metadata rebuilt from journals and segments: every acknowledged record is served, and nothing
 else.
 
-Covers: kafkawire.restore.local_manifest, kafkawire.restore.segment_files,
+Covers: kafkawire.restore.data_folder, kafkawire.restore.segment_files,
 kafkawire.cli.restore.from_log, kafkawire.metadata.copies.entering.
 """
 
@@ -35,10 +35,9 @@ from kafkawire.restore.evidence import (
     SegmentShare,
     TopicSeen,
 )
-from kafkawire.restore.folder_plan import plan_from_folder
 from kafkawire.restore.insert import enter_offsets
-from kafkawire.restore.plan import RestorePlan
-from kafkawire.restore.renumber import convert
+from kafkawire.restore.plan import RestorePlan, plan_from_folder
+from kafkawire.restore.segment_files import rewrite_folder
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.env import EPOCH_MS
@@ -59,7 +58,7 @@ async def rebuilt(world: World) -> RestorePlan:
     made.cluster_id = seen.cluster_id()
     conversion = None
     if made.mixed:
-        conversion = convert(world.env, FOLDER, seen, made, 1, silent)
+        conversion = rewrite_folder(world.env, FOLDER, seen, made, 1, silent)
         conversion.publish()
     database = MemoryDatabase(seed=1)
     catalog = database.catalog = Catalog("made again")

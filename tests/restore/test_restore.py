@@ -1,6 +1,6 @@
 """`kafkawire tier restore`: creates a complete data folder from a bucket, or nothing.
 
-Covers: kafkawire.cli.restore.failures, kafkawire.restore.insert, kafkawire.restore.several_brokers,
+Covers: kafkawire.cli.restore.failures, kafkawire.restore.insert, kafkawire.restore.bucket,
 kafkawire.tiering.store.retrying.
 """
 
@@ -34,8 +34,7 @@ from kafkawire.offsets.catalog.port import (
     unpack_ranges,
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from kafkawire.restore.bucket_plan import EPOCH_MARGIN
-from kafkawire.restore.plan import NUMBER_MARGIN, RestorePlan
+from kafkawire.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, RestorePlan
 from tests.kit.json_schema import check_document
 from tests.kit.postgres import postgres
 from tests.kit.tier.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid

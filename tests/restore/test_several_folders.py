@@ -1,6 +1,6 @@
 """Metadata of several brokers rebuilt from their folders: each leads what it led last.
 
-Covers: kafkawire.restore.carry.
+Covers: kafkawire.restore.segment_files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafkawire.log.io.ports import LogError
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.restore.combine import Carried, combine_folders
 from kafkawire.restore.evidence import FolderEvidence
-from kafkawire.restore.folder_plan import plan_from_folder
-from kafkawire.restore.folders import Carried, combine
+from kafkawire.restore.plan import plan_from_folder
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
 from tests.real import librdkafka
@@ -41,7 +41,7 @@ def folder(*ranges: Range, shares: tuple[Range, ...] = (), epoch: int = 0) -> Fo
 
 def carried(first: FolderEvidence, second: FolderEvidence) -> list[tuple[int, int, int]]:
     """The leader, first and end offset of each range that is copied."""
-    found = combine({1: first, 2: second}).carried
+    found = combine_folders({1: first, 2: second}).carried
     assert all({each.leader, each.source} == {1, 2} for each in found)
     return [(each.leader, each.first, each.end) for each in found]
 
@@ -49,10 +49,10 @@ def carried(first: FolderEvidence, second: FolderEvidence) -> list[tuple[int, in
 def test_partition_belongs_to_the_folder_with_the_highest_epoch() -> None:
     old, new = folder((0, 50), epoch=3), folder((50, 70), epoch=4)
     for found in ({1: old, 2: new}, {2: new, 1: old}):
-        assert combine(found).leaders == {1: 2}
-    assert combine({1: new, 2: old}).leaders == {1: 1}
-    assert combine({1: folder((0, 50)), 2: folder((0, 60))}).leaders == {1: 2}
-    assert combine({1: folder((0, 50)), 2: folder((0, 50))}).leaders == {1: 1}
+        assert combine_folders(found).leaders == {1: 2}
+    assert combine_folders({1: new, 2: old}).leaders == {1: 1}
+    assert combine_folders({1: folder((0, 50)), 2: folder((0, 60))}).leaders == {1: 2}
+    assert combine_folders({1: folder((0, 50)), 2: folder((0, 50))}).leaders == {1: 1}
 
 
 def test_only_what_the_leader_does_not_have_is_carried() -> None:
@@ -73,7 +73,7 @@ def test_only_what_the_leader_does_not_have_is_carried() -> None:
 def test_carried_records_count_as_there_from_the_log_start_on() -> None:
     old, new = folder((0, 50)), folder((50, 70), epoch=1)
     new.partitions[1].log_start = 20
-    combined = combine({1: old, 2: new})
+    combined = combine_folders({1: old, 2: new})
     assert combined.carried == [Carried(1, 2, 1, 20, 50)]
     made = plan_from_folder(combined.seen, 1, combined.leaders)
     (topic,) = made.topics
@@ -87,7 +87,7 @@ def test_producers_of_an_earlier_leader_are_known_to_the_new_one() -> None:
     old, new = folder((0, 50)), folder((50, 70), epoch=1)
     old.partitions[1].producers.load([ProducerEntry(7, 0, [(0, 4, 40, 0)]), ProducerEntry(8, 1)])
     new.partitions[1].producers.load([ProducerEntry(8, 2)])
-    combined = combine({1: old, 2: new})
+    combined = combine_folders({1: old, 2: new})
     entries = combined.seen.partitions[1].producers.entries()
     assert {entry.producer_id: entry.epoch for entry in entries} == {7: 0, 8: 2}
 
@@ -96,7 +96,7 @@ def test_folders_that_contradict_each_other_are_refused() -> None:
     other = folder((0, 10))
     other.partitions[1].topic_id = b"o" * 16
     with pytest.raises(LogError, match=r"brokers \[1, 2\] have partition number 1 for different"):
-        combine({1: folder((0, 10)), 2: other})
+        combine_folders({1: folder((0, 10)), 2: other})
 
 
 SMALL = {"journal.bytes": str(1 << 20), "hot.bytes": "1048576", "offset.storage": "sql"}

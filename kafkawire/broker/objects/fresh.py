@@ -35,9 +35,9 @@ async def check_fresh(
     """Raise IdentityError if a folder is fresh and would lose records of topics."""
     if not fresh:
         return
-    from kafkawire.restore.only_in_folder import only_in_folder
+    from kafkawire.restore.lost_files import find_only_in_folder
 
-    names = await only_in_folder(storage, catalog, found.node_id)
+    names = await find_only_in_folder(storage, catalog, found.node_id)
     if names:
         raise IdentityError(
             f"{found.data} has nothing of broker {found.node_id}, whose records of "
@@ -56,9 +56,9 @@ async def replacing_if_behind(
     try:
         yield
     except LogBehindCopies as why:
-        from kafkawire.restore.only_in_folder import only_in_folder
+        from kafkawire.restore.lost_files import find_only_in_folder
 
-        names = await only_in_folder(storage, catalog, found.node_id)
+        names = await find_only_in_folder(storage, catalog, found.node_id)
         if names:
             raise IdentityError(
                 f"{why}. It is not replaced by that copy, because only {found.data} has the "
@@ -113,7 +113,7 @@ async def begin_afresh(
     its files. Waits for a storage that fails as long as it takes; raises StoreErrors that do not
     pass by themselves."""
     from kafkawire.log.objects.reachable import wait_for_answer
-    from kafkawire.restore.correction import correct_rows
+    from kafkawire.restore.lost_files import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)
     await copy_into(home)

@@ -36,13 +36,12 @@ from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
-from kafkawire.restore.bucket_plan import MAX_DOUBTS, plan_from_bucket
-from kafkawire.restore.damage import find_damage
+from kafkawire.restore.bucket import gather_from_bucket
 from kafkawire.restore.evidence import DoubtKind, LogSeen
+from kafkawire.restore.findings import find_damage
 from kafkawire.restore.insert import enter_offsets, enter_topics
 from kafkawire.restore.log_objects import copy_others
-from kafkawire.restore.plan import RestorePlan
-from kafkawire.restore.several_brokers import gather_from_brokers
+from kafkawire.restore.plan import MAX_DOUBTS, RestorePlan, plan_from_bucket
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -144,7 +143,7 @@ def _checked(option: str, tier: str, metadata: str, data: str) -> TierUrl:
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePlan:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
-        restored = plan_from_bucket(await gather_from_brokers(env, store, progress))
+        restored = plan_from_bucket(await gather_from_bucket(env, store, progress))
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
                 found = await find_damage(env, store, restored.files(), folder, progress)

@@ -51,16 +51,13 @@ from kafkawire.offsets.storage.open import (
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.carry import carry
+from kafkawire.restore.combine import Combined, add_bucket, combine_folders
 from kafkawire.restore.data_folder import gather_from_folder
-from kafkawire.restore.differences import differences
 from kafkawire.restore.evidence import BucketEvidence, FolderEvidence, LogSeen
-from kafkawire.restore.folder_plan import plan_from_folder
-from kafkawire.restore.folders import Combined, combine
+from kafkawire.restore.findings import find_differences
 from kafkawire.restore.insert import enter_offsets, enter_topics
-from kafkawire.restore.merge_evidence import add_bucket
-from kafkawire.restore.plan import RestorePlan
-from kafkawire.restore.renumber import convert
+from kafkawire.restore.plan import RestorePlan, plan_from_folder
+from kafkawire.restore.segment_files import copy_carried, rewrite_folder
 from kafkawire.tiering.store.open import open_store
 
 ROWS_AT_ONCE = 1000
@@ -166,10 +163,10 @@ def _rebuild(
     conversion = None
     if plan.mixed:
         _check_mixed(folder, homes)
-        conversion = convert(env, first.path, seen, plan, first.node, progress)
+        conversion = rewrite_folder(env, first.path, seen, plan, first.node, progress)
     paths = {home.node: home.path for home in homes}
     evidence = {home.node: home.seen for home in homes}
-    carried = carry(env, paths, evidence, combined, plan)
+    carried = copy_carried(env, paths, evidence, combined, plan)
     building = f"{path}.restoring"
     _remove(env, building)
     metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
@@ -189,7 +186,7 @@ def _rebuild(
 
 def _combined(homes: Sequence[_Home]) -> Combined:
     if len(homes) > 1:
-        return combine({home.node: home.seen for home in homes})
+        return combine_folders({home.node: home.seen for home in homes})
     return Combined(homes[0].seen)
 
 
@@ -261,7 +258,7 @@ async def _compare(path: str, homes: Sequence[_Home]) -> None:
                 position = await storage.load_log_position(home.node)
                 for at in range(0, len(led), ROWS_AT_ONCE):
                     for row in await storage.load_partitions(led[at : at + ROWS_AT_ONCE]):
-                        home.differs |= any(differences(home.seen, catalog, row, position))
+                        home.differs |= any(find_differences(home.seen, catalog, row, position))
             finally:
                 await storage.close()
             # RocksDB is kept unless it is damaged.
@@ -294,7 +291,7 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
     store = open_store(url, BrokerConfig({}))
     try:
-        return await gather_from_bucket(env, store, progress)
+        return await gather_from_bucket(env, store, progress, of_one=True)
     finally:
         await store.close()
 

@@ -1,6 +1,6 @@
 """Segment files with records of which there is no row: the start is refused, and fsck names them.
 
-Covers: kafkawire.restore.differences, kafkawire.log.segments.strays.
+Covers: kafkawire.restore.findings, kafkawire.log.segments.strays.
 """
 
 from __future__ import annotations
