@@ -93,6 +93,19 @@ def changed(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
     return found
 
 
+def without_objects(
+    segments: Mapping[int, SegmentRow], rows: Iterable[ObjectRow]
+) -> list[SegmentRow]:
+    """Return the segments whose object is one of these that are deleted, without it."""
+    found = []
+    for row in rows:
+        segment = segments.get(row.segment_id)
+        if segment is not None and segment.object == row.uuid:
+            segment.object, segment.tier = b"", 0
+            found.append(segment)
+    return found
+
+
 def entered(segment: SegmentRow | None, row: ObjectRow | None, made: ObjectRow) -> bool:
     """Return whether mappings may be entered into an object, whose stored rows are given."""
     if row is None or row.state != COPY_FINISHED or row.tier != made.tier:

@@ -1,4 +1,7 @@
-"""Storages keep objects in the same way: atomically, in large numbers, in any order of calls."""
+"""Storages keep objects in the same way: atomically, in large numbers, in any order of calls.
+
+Covers: kafkawire.offsets.catalog.objects.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ async def test_failed_transaction_changes_no_objects(
         ]
 
     with monkeypatch.context() as patch:  # after the first writes of the transaction
-        patch.setattr(sql_objects, "raise_offsets", fail)
-        patch.setattr(sql_objects, "_point", fail)
+        patch.setattr(sql_objects.SqlRows, "raise_offsets", fail)
+        patch.setattr(sql_objects.SqlRows, "store_segments", fail)
         patch.setattr(MemoryStore, "write", fail)
         patch.setattr(RocksStore, "write", fail)
         for call in lines():

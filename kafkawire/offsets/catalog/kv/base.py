@@ -6,13 +6,11 @@ Subclasses decide in which thread the work runs (`_read`, `_write`). The store h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import KeyValueStore, Writes
-from kafkawire.offsets.catalog.port import SegmentRow
 
 T = TypeVar("T")
 LeaderOf = Callable[[int], int | None]
@@ -54,10 +52,3 @@ class KeyValueBase:
     def _is_led_elsewhere(self, number: int) -> bool:
         """Return whether another broker leads a partition, whose topic is not deleted."""
         return self._leader_of(number) not in (None, self._node_id)
-
-    def _segments(self, ids: Iterable[int]) -> dict[int, SegmentRow]:
-        """Return the segments that exist, by id and sorted."""
-        keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
-        found = zip(keys, self._store.get(keys), strict=True)
-        rows = [layout.unpack_segment(key, value) for key, value in found if value is not None]
-        return {row.id: row for row in rows}

@@ -1,0 +1,215 @@
+"""The changes of objects of the remote tier, for all storages: what is left out, what is changed.
+
+A storage has the rows (`ObjectRows`) and runs each change here as one transaction. Which states an
+object may go through is in `object_rules`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeVar
+
+from kafkawire.offsets.catalog import object_rules
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    EnteredObject,
+    ObjectRow,
+    SegmentRange,
+    SegmentRow,
+    StaleSwap,
+    TierRow,
+)
+
+T = TypeVar("T")
+
+
+class ObjectRows(Protocol):
+    """The rows of a storage in one transaction. Reads may not see what the transaction wrote."""
+
+    def led(self, numbers: Collection[int]) -> Collection[int]:
+        """Return those of the partitions that exist. Raises KafkaError if another broker leads
+        one."""
+
+    def objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
+        """Return the objects that exist, by uuid and sorted."""
+
+    def segments(self, ids: Iterable[int]) -> dict[int, SegmentRow]:
+        """Return the segments that exist, by id and sorted."""
+
+    def enter_objects(self, rows: Sequence[ObjectRow]) -> None:
+        """Insert objects."""
+
+    def change_objects(self, rows: Iterable[ObjectRow], state: int, delete_after_ms: int) -> None:
+        """Set the state of stored objects, and the end of their deletion's delay."""
+
+    def remove_objects(self, rows: Iterable[ObjectRow]) -> None:
+        """Delete the rows of objects."""
+
+    def store_segments(self, rows: Iterable[SegmentRow]) -> None:
+        """Store `object`, `tier` and `local` of segments."""
+
+    def raise_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
+        """Raise dispatch and commit offsets; neither ever decreases."""
+
+    def locked_tiers(self) -> list[TierRow]:
+        """Return all tiers, which no other broker can change before the transaction ends."""
+
+    def writers(self, tier: int) -> set[int]:
+        """Return the brokers that have objects in a tier."""
+
+    def store_tier(self, row: TierRow) -> None:
+        """Insert or update a tier."""
+
+
+class LostReplacement(NamedTuple):
+    """A finished object into which mappings are entered. `segment`: the stored one, None if it has
+    no row any more; `given`: the one that gets a row then."""
+
+    given: SegmentRow
+    stored: ObjectRow
+    segment: SegmentRow | None
+    mappings: list[SegmentRange]
+
+
+def find_finished(
+    rows: ObjectRows, entered: Sequence[EnteredObject], led: Collection[int]
+) -> list[LostReplacement]:
+    """Return the objects of `ObjectCatalog.replace_lost` that get mappings, with those of `led`
+    partitions. Raises StaleSwap."""
+    objects = rows.objects(made.uuid for _, made, _ in entered)
+    segments = rows.segments(row.segment_id for row in objects.values())
+    found = []
+    for given, made, mappings in entered:
+        stored = objects.get(made.uuid)
+        segment = None if stored is None else segments.get(stored.segment_id)
+        if stored is None or not object_rules.entered(segment, stored, made):
+            raise StaleSwap(f"object {made.uuid.hex()} is not a finished one any more")
+        kept = [each for each in mappings if each.number in led]
+        if kept:
+            found.append(LostReplacement(given, stored, segment, kept))
+    return found
+
+
+class ObjectChanges(ABC):
+    """The part of `ObjectCatalog` that changes objects; see there for the methods."""
+
+    _node_id: int
+
+    @abstractmethod
+    async def _change(self, method: str, work: Callable[[ObjectRows], T]) -> T:
+        """Run `work` in one transaction. `method`: its name, for tests."""
+
+    async def start_objects(
+        self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
+    ) -> list[bytes]:
+        def work(stored: ObjectRows) -> list[bytes]:
+            led = stored.led(sorted(dispatched))
+            segments = stored.segments(row.segment_id for row in rows)
+            entered = [
+                replace(row, state=COPY_STARTED, delete_after_ms=0)
+                for row in rows
+                if object_rules.may_start(segments.get(row.segment_id), row)
+            ]
+            stored.enter_objects(entered)
+            stored.raise_offsets({number: (dispatched[number], 0) for number in led})
+            return [row.uuid for row in entered]
+
+        return await self._change("start_objects", work)
+
+    async def finish_objects(
+        self, uuids: Sequence[bytes], committed: Mapping[int, int]
+    ) -> list[SegmentRow]:
+        def work(stored: ObjectRows) -> list[SegmentRow]:
+            led = stored.led(sorted(committed))
+            found = stored.objects(uuids)
+            segments = stored.segments(row.segment_id for row in found.values())
+            done, replaced = object_rules.finish(uuids, found, segments)
+            stored.change_objects(done, COPY_FINISHED, 0)
+            stored.change_objects(stored.objects(replaced).values(), DELETE_STARTED, 0)
+            changed = [segments[each] for each in sorted({row.segment_id for row in done})]
+            stored.store_segments(changed)
+            if len(done) == len(set(uuids)):
+                stored.raise_offsets({number: (committed[number],) * 2 for number in led})
+            return changed
+
+        return await self._change("finish_objects", work)
+
+    async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
+        def work(stored: ObjectRows) -> None:
+            rows = [row for row in stored.objects(uuids).values() if row.state != DELETE_STARTED]
+            segments = stored.segments(row.segment_id for row in rows)
+            stored.change_objects(rows, DELETE_STARTED, delete_after_ms)
+            stored.store_segments(object_rules.without_objects(segments, rows))
+
+        await self._change("delete_objects", work)
+
+    async def schedule_object_deletion(self, rows: Sequence[ObjectRow]) -> None:
+        def work(stored: ObjectRows) -> None:
+            known = stored.objects(row.uuid for row in rows)
+            new = {row.uuid: row for row in rows if row.uuid not in known}
+            stored.enter_objects([replace(row, state=DELETE_STARTED) for row in new.values()])
+
+        await self._change("schedule_object_deletion", work)
+
+    async def drop_objects(self, uuids: Sequence[bytes]) -> None:
+        def work(stored: ObjectRows) -> None:
+            found = stored.objects(uuids).values()
+            stored.remove_objects([row for row in found if row.state == DELETE_STARTED])
+
+        await self._change("drop_objects", work)
+
+    async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
+        def work(stored: ObjectRows) -> list[SegmentRow]:
+            segments = stored.segments(ids)
+            stored.store_segments(object_rules.changed(segments.values(), local))
+            return list(segments.values())
+
+        return await self._change("set_local", work)
+
+    async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
+        def work(stored: ObjectRows) -> None:
+            led = stored.led(sorted(offsets))
+            stored.raise_offsets({number: offsets[number] for number in led})
+
+        await self._change("save_tiering_offsets", work)
+
+    async def claim_tier(self, url: str, own_url: str, now_ms: int) -> TierRow:
+        def work(stored: ObjectRows) -> TierRow:
+            tiers = stored.locked_tiers()
+            found, new = object_rules.claimed(tiers, url, own_url, self._node_id, now_ms)
+            if new:
+                stored.store_tier(found)
+            return found
+
+        return await self._change("claim_tier", work)
+
+    async def adopt_tiers(self) -> list[TierRow]:
+        def work(stored: ObjectRows) -> list[TierRow]:
+            tiers = {row.id: row for row in stored.locked_tiers()}
+            for row in object_rules.adopted(list(tiers.values()), self._node_id, stored.writers):
+                stored.store_tier(row)
+                tiers[row.id] = row
+            return list(tiers.values())
+
+        return await self._change("adopt_tiers", work)
+
+    async def save_tier(self, row: TierRow) -> None:
+        await self._change("save_tier", lambda stored: stored.store_tier(row))
+
+    async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
+        def work(stored: ObjectRows) -> list[SegmentRow]:
+            old = stored.objects(moved)
+            segments = stored.segments(row.segment_id for row in old.values())
+            new, left = object_rules.relocate(moved, old, segments)
+            stored.enter_objects(new)
+            for uuid in left:
+                stored.change_objects([old[uuid]], DELETE_STARTED, moved[uuid].delete_after_ms)
+            changed = [segments[each] for each in sorted({row.segment_id for row in new})]
+            stored.store_segments(changed)
+            return changed
+
+        return await self._change("relocate_objects", work)
