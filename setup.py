@@ -21,6 +21,7 @@ COMPILED = [
     "kafkawire/codec/walk.py",
     "kafkawire/handlers/budget.py",
     "kafkawire/handlers/exchange.py",
+    "kafkawire/handlers/fetch/context.py",
     "kafkawire/handlers/fetch/handler.py",
     "kafkawire/handlers/fetch/request.py",
     "kafkawire/handlers/produce/handler.py",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import (
@@ -38,8 +38,8 @@ async def revoke(server: Server) -> None:
 
 
 def parked(server: Server) -> int:
-    hot: Any = server.host.apis[1].hot
-    return len(getattr(hot, "parked", ()))  # before the first Fetch there is no handler
+    hot = server.host.apis[1].hot  # before the first Fetch there is no handler
+    return len(hot.context.parked) if isinstance(hot, Fetch) else 0
 
 
 async def test_parked_fetch_keeps_its_right_and_the_next_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ import pytest
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import IterationBudget
-from kafkawire.handlers.fetch.handler import BATCH_BYTES, Fetch
+from kafkawire.handlers.fetch.context import BATCH_BYTES
+from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.handlers.fetch.request import ATTEMPT_BYTES
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.messages.fetch import FetchRequest, FetchResponse
@@ -138,7 +139,7 @@ async def test_woken_fetch_is_answered_in_the_iteration_after_the_write(server: 
     reader = Caller(server)
     reader.ask(fetch("u", 0, wait_ms=2**31 - 1))
     handler: Any = server.host.apis[1].hot
-    await iterations_until(lambda: len(handler.parked) == 1, lambda: None)
+    await iterations_until(lambda: len(handler.context.parked) == 1, lambda: None)
     Caller(server).ask(produce("u", batch(b"news"), acks=1))
     assert await iterations_until(lambda: bool(reader.sent), lambda: None) == 2
     assert reader.records()
@@ -173,14 +174,14 @@ async def test_append_wakes_bounded_number_of_fetches_per_iteration(server: Serv
         reader.ask(fetch("u", 0, wait_ms=2**31 - 1))
     handler: Any = server.host.apis[1].hot
     assert isinstance(handler, Fetch)
-    await iterations_until(lambda: len(handler.parked) == len(readers), lambda: None)
+    await iterations_until(lambda: len(handler.context.parked) == len(readers), lambda: None)
     Caller(server).ask(produce("u", batch(b"news"), acks=1))
     seen = [0]
 
     def scan() -> None:
         seen.append(sum(bool(reader.sent) for reader in readers))
 
-    await iterations_until(lambda: not handler.parked and seen[-1] == len(readers), scan)
+    await iterations_until(lambda: not handler.context.parked and seen[-1] == len(readers), scan)
     per_iteration = [now - before for before, now in itertools.pairwise(seen)]
     assert max(per_iteration) <= BATCH_BYTES // ATTEMPT_BYTES
     assert all(reader.records() for reader in readers)

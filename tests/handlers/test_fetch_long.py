@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.fetch import MAX_ITEMS
+from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.log.partition.reader import PartitionReader
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
@@ -34,8 +35,8 @@ def fetch_all(topic: str | bytes, count: int = MANY, **fields: int) -> FetchRequ
 
 
 def parked(server: Server) -> set[Any]:
-    hot: Any = server.host.apis[1].hot
-    found: set[Any] = getattr(hot, "parked", set())  # the handler is created by its first request
+    hot = server.host.apis[1].hot  # the handler is created by its first request
+    found: Any = hot.context.parked if isinstance(hot, Fetch) else set()
     return {one for one in found if one.moved is not None}
 
 

@@ -12,6 +12,7 @@ import pytest
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.fetch import MAX_ITEMS
+from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.log.partition.reader import _join
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
@@ -66,8 +67,8 @@ def batches(answer: Any, at: int = 0) -> int:
 
 
 def starved(server: Server) -> int:
-    handler: Any = server.host.apis[1].hot
-    return len(getattr(handler, "starved", ()))  # the handler is created by its first request
+    hot = server.host.apis[1].hot  # the handler is created by its first request
+    return len(hot.context.starved) if isinstance(hot, Fetch) else 0
 
 
 async def test_pipelined_cold_fetches_are_read_one_at_a_time(

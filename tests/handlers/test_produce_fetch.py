@@ -89,7 +89,7 @@ async def test_parked_fetch_is_answered_after_produce(server: Server, client: Cl
     client.send(fetch("t", 0, wait_ms=30_000), 11)
     await client.writer.drain()
     handler = await fetch_handler(server)
-    await until(lambda: bool(handler.parked))
+    await until(lambda: bool(handler.context.parked))
     await other.call(produce("t", batch(b"a"), acks=1), 9)
     got = await asyncio.wait_for(client.receive(), WITHIN_S)
     assert values(got.responses[0].partitions[0]) == [b"a"]
@@ -127,9 +127,9 @@ async def test_disconnected_client_releases_memory_of_waiting_fetch(
     asked.min_bytes = 1 << 20
     going.send(asked, 12)
     handler = await fetch_handler(server)
-    await until(lambda: bool(handler.parked))
+    await until(lambda: bool(handler.context.parked))
     await going.close()
-    await until(lambda: not handler.parked)
+    await until(lambda: not handler.context.parked)
     assert [journal.pins for journal in server.broker.log.journals] == [0]
 
 
@@ -141,9 +141,9 @@ async def test_parked_fetch_is_dropped_when_client_disconnects(
     gone.send(fetch("t", 0, wait_ms=2**31 - 1), 11)
     await gone.writer.drain()
     handler = await fetch_handler(server)
-    await until(lambda: bool(handler.parked))
+    await until(lambda: bool(handler.context.parked))
     await gone.close()
-    await until(lambda: not handler.parked)
+    await until(lambda: not handler.context.parked)
     assert not server.broker.table.named("t", 0).watchers
 
 
@@ -271,7 +271,7 @@ async def test_close_answers_parked_fetches(tmp_path: Path) -> None:
         client.send(fetch("t", 0, wait_ms=60_000), 11)
         await client.writer.drain()
         handler = await fetch_handler(server)
-        await until(lambda: bool(handler.parked))
+        await until(lambda: bool(handler.context.parked))
         closing = asyncio.ensure_future(server.close())
         got = await asyncio.wait_for(client.receive(), WITHIN_S)
         assert got.responses[0].partitions[0].error_code == 0

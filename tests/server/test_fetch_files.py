@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.fetch import FetchResult
-from kafkawire.handlers.fetch.handler import Fetch
+from kafkawire.handlers.fetch.context import FetchContext
 from kafkawire.log.io.disk import DiskFile
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.partition.read_plan import Plan
@@ -220,17 +220,19 @@ async def test_everything_is_released_if_one_of_the_reads_fails(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a defect, before the other reads have ended. The fixture checks the pins."""
-    read = Fetch.read
+    read = FetchContext.read
     read_after = 0
 
-    async def fail(self: Fetch, result: FetchResult, plan: Plan, *args: Any, **more: Any) -> None:
+    async def fail(
+        self: FetchContext, result: FetchResult, plan: Plan, *args: Any, **more: Any
+    ) -> None:
         nonlocal read_after
         if plan.partition.index == 1:
             raise RuntimeError("injected")
         await read(self, result, plan, *args, **more)
         read_after += len(result.records)
 
-    monkeypatch.setattr(Fetch, "read", fail)
+    monkeypatch.setattr(FetchContext, "read", fail)
     client = await Client.connect(port_of(server))
     rows = [FetchPartition(n, fetch_offset=0, partition_max_bytes=MIB) for n in range(PARTITIONS)]
     topics = [FetchTopic("t", partitions=rows)]

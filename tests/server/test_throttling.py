@@ -18,7 +18,7 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.compression import GZIP
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.fetch import request as fetch_request
-from kafkawire.handlers.fetch.handler import BATCH_BYTES
+from kafkawire.handlers.fetch.context import BATCH_BYTES
 from kafkawire.handlers.fetch.request import Attempt
 from kafkawire.messages import create_partitions, delete_topics
 from kafkawire.messages.api_versions import ApiVersionsRequest

@@ -6,10 +6,8 @@ import asyncio
 import logging
 import math
 from asyncio import TimerHandle, gather
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import islice
-from operator import lt
 from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded
@@ -20,13 +18,13 @@ from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, write_respon
 from kafkawire.codec.produce import Tags, Topic
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
+from kafkawire.handlers.fetch.context import FetchContext, find_divergence, list_aborted
 from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.slices import emptied
 from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.fetch.handler import Fetch
     from kafkawire.log.partition.partition import Partition, Plan
     from kafkawire.security.acls.rights import Rights
 
@@ -76,14 +74,14 @@ class Attempt:
     """
 
     __slots__ = (
-        "ask", "cold", "copied_bytes", "cost", "done", "enough", "exchange", "failed", "granted",
-        "handler", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
+        "ask", "cold", "context", "copied_bytes", "cost", "done", "enough", "exchange", "failed",
+        "granted", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
         "refused", "releases", "results", "room", "size_bytes", "spans", "timer", "viewed_bytes",
         "watched", "woken",
     )  # fmt: skip
 
-    def __init__(self, handler: Fetch, exchange: Exchange) -> None:
-        self.handler = handler
+    def __init__(self, context: FetchContext, exchange: Exchange) -> None:
+        self.context = context
         self.exchange = exchange
         self.ask = FetchAsk()
         self.refused = NOTHING  # topics that may not be read
@@ -115,14 +113,14 @@ class Attempt:
     def prepare(self) -> bool:
         """Check what concerns the whole request: its session, and the client's quota. Return False
         if it was answered with an error."""
-        ask, handler = self.ask, self.handler
+        ask, context = self.ask, self.context
         if ask.session_epoch not in FULL:
             # This broker never assigned a session id: it is from another broker that had this
             # address before. Only this error makes a client send a full request.
             self._answer_empty(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return False
         self.cost = ATTEMPT_BYTES * (1 + len(ask.items))
-        if handler.quotas.of_clients:
+        if context.quotas.of_clients:
             limit_size(self.exchange.peer, ask)
         self.last = ask.max_wait_ms <= 0 or not ask.items
         return True
@@ -134,7 +132,7 @@ class Attempt:
         for item in self.ask.items:
             topic = item[0]
             if topic not in rights.reads and (
-                topic in refused or not self.handler.rights.may(self.exchange.peer, topic)
+                topic in refused or not self.context.rights.may(self.exchange.peer, topic)
             ):
                 refused.add(topic)
             else:
@@ -152,7 +150,7 @@ class Attempt:
 
     def begin_later(self) -> int:
         """As `begin`, in a later iteration of the event loop: its time counts for a quota, too."""
-        peer, now = self.exchange.peer, self.handler.env.clock.monotonic
+        peer, now = self.exchange.peer, self.context.env.clock.monotonic
         begun = now()
         cost = self.begin()
         if not peer.closed:
@@ -167,14 +165,14 @@ class Attempt:
         block.pin()
         peer.begin(self.exchange)
         who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
-        self.handler.env.spawn(peer.timed(self.serve(self.moved, decoding, block)), who)
+        self.context.env.spawn(peer.timed(self.serve(self.moved, decoding, block)), who)
 
     async def serve(
         self, moved: asyncio.Event, decoding: Generator[None, None, None], block: Pinned
     ) -> None:
         """Take the steps of a request of many partitions in slices. The next request of the
         connection starts after the first plan."""
-        peer, slices = self.exchange.peer, self.handler.env.slices
+        peer, slices = self.exchange.peer, self.context.env.slices
         try:
             try:
                 await slices.run(decoding)
@@ -199,10 +197,10 @@ class Attempt:
             await self._free_many()
 
     async def _load_many(self) -> None:
-        handler, ask = self.handler, self.ask
-        await handler.table.load(self._keys())
-        if handler.racks.enabled and ask.rack:
-            await handler.racks.load(ask.items)
+        context, ask = self.context, self.ask
+        await context.table.load(self._keys())
+        if context.racks.enabled and ask.rack:
+            await context.racks.load(ask.items)
 
     def _keys(self) -> Iterator[tuple[Topic, int]]:
         for item in self.ask.items:
@@ -210,7 +208,7 @@ class Attempt:
 
     async def _plan_many(self, moved: asyncio.Event) -> None:
         """Plan until there is enough to answer, and memory for it."""
-        env, peer = self.handler.env, self.exchange.peer
+        env, peer = self.context.env, self.exchange.peer
         await env.slices.run(self._plan())
         peer.served(self.exchange)
         while not peer.closed:
@@ -223,7 +221,7 @@ class Attempt:
                     if self.plans:
                         break
                     self._wait_for_memory()
-                    while self in self.handler.starved:
+                    while self in self.context.starved:
                         moved.clear()
                         await moved.wait()
                     if not self.granted:
@@ -242,14 +240,14 @@ class Attempt:
         await env.slices.run(self._view())
 
     async def _free_plan(self) -> None:
-        give_way = self.handler.env.slices.give_way
+        give_way = self.context.env.slices.give_way
         await emptied(self.results, give_way)
         await emptied(self.plans, give_way)
         await emptied(self.partitions, give_way)
 
     async def _free_many(self) -> None:
         await self._free_plan()
-        give_way = self.handler.env.slices.give_way
+        give_way = self.context.env.slices.give_way
         await emptied(self.cold, give_way)
         await emptied(self.ask.items, give_way)
 
@@ -259,7 +257,7 @@ class Attempt:
             for _ in self._plan():
                 pass
             if self.missing:
-                self.handler.racks.load_then(self.missing, self._loaded)
+                self.context.racks.load_then(self.missing, self._loaded)
                 return True
             if not self.enough:
                 return False
@@ -304,7 +302,7 @@ class Attempt:
             pass
         if self.cold:
             work = self.exchange.peer.timed(self._read_then_answer())
-            self.handler.env.spawn(work, "cold fetch")
+            self.context.env.spawn(work, "cold fetch")
         else:
             self._answer_at_once()
 
@@ -322,8 +320,8 @@ class Attempt:
     def _plan(self) -> Generator[None, None, None]:
         """Plan the read of each partition. Sets `enough` if there are enough bytes or an error, or
         if this is the last plan; not if partitions are `missing`."""
-        handler, ask, peer = self.handler, self.ask, self.exchange.peer
-        self.room = self.granted or min(ask.max_bytes, handler.config.fetch_max_bytes)
+        context, ask, peer = self.context, self.ask, self.exchange.peer
+        self.room = self.granted or min(ask.max_bytes, context.config.fetch_max_bytes)
         self.size_bytes = self.copied_bytes = 0
         self.enough = False
         self.plans, self.missing, self.partitions = [], [], []
@@ -338,12 +336,12 @@ class Attempt:
                 if self.moved is None:
                     self.missing += absent.numbers
                 else:  # unloaded again; a view of another broker's partition: its leader has it
-                    by_rack = ask.rack and handler.racks.enabled
+                    by_rack = ask.rack and context.racks.enabled
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER if by_rack else code_of(absent)
                     result.error_code = int(code)
                     self.last = self.failed = True
             except Exception as failure:
-                result.error_code = handler.code_of(failure, item[0], item[1], item[3])
+                result.error_code = context.code_of(failure, item[0], item[1], item[3])
                 self.last = self.failed = True
             yield
             if peer.closed:
@@ -352,7 +350,7 @@ class Attempt:
             return
         self.enough = self.last or self.size_bytes >= ask.min_bytes
         if behind and not self.enough:
-            handler.commit_log.want_commit()
+            context.commit_log.want_commit()
 
     def _plan_partition(self, item: FetchItem, result: FetchResult) -> bool:
         """Plan the read of one partition; return whether some of it waits for a commit. Hot."""
@@ -360,12 +358,12 @@ class Attempt:
         if topic in self.refused:
             result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return False
-        handler, ask = self.handler, self.ask
-        if ask.rack and handler.racks.enabled:
-            partition = handler.racks.find(topic, index, epoch, offset)
-            handler.describe(result, partition)
+        context, ask = self.context, self.ask
+        if ask.rack and context.racks.enabled:
+            partition = context.racks.find(topic, index, epoch, offset)
+            context.describe(result, partition)
             if not partition.resigned:
-                result.preferred = handler.racks.preferred(
+                result.preferred = context.racks.preferred(
                     self.exchange, partition, offset, ask.rack
                 )
             if result.preferred >= 0:
@@ -373,9 +371,9 @@ class Attempt:
                 return False
             self.last = self.last or partition.resigned  # led by another broker: not waited for
         else:
-            partition = handler.table.find(topic, index, epoch)
-            handler.describe(result, partition)
-        if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
+            partition = context.table.find(topic, index, epoch)
+            context.describe(result, partition)
+        if last_epoch >= 0 and find_divergence(result, partition, last_epoch, offset):
             self.last = True
             return False
         committed = ask.isolation == READ_COMMITTED
@@ -398,7 +396,7 @@ class Attempt:
     def _view(self) -> Generator[None, None, None]:
         """Fill the results with mapped bytes. The other plans are those that must be read."""
         committed = self.ask.isolation == READ_COMMITTED
-        commit_log = self.handler.commit_log
+        commit_log = self.context.commit_log
         for result, plan in self.plans:
             if not isinstance(plan, HotRead) or (
                 self.moved is not None and not commit_log.reader.is_mapped(plan, committed)
@@ -412,13 +410,14 @@ class Attempt:
             plan.partition.traffic.out_bytes += size
             if committed:
                 result.aborted = aborted_listed(plan)
+            result.size_bytes = size
             views, release = commit_log.views(plan)
             if len(views) >= self.join_from:
-                fill(result, [b"".join(views)], size)
+                result.records = [b"".join(views)]
                 self.joined_bytes += size
                 release()
             else:
-                fill(result, views, size)
+                result.records = [*views]
                 self.releases.append(release)
             yield
 
@@ -428,7 +427,7 @@ class Attempt:
         plans = self.plans
         if not plans or not isinstance(plans[0][1], SegmentRead):
             return False
-        reader = self.handler.commit_log.reader
+        reader = self.context.commit_log.reader
         if reader.lane.shared or not all(isinstance(plan, SegmentRead) for _, plan in plans):
             return False
         committed = self.ask.isolation == READ_COMMITTED
@@ -443,9 +442,10 @@ class Attempt:
             self.spans.append(span)
             found.append(aborted or [])
         for (result, plan), span, aborted in zip(plans, self.spans, found, strict=True):
-            fill(result, [span], len(span))
-            result.aborted = listed(aborted)
-            self.handler.sent(plan.partition, len(span))
+            result.records = [span]
+            result.size_bytes = len(span)
+            result.aborted = list_aborted(aborted)
+            self.context.count_sent(plan.partition, len(span))
             self.cost += len(span)
         self._give_back()
         self._answer_at_once()
@@ -453,9 +453,9 @@ class Attempt:
 
     async def _read_cold(self) -> None:
         """Read data that is not mapped, of several partitions concurrently."""
-        handler, cold = self.handler, self.cold
+        context, cold = self.context, self.cold
         committed = self.ask.isolation == READ_COMMITTED
-        patience_s = handler.config.remote_fetch_max_wait_ms / 1000
+        patience_s = context.config.remote_fetch_max_wait_ms / 1000
         if self.viewed_bytes and self.viewed_bytes >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         few = self.moved is None  # spans keep files open: no more than a few partitions need
@@ -464,7 +464,7 @@ class Attempt:
         for at in range(0, len(cold), at_once):
             some = cold[at : at + at_once]
             reads = [
-                handler.read(*each, patience_s, committed=committed, spans=few) for each in some
+                context.read(*each, patience_s, committed=committed, spans=few) for each in some
             ]
             if len(reads) == 1:
                 await reads[0]
@@ -478,16 +478,16 @@ class Attempt:
             for failure in filter(None, failures):
                 raise failure
         if cold:
-            await handler.commit_log.reader.lane.wait()
+            await context.commit_log.reader.lane.wait()
         copied = self.joined_bytes + read_bytes - sum(map(len, self.spans))
         if copied > self.granted:  # one batch is read whatever its size
-            handler.memory.hold(copied - self.granted)
+            context.memory.hold(copied - self.granted)
             self.granted = copied
         elif self.spans:
             self._give_back(keep_bytes=copied)
 
     def _find_hints(self) -> Generator[None, None, Tags | None]:
-        leaders = self.handler.hints.of_fetch(self.exchange.peer, self.exchange.version)
+        leaders = self.context.hints.of_fetch(self.exchange.peer, self.exchange.version)
         for result in self.results:
             leaders.add(result.topic, result.index, result.error_code)
             yield
@@ -495,7 +495,7 @@ class Attempt:
 
     def _answer(self) -> Generator[None, None, None]:  # noqa: C901 (hot: few generators)
         """Encode the response and send it; an empty one if the client is over a quota."""
-        exchange, handler, results = self.exchange, self.handler, self.results
+        exchange, context, results = self.exchange, self.context, self.results
         peer = exchange.peer
         tags = (yield from self._find_hints()) if self.failed else None
         body: list[Part] = []
@@ -508,13 +508,13 @@ class Attempt:
             joined: list[Buffer] = []
             yield from joining(steps, cast("list[Buffer]", body), joined, math.inf)
             body = [*joined, *body]
-        if handler.quotas.of_clients:
+        if context.quotas.of_clients:
             delay_ms = peer.client_quotas().fetched(sum(map(len, body)))
             if delay_ms:
                 self._release()
                 self._answer_empty(throttle_ms=delay_ms)
                 return
-        counts = handler.counts
+        counts = context.counts
         for result in results:
             counts.fetched_bytes += result.size_bytes
             if result.preferred >= 0:
@@ -575,7 +575,7 @@ class Attempt:
     def _take_memory(self) -> bool:
         """Reserve memory for what is to be read or copied. Return False if there is not enough:
         the request is planned again within the grant; without one it waits for memory."""
-        memory = self.handler.memory
+        memory = self.context.memory
         if self.copied_bytes <= self.granted:
             return True
         if self.granted:  # one batch is read whatever its size
@@ -598,15 +598,15 @@ class Attempt:
             self.copied_bytes = 0
 
     def _wait_for_memory(self) -> None:
-        handler = self.handler
-        handler.starved[self] = None
-        handler.memory.when_free(self.copied_bytes, self._have_memory)
-        self.timer = handler.env.call_later(MEMORY_PATIENCE_S, self.give_up)
+        context = self.context
+        context.starved[self] = None
+        context.memory.when_free(self.copied_bytes, self._have_memory)
+        self.timer = context.env.call_later(MEMORY_PATIENCE_S, self.give_up)
         self.exchange.pins = self.give_up  # do not wait for a disconnected client
 
     def _stop_waiting(self) -> None:
-        self.handler.starved.pop(self, None)
-        self.handler.memory.cancel(self._have_memory)
+        self.context.starved.pop(self, None)
+        self.context.memory.cancel(self._have_memory)
         self._end_wait()
 
     def _have_memory(self, granted_bytes: int) -> None:
@@ -615,7 +615,7 @@ class Attempt:
         if self.moved is not None:
             self.moved.set()
         else:
-            self.handler.budget.later(self._resume)
+            self.context.budget.later(self._resume)
 
     def _resume(self) -> int:
         if self.exchange.peer.closed:
@@ -634,17 +634,17 @@ class Attempt:
 
     def _give_back(self, keep_bytes: int = 0) -> None:
         if self.granted > keep_bytes:
-            self.handler.memory.release(self.granted - keep_bytes)
+            self.context.memory.release(self.granted - keep_bytes)
             self.granted = keep_bytes
 
     def _begin_wait(self) -> bool:
         """Begin to wait for bytes, for as long as the client allows. Return False if too many
         requests wait: this one is answered with what there is, and the client retries."""
-        handler = self.handler
-        if len(handler.parked) >= handler.config.parked_fetches_max:
+        context = self.context
+        if len(context.parked) >= context.config.parked_fetches_max:
             return False
-        handler.parked[self] = None
-        self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
+        context.parked[self] = None
+        self.timer = context.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
         # A disconnected client is not waited for.
         self.exchange.pins = self._unpark if self.moved is None else self.expire
         return True
@@ -653,7 +653,7 @@ class Attempt:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-            self.handler.parked.pop(self, None)
+            self.context.parked.pop(self, None)
 
     def _watch(self) -> Generator[None, None, None]:
         """Have `wake` called by all partitions."""
@@ -680,7 +680,7 @@ class Attempt:
             self.moved.set()
         elif not self.woken:
             self.woken = True
-            self.handler.budget.later(self._scan)
+            self.context.budget.later(self._scan)
 
     def _scan(self) -> int:
         self.woken = False
@@ -704,26 +704,6 @@ def limit_size(peer: Peer, ask: FetchAsk) -> None:
     """Let a client with a quota ask for no more than it may get in a window, as in Kafka."""
     ask.max_bytes = peer.client_quotas().fetch_bytes_max(ask.max_bytes)
     ask.min_bytes = min(ask.min_bytes, ask.max_bytes)
-
-
-def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:
-    """(producer ID, first offset) of aborted transactions, each once, in the order of their
-    markers. Where two parts of an answer know one, the segment's first offset is the true one."""
-    lasts = [last for _, _, last in aborted]
-    if all(map(lt, lasts, islice(lasts, 1, None))):  # of one part, as almost always
-        return [(producer_id, first) for producer_id, first, _ in aborted]
-    firsts: dict[tuple[int, int], int] = {}
-    for producer_id, first, last in aborted:
-        known = firsts.setdefault((last, producer_id), first)
-        if first < known:
-            firsts[last, producer_id] = first
-    return [(producer_id, firsts[last, producer_id]) for last, producer_id in sorted(firsts)]
-
-
-def fill(result: FetchResult, records: Sequence[Part], size_bytes: int) -> None:
-    """Set the records of a partition in the response."""
-    result.records = [*records]
-    result.size_bytes = size_bytes
 
 
 class _ReleaseAll:
