@@ -28,7 +28,7 @@ from kafkawire.codec.compression import CODEC_NAMES, NONE, ZSTD
 from kafkawire.reading.decode.decoder import Decoder
 from kafkawire.reading.model.columns import DEFAULT, Selection
 from kafkawire.reading.model.source import Account, PartitionRange
-from kafkawire_spark.encode.encoder import encode_batches
+from kafkawire_spark.encode import encode_batches
 
 MS = 1_700_000_000_000
 OFFSET_VALUE = Selection(("offset", "value"))

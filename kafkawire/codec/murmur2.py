@@ -1,6 +1,6 @@
 """Kafka's murmur2 hash of a key, which chooses its partition. Pure.
 
-For single keys; kafkawire_spark.encode.murmur2 hashes columns.
+For single keys; kafkawire_spark.sink.rows hashes columns.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ from kafkawire.replication.machine import Files
 from kafkawire.tiering.cost import budget
 from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from kafkawire.tiering.store import tiers
-from kafkawire_spark.pipeline.jobs.runs import DamagedState, UnknownVersion, dump_json, load_json
+from kafkawire_spark.pipeline.jobs.state import DamagedState, UnknownVersion, dump_json, load_json
 from kafkawire_spark.replay import record as replay
 from tests.broker.test_damaged_files import journal_bytes, rows_of_index, snapshot_bytes
 from tests.codec.test_filter_pack import packed, section

@@ -4,7 +4,7 @@
 print what a statement, a replay and an analysis could return. The JSON of `run`, `audit`, `report`
 and `replay` is also checked where tests/spark runs them for real.
 
-Covers: kafkawire_spark.cli.run, kafkawire_spark.pipeline.summary.
+Covers: kafkawire_spark.cli.run, kafkawire_spark.pipeline.submitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.reading.files.open import open_place
-from kafkawire_spark.audit import through
+from kafkawire_spark.audit import job
 from kafkawire_spark.cli import query, replay, report
 from kafkawire_spark.pipeline import submitted
 from kafkawire_spark.pipeline.engine import Engine
@@ -49,7 +49,7 @@ def job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         yield Engine(job, Inline())
 
     monkeypatch.setattr(submitted, "engine_of", engine_of)
-    monkeypatch.setattr(through, "through_new_spark", lambda *_: in_process)
+    monkeypatch.setattr(job, "through_new_spark", lambda *_: in_process)
     return file
 
 

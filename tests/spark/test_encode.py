@@ -1,6 +1,6 @@
 """The encoder compared with the codec's reader and our decoder: the same rows, in bounded batches.
 
-Covers: kafkawire_spark.encode.records.
+Covers: kafkawire_spark.encode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, 
 from kafkawire.reading.decode.decoder import Decoder
 from kafkawire.reading.model.columns import NATIVE, Selection
 from kafkawire.reading.model.source import Account, PartitionRange, SourceError
-from kafkawire_spark.encode.encoder import encode_batches
+from kafkawire_spark.encode import encode_batches
 
 MS = 1_700_000_000_000
 COLUMNS = Selection(("_timestamp", "_key", "_value", "_headers"))

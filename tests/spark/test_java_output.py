@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kafkawire_spark.java_output import LEFT_OUT, without_incubator_warning
+from kafkawire_spark.session import LEFT_OUT, without_incubator_warning
 
 CHILD = """
 import sys, time

@@ -14,9 +14,8 @@ from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.reading.model.source import DAMAGED, Account, PartitionRange
 from kafkawire_spark.audit.continuity import DUPLICATE, UNEXPLAINED, Found, Range
-from kafkawire_spark.audit.counting import Counting
+from kafkawire_spark.audit.counting import Counting, accounts_of, with_records
 from kafkawire_spark.audit.judging import Where
-from kafkawire_spark.audit.rereading import accounts_of, with_records
 from kafkawire_spark.audit.verdict import (
     MISSING,
     AuditProblem,

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkawire_spark.audit.coverage import ROWS, UNCOVERED, Coverage, CoveredRange
-from kafkawire_spark.audit.islands import Longs, between
+from kafkawire_spark.audit.coverage import ROWS, UNCOVERED, Coverage, CoveredRange, Longs, between
 
 FINDINGS_KEPT = 100
 """Ranges listed per kind of finding and partition: enough to read them again, few enough to

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from kafkawire.reading.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
 from kafkawire_spark.audit.continuity import UNEXPLAINED, Range
-from kafkawire_spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
-from kafkawire_spark.audit.islands import Longs, between
+from kafkawire_spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange, Longs, between
 
 if TYPE_CHECKING:
     from kafkawire.reading.catalog import Bounds, Counted

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkawire_spark.audit.continuity import Continuity, Found, Outcome, Range
-from kafkawire_spark.audit.coverage import GAP, Coverage
-from kafkawire_spark.audit.islands import Longs
+from kafkawire_spark.audit.coverage import GAP, Coverage, Longs
 from kafkawire_spark.audit.scanning import DEAD
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkawire_spark.audit.islands import NONE, Islands, islands, join, keep, outside
+from kafkawire_spark.audit.coverage import NONE, Islands, islands, join, keep, outside
 
 if TYPE_CHECKING:
     import pyarrow as pa

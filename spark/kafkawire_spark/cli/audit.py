@@ -70,7 +70,7 @@ def audit(
     from kafkawire.reading.files.open import open_place
     from kafkawire.reading.model.source import Damaged, SourceError
     from kafkawire_spark.audit import job
-    from kafkawire_spark.audit.through import through_new_spark
+    from kafkawire_spark.audit.job import through_new_spark
     from kafkawire_spark.pipeline.preflight import check_source, reach_store
     from kafkawire_spark.pipeline.tables.port import LOCATION
     from kafkawire_spark.session import open_session

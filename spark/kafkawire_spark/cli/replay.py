@@ -90,8 +90,8 @@ def replay(
     from kafkawire_spark.pipeline.preflight import reach_store
     from kafkawire_spark.pipeline.tables.port import LOCATION
     from kafkawire_spark.replay import job
-    from kafkawire_spark.replay.choice import parse_bound, parse_partitions
     from kafkawire_spark.replay.job import ReplayRequest
+    from kafkawire_spark.replay.record import parse_bound, parse_partitions
 
     try:
         wish = ReplayRequest(

@@ -134,24 +134,24 @@ def _check(check: Callable[[], object], retried: bool = False) -> None:
 
 def _notify(outcome: RunOutcome, as_json: bool) -> None:
     """Return one run as one line."""
-    from kafkawire_spark.pipeline import summary
+    from kafkawire_spark.pipeline import submitted
 
     if as_json:
-        print_json_line(summary.totals(outcome))
+        print_json_line(submitted.totals(outcome))
     else:
-        print(summary.sentence(outcome))
+        print(submitted.sentence(outcome))
     sys.stdout.flush()
 
 
 def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
     """Print one line per run; for a single run also one row per partition."""
-    from kafkawire_spark.pipeline import summary
+    from kafkawire_spark.pipeline import submitted
 
     runs = [outcome for outcome in outcomes if outcome.record is not None]
     if len(runs) == 1 and runs[0].record is not None and not as_json:
-        rows = summary.partitions(runs[0].record, runs[0].lags)
-        few = [summary.shown(row) for row in rows[: summary.ROWS_SHOWN]]
-        print_table(few, summary.PARTITION_COLUMNS, f"run {runs[0].record.run}")
+        rows = submitted.partitions(runs[0].record, runs[0].lags)
+        few = [submitted.shown(row) for row in rows[: submitted.ROWS_SHOWN]]
+        print_table(few, submitted.PARTITION_COLUMNS, f"run {runs[0].record.run}")
         if len(rows) > len(few):
             print(f"and {count(len(rows) - len(few), 'more partition')}")
     for outcome in runs or outcomes:

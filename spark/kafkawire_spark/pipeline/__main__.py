@@ -16,8 +16,7 @@ def main(arguments: list[str]) -> int:
     from kafkawire_spark.pipeline.engine import RunOutcome
     from kafkawire_spark.pipeline.jobs.job import CONTINUOUS
     from kafkawire_spark.pipeline.preflight import check_job
-    from kafkawire_spark.pipeline.submitted import read_job, run_batch, run_continuous
-    from kafkawire_spark.pipeline.summary import sentence
+    from kafkawire_spark.pipeline.submitted import read_job, run_batch, run_continuous, sentence
 
     try:
         job = read_job(arguments[0])

@@ -27,11 +27,10 @@ import pyarrow.parquet as pq
 from kafkawire.reading.files.locations import UNFINISHED, FolderPlace
 from kafkawire.reading.model.source import PartitionRange
 from kafkawire_spark.pipeline.executors import Executor
-from kafkawire_spark.pipeline.jobs.naming import covering, file_path, written_by
-from kafkawire_spark.pipeline.jobs.runs import Done, FileFacts
-from kafkawire_spark.pipeline.jobs.state import COMPACTIONS, Compaction, TableState
+from kafkawire_spark.pipeline.jobs.layout import covering, file_path, written_by
+from kafkawire_spark.pipeline.jobs.state import COMPACTIONS, Compaction, Done, FileFacts, TableState
 from kafkawire_spark.pipeline.tables.commit import CommitError
-from kafkawire_spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
+from kafkawire_spark.pipeline.tables.parquet import RANGE_KEY, Encoding, ParquetFile
 from kafkawire_spark.pipeline.tables.port import Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kafkawire_spark.mapping import map_in_arrow
 from kafkawire_spark.pipeline.executors import DONE, OnSpark, TaskProgress, result_batch
 from kafkawire_spark.pipeline.jobs.job import Job
 from kafkawire_spark.pipeline.jobs.layout import Layout
-from kafkawire_spark.pipeline.jobs.runs import Done, Run
+from kafkawire_spark.pipeline.jobs.state import Done, Run
 from kafkawire_spark.pipeline.tasks import NOTE, Work
 from kafkawire_spark.pipeline.values.converters import Converter, converter
 from kafkawire_spark.pipeline.values.spec import BYTES, JSON, Format

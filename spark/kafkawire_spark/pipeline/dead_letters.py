@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkawire.reading.model.source import PartitionRange
-from kafkawire_spark.pipeline.jobs.layout import DEAD_SCHEMA
-from kafkawire_spark.pipeline.jobs.naming import escape, file_path
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.layout import DEAD_SCHEMA, escape, file_path
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.jobs.state import FileFacts
+from kafkawire_spark.pipeline.tables.parquet import Encoding, ParquetFile
 
 if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place

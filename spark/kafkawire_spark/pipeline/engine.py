@@ -28,13 +28,11 @@ from kafkawire_spark.pipeline.converting import JsonWork, converters, layout_of
 from kafkawire_spark.pipeline.dead_letters import folder_of, open_dead_letters
 from kafkawire_spark.pipeline.executors import Executor, OnSpark
 from kafkawire_spark.pipeline.jobs.job import DEAD_LETTER, ICEBERG, Job
-from kafkawire_spark.pipeline.jobs.layout import Layout
-from kafkawire_spark.pipeline.jobs.naming import written_by
-from kafkawire_spark.pipeline.jobs.runs import Done, FileFacts, Run, RunRecord
+from kafkawire_spark.pipeline.jobs.layout import Layout, written_by
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import RUNS, TableState
+from kafkawire_spark.pipeline.jobs.state import RUNS, Done, FileFacts, Run, RunRecord, TableState
 from kafkawire_spark.pipeline.tables.ownership import check_owner, own
-from kafkawire_spark.pipeline.tables.parquet_file import Encoding
+from kafkawire_spark.pipeline.tables.parquet import Encoding
 from kafkawire_spark.pipeline.tables.port import Table, open_table
 from kafkawire_spark.pipeline.tasks import Work
 from kafkawire_spark.pipeline.values.converters import resolve

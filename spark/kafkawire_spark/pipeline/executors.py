@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafkawire.reading.model.source import TaskFailed
 from kafkawire_spark.mapping import map_in_arrow
-from kafkawire_spark.pipeline.jobs.runs import Done, dump, load_done, load_json
+from kafkawire_spark.pipeline.jobs.state import Done, dump, load_done, load_json
 from kafkawire_spark.session import java_cause, sentence
 from kafkawire_spark.watch import completed, watched
 

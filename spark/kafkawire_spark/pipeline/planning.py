@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from kafkawire.reading.model.source import DataLoss, PartitionRange, Task, TaskPart
 from kafkawire.reading.plan import plan_tasks
 from kafkawire_spark.pipeline.jobs.job import LATEST, SourceSection
-from kafkawire_spark.pipeline.jobs.runs import Positions
 from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import Positions
 from kafkawire_spark.source.options import TopicSubscription
 from kafkawire_spark.source.ranges import CatalogContents, assigned, limited, why_shorter
 

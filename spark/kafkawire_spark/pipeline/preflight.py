@@ -22,9 +22,8 @@ from kafkawire.reading.model.source import Source, Unreachable
 from kafkawire_spark.pipeline import planning
 from kafkawire_spark.pipeline.dead_letters import open_dead_letters
 from kafkawire_spark.pipeline.jobs.job import ICEBERG, Job
-from kafkawire_spark.pipeline.jobs.runs import Positions
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import Positions, TableState
 from kafkawire_spark.pipeline.tables.ownership import check_owner
 from kafkawire_spark.pipeline.tables.port import Table, open_table
 from kafkawire_spark.pipeline.values.spec import JSON, Format

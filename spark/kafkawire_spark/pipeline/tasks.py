@@ -25,8 +25,7 @@ from kafkawire.reading.model.source import (
     Task,
 )
 from kafkawire.reading.read_task import read_task
-from kafkawire_spark.pipeline.jobs.runs import Done
-from kafkawire_spark.pipeline.jobs.state import RUNS, TableState
+from kafkawire_spark.pipeline.jobs.state import RUNS, Done, TableState
 from kafkawire_spark.pipeline.values.converters import Converter
 from kafkawire_spark.pipeline.values.rows import convert
 from kafkawire_spark.pipeline.writing import TaskWriter, WriteTarget

@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from kafkawire.reading.model.source import Account, PartitionRange
 from kafkawire_spark.pipeline.dead_letters import DeadLetters
-from kafkawire_spark.pipeline.jobs.layout import Layout, constant, repeating
-from kafkawire_spark.pipeline.jobs.naming import Values, file_path
-from kafkawire_spark.pipeline.jobs.runs import Done, FileFacts, Share
+from kafkawire_spark.pipeline.jobs.layout import Layout, Values, constant, file_path, repeating
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import RUNS, TableState
-from kafkawire_spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
+from kafkawire_spark.pipeline.jobs.state import RUNS, Done, FileFacts, Share, TableState
+from kafkawire_spark.pipeline.tables.parquet import RANGE_KEY, Encoding, ParquetFile
 
 if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place

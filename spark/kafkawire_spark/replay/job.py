@@ -17,9 +17,8 @@ from kafkawire.progress import Progress
 from kafkawire_spark.pipeline.jobs.state import TableState
 from kafkawire_spark.pipeline.tables.port import open_table_at
 from kafkawire_spark.replay import record
-from kafkawire_spark.replay.choice import Bound
 from kafkawire_spark.replay.lane import Encode, Encoded, TableRows, write_lane
-from kafkawire_spark.replay.record import Replay, ReplayError, ReplayLane
+from kafkawire_spark.replay.record import Bound, Replay, ReplayError, ReplayLane
 from kafkawire_spark.replay.rows import RowFile
 from kafkawire_spark.replay.target import TopicState, WireTarget
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkawire.reading.files.locations import Place
-    from kafkawire_spark.pipeline.jobs.runs import FileFacts
+    from kafkawire_spark.pipeline.jobs.state import FileFacts
 
 THREADS_PER_CORE = 2
 """Threads per core: one waits for the broker's fsync while another encodes."""
@@ -251,7 +250,7 @@ def _encoder(fixed: Replay) -> Encode:
     """Return the encoder for batches of the replay's producer."""
 
     def encode(batch: pa.RecordBatch, sequence: int) -> Iterator[Encoded]:
-        from kafkawire_spark.encode.encoder import encode_batches  # imports numba
+        from kafkawire_spark.encode import encode_batches  # imports numba
 
         producer = (fixed.producer_id, fixed.producer_epoch, sequence)
         for data, rows in encode_batches(batch, batch_bytes=BATCH_BYTES, producer=producer):

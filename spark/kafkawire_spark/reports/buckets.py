@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkawire_spark.reports.stats.measures import WIDTHS_MS, width_for
+from kafkawire_spark.measures import WIDTHS_MS, width_for
 
 ROOM = 2048
 """Maximum number of buckets, except at the largest width, at which ten thousand years have 10,000:

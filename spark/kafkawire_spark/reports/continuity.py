@@ -22,11 +22,10 @@ from kafkawire.reading.model.source import (
     Task,
     TaskPart,
 )
+from kafkawire_spark.measures import CELLS, Strip, several
 from kafkawire_spark.reports.plots import continuity as plot_continuity
 from kafkawire_spark.reports.report import Report, collect, rows_of
 from kafkawire_spark.reports.scope import ReportScope, Rows, Work
-from kafkawire_spark.reports.stats.measures import several
-from kafkawire_spark.reports.stats.strip import CELLS, Strip
 
 if TYPE_CHECKING:
     import pyarrow as pa

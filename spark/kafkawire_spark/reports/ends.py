@@ -16,10 +16,10 @@ import numpy as np
 
 from kafkawire.reading.model.columns import OFFSET, TIMESTAMP
 from kafkawire.reading.model.source import Source, Task
+from kafkawire_spark.measures import BUCKETS
 from kafkawire_spark.reports.buckets import Buckets
 from kafkawire_spark.reports.runs import milliseconds, runs
 from kafkawire_spark.reports.scope import Rows, Work
-from kafkawire_spark.reports.stats.measures import BUCKETS
 
 if TYPE_CHECKING:
     import pyarrow as pa

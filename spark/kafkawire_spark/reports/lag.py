@@ -21,12 +21,12 @@ from kafkawire.reading.commits import (
 )
 from kafkawire.reading.model.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
 from kafkawire.reading.model.source import PartitionRange, Source, Task
+from kafkawire_spark.measures import SKEW_MS, number, width_for
 from kafkawire_spark.reports import ends as partition_ends
 from kafkawire_spark.reports.plots import common
 from kafkawire_spark.reports.plots import lag as plot_lag
 from kafkawire_spark.reports.report import Report, collect, rows_of
 from kafkawire_spark.reports.scope import ReportScope, merge
-from kafkawire_spark.reports.stats.measures import SKEW_MS, number, width_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

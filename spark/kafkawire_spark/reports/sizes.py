@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire_spark.reports import tally
-from kafkawire_spark.reports.buckets import Buckets, window
-from kafkawire_spark.reports.keys import ROOM
-from kafkawire_spark.reports.plots import common
-from kafkawire_spark.reports.plots import sizes as plot_sizes
-from kafkawire_spark.reports.report import Report, rows_of, table_of
-from kafkawire_spark.reports.scope import ReportScope, merge
-from kafkawire_spark.reports.stats.measures import (
+from kafkawire_spark.measures import (
     SKEW_MS,
     WIDTHS_MS,
     duration,
@@ -27,6 +20,13 @@ from kafkawire_spark.reports.stats.measures import (
     size,
     text_of,
 )
+from kafkawire_spark.reports import tally
+from kafkawire_spark.reports.buckets import Buckets, window
+from kafkawire_spark.reports.keys import ROOM
+from kafkawire_spark.reports.plots import common
+from kafkawire_spark.reports.plots import sizes as plot_sizes
+from kafkawire_spark.reports.report import Report, rows_of, table_of
+from kafkawire_spark.reports.scope import ReportScope, merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ import numpy as np
 
 from kafkawire.reading.model.columns import KEY, TIMESTAMP, VALUE_SIZE
 from kafkawire.reading.model.source import Source, Task
+from kafkawire_spark.measures import gini
 from kafkawire_spark.reports.buckets import Buckets
 from kafkawire_spark.reports.keys import Keys, thinned
 from kafkawire_spark.reports.runs import RecordRun, milliseconds, runs
 from kafkawire_spark.reports.scope import Rows
-from kafkawire_spark.reports.stats.measures import gini
 
 if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place

@@ -1,21 +1,107 @@
 """The work of a task: rows to record batches, by topic and partition, in the order of the rows.
 
 Importing this imports numba: import it in the task, not in the driver.
+
+The partition of a row is its column `partition`, or by its key, as Kafka's Java producer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit, types
 
-from kafkawire_spark.encode.encoder import encode_batches
+from kafkawire.codec.compiled import byte, compiled, int32, put
+from kafkawire_spark.encode import encode_batches
 from kafkawire_spark.sink.options import SinkError, SinkOptions
-from kafkawire_spark.sink.partitions import Partitioner
 from kafkawire_spark.sink.staging import StagedPart, StagingWriter
+
+_SEED, _M = 0x9747B28C, 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+@njit
+def _hash(data: int, start: int, length: int) -> int:
+    """Return the hash of data[start : start + length] (org.apache.kafka.common.utils.Utils)."""
+    hashed = _SEED ^ length
+    at, stop = start, start + (length & ~3)
+    while at < stop:
+        part = byte(data, at) | byte(data, at + 1) << 8 | byte(data, at + 2) << 16
+        part = ((part | byte(data, at + 3) << 24) * _M) & _MASK
+        part = ((part ^ (part >> 24)) * _M) & _MASK
+        hashed = ((hashed * _M) & _MASK) ^ part
+        at += 4
+    left = length & 3
+    if left == 3:
+        hashed ^= byte(data, at + 2) << 16
+    if left >= 2:
+        hashed ^= byte(data, at + 1) << 8
+    if left >= 1:
+        hashed = ((hashed ^ byte(data, at)) * _M) & _MASK
+    hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
+    return hashed ^ (hashed >> 15)
+
+
+@compiled(types.int64(*[types.int64] * 5))
+def key_partitions(ends: int, data: int, rows: int, count: int, out: int) -> int:
+    """Store the partition of each key: its positive hash modulo `count` partitions, as the default
+    partitioner of Kafka's Java client. All but the numbers are addresses."""
+    for row in range(rows):
+        start = int32(ends, row)
+        hashed = _hash(data, start, int32(ends, row + 1) - start)
+        put(out, row, (hashed & 0x7FFFFFFF) % count)
+    return 0
+
+
+class Partitioner:
+    """Partitions of rows. `counts` returns the number of partitions of a topic. `start`: number of
+    the task, so that tasks begin with different partitions for rows without a key."""
+
+    def __init__(self, counts: Callable[[str], int], start: int) -> None:
+        self._counts = counts
+        self._known: dict[str, int] = {}
+        self._next = start
+
+    def partitions(self, topic: str, rows: pa.RecordBatch) -> Any:
+        """Return the partition of each row, an array of int64. Rows without a key or partition get
+        the same one in this batch, as a producer's sticky partitioner does."""
+        count = self._count(topic)
+        names = rows.schema.names
+        found = self._by_key(rows.column("key") if "key" in names else None, rows.num_rows, count)
+        if "partition" not in names:
+            return found
+        given = rows.column("partition")
+        wanted = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        valid = given.is_valid().to_numpy(zero_copy_only=False)
+        wrong = wanted[valid & ((wanted < 0) | (wanted >= count))]
+        if len(wrong):
+            raise SinkError(
+                f"a row is for partition {int(wrong[0])} of topic {topic!r}, which has {count}"
+            )
+        return np.where(valid, wanted, found)
+
+    def _by_key(self, keys: pa.Array | None, rows: int, count: int) -> Any:
+        sticky, self._next = self._next % count, self._next + 1
+        if keys is None or keys.null_count == rows:
+            return np.full(rows, sticky, np.int64)
+        keys = keys.cast(pa.binary())
+        out = np.empty(rows, np.int64)
+        _, ends, data = keys.buffers()
+        at = ends.address + 4 * keys.offset
+        key_partitions(at, 0 if data is None else data.address, rows, count, out.ctypes.data)
+        valid = keys.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(valid, out, sticky)
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._known:
+            self._known[topic] = self._counts(topic)
+        return self._known[topic]
+
 
 BUFFERED_BYTES = 64 << 20
 """Rows of all partitions that wait for a full batch; then all are encoded, in smaller batches."""

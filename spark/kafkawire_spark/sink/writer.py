@@ -91,9 +91,11 @@ class SinkWriter:
         """Encode and stage the rows of a task."""
         from pyspark import TaskContext
 
-        from kafkawire_spark.sink.connection import SinkConnection
-        from kafkawire_spark.sink.partitions import Partitioner  # imports numba
-        from kafkawire_spark.sink.rows import RowEncoder
+        from kafkawire_spark.sink.rows import (
+            Partitioner,  # imports numba
+            RowEncoder,
+        )
+        from kafkawire_spark.sink.transaction import SinkConnection
 
         context = TaskContext.get()
         assert context is not None, "Spark runs this in a task"
@@ -118,8 +120,7 @@ class SinkWriter:
         self, identity: BatchIdentity, messages: Sequence[WriterCommitMessage | None]
     ) -> None:
         from kafkawire.reading.files.locations import PlaceError
-        from kafkawire_spark.sink.connection import SinkConnection
-        from kafkawire_spark.sink.transaction import SinkTransaction
+        from kafkawire_spark.sink.transaction import SinkConnection, SinkTransaction
 
         staged = _staged(messages)
         if len(staged) < len(messages):

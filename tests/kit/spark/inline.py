@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from kafkawire_spark.audit.job import judged
 from kafkawire_spark.audit.listing import ListedTable
 from kafkawire_spark.audit.scanning import ScanFinding, scan_file, schema
-from kafkawire_spark.audit.through import judged
 from kafkawire_spark.pipeline.executors import TaskProgress, Tasks
-from kafkawire_spark.pipeline.jobs.runs import Done
+from kafkawire_spark.pipeline.jobs.state import Done
 
 
 class Inline:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from kafkawire.reading.files.locations import Place
 from kafkawire.reading.model.source import PartitionRange
 from kafkawire_spark.pipeline.jobs.job import Job, from_dict
-from kafkawire_spark.pipeline.jobs.naming import Values, file_path
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
-from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.jobs.layout import Values, file_path
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord, Share
+from kafkawire_spark.pipeline.tables.parquet import Encoding, ParquetFile
 from kafkawire_spark.pipeline.tables.port import Table
 
 UTC = pa.timestamp("us", tz="UTC")

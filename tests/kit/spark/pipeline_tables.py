@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import DAMAGED, Account, PartitionRange
-from kafkawire_spark.pipeline.jobs.runs import (
+from kafkawire_spark.pipeline.jobs.state import (
     FileFacts,
     RunRecord,
     Share,
+    TableState,
     dump,
     load_json,
     load_record,
 )
-from kafkawire_spark.pipeline.jobs.state import TableState
 
 ROW, DEAD = "row", "dead"
 T0 = 1_700_000_000_000

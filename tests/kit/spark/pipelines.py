@@ -30,7 +30,7 @@ from kafkawire.reading.model.source import (
 )
 from kafkawire_spark.pipeline.engine import Engine, RunOutcome
 from kafkawire_spark.pipeline.jobs.job import Job, from_dict
-from kafkawire_spark.pipeline.jobs.naming import described
+from kafkawire_spark.pipeline.jobs.layout import parse_path
 from kafkawire_spark.pipeline.jobs.state import TableState
 from kafkawire_spark.pipeline.tables.parquet import ParquetTable
 from tests.kit.spark.inline import Inline
@@ -315,7 +315,7 @@ FOLDERS = ("runs", "commits", "compactions", "replaced", "snapshots")
 def _rows(place: MemoryPlace, paths: Iterable[str]) -> list[tuple[str, int, int]]:
     found = []
     for path in paths:
-        named = described(path)
+        named = parse_path(path)
         assert named is not None
         file = pq.ParquetFile(pa.BufferReader(place.files[path]))
         offsets = file.read(["_offset"], use_threads=False).column(0).to_pylist()

@@ -21,7 +21,7 @@ from kafkawire.client.transactions import TransactionalProducer
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire_spark.sink import transaction
-from kafkawire_spark.sink.connection import SinkConnection
+from kafkawire_spark.sink.transaction import SinkConnection
 
 Partition = tuple[str, int]
 
@@ -65,8 +65,8 @@ class FakeCluster:
             monkeypatch.setattr(transaction, name, self._step(name, getattr(self, f"_{name}")))
         monkeypatch.setattr(SinkConnection, "create", lambda self, topic: None)
         monkeypatch.setattr(SinkConnection, "leader", lambda self, cluster, place: 1)
-        monkeypatch.setattr("kafkawire_spark.sink.connection.Cluster", lambda *a: _NoCluster())
-        monkeypatch.setattr("kafkawire_spark.sink.connection.pause", lambda attempt: None)
+        monkeypatch.setattr("kafkawire_spark.sink.transaction.Cluster", lambda *a: _NoCluster())
+        monkeypatch.setattr("kafkawire_spark.sink.transaction.pause", lambda attempt: None)
 
     def _step(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def step(cluster: Any, *given: Any, **named: Any) -> Any:

@@ -11,12 +11,10 @@ import pytest
 
 from kafkawire.reading.files.locations import Place
 from kafkawire_spark.sink import transaction
-from kafkawire_spark.sink.connection import SinkConnection
 from kafkawire_spark.sink.options import parse_options
-from kafkawire_spark.sink.partitions import Partitioner
-from kafkawire_spark.sink.rows import RowEncoder
+from kafkawire_spark.sink.rows import Partitioner, RowEncoder
 from kafkawire_spark.sink.staging import StagedPart, StagingWriter
-from kafkawire_spark.sink.transaction import BatchIdentity, SinkTransaction
+from kafkawire_spark.sink.transaction import BatchIdentity, SinkConnection, SinkTransaction
 from tests.kit.spark.sink import Killed
 
 STEPS = ("init_producer", "committed", "add_partitions", "append", "add_offsets", "commit_offsets",

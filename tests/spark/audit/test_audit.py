@@ -1,7 +1,7 @@
 """The pure half of `pipeline audit`: rows to islands, islands compared with accounts and with a
 model that checks every offset.
 
-Covers: kafkawire_spark.audit.foreign, kafkawire_spark.audit.judging.
+Covers: kafkawire_spark.audit.listing, kafkawire_spark.audit.judging.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from kafkawire_spark.audit.continuity import (
     Outcome,
     Range,
 )
-from kafkawire_spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
-from kafkawire_spark.audit.islands import islands, outside
+from kafkawire_spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage, islands, outside
 
 ROW = "row"
 

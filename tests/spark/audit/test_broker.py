@@ -27,8 +27,7 @@ from kafkawire.reading.model.source import COMPACTED, Source
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
 from kafkawire_spark.audit.counting import FEWER
-from kafkawire_spark.audit.job import audit
-from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.audit.job import audit, through_spark
 from kafkawire_spark.audit.verdict import PartitionReport
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.executors import OnSpark

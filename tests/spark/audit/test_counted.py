@@ -1,7 +1,7 @@
 """`pipeline audit --source` compares counts: tables written from hand-built tiers, and later
 changes of the table, its accounts or the source.
 
-Covers: kafkawire_spark.audit.rereading, kafkawire_spark.cli.audit.
+Covers: kafkawire_spark.audit.counting, kafkawire_spark.cli.audit.
 """
 
 from __future__ import annotations

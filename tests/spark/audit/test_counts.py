@@ -23,8 +23,7 @@ from kafkawire.reading.model.source import (
 )
 from kafkawire_spark.audit.continuity import Continuity
 from kafkawire_spark.audit.counts import ComparedCounts, Stretches, compare, stretches, without_row
-from kafkawire_spark.audit.coverage import Coverage, coverage
-from kafkawire_spark.audit.islands import between, islands
+from kafkawire_spark.audit.coverage import Coverage, between, coverage, islands
 from tests.spark.audit.test_audit import ROW, account
 
 RECORD = (ROW, CONTROL, ABORTED)

@@ -11,8 +11,7 @@ import pytest
 
 from kafkawire.reading.model.source import COMPACTED, Source
 from kafkawire.testing.process import BrokerProcess
-from kafkawire_spark.audit.job import audit
-from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.audit.job import audit, through_spark
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.executors import OnSpark
 from kafkawire_spark.pipeline.jobs.job import from_dict

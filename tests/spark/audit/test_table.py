@@ -11,10 +11,9 @@ import pytest
 
 from kafkawire.reading.files.locations import PlaceError
 from kafkawire.reading.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
-from kafkawire_spark.audit.job import audit
+from kafkawire_spark.audit.job import audit, spread
 from kafkawire_spark.audit.listing import AuditError
 from kafkawire_spark.audit.scanning import ScanFile
-from kafkawire_spark.audit.through import spread
 from kafkawire_spark.audit.verdict import TableReport
 from tests.kit.json_schema import check_document
 from tests.kit.spark.inline import in_process

@@ -12,11 +12,11 @@ import pytest
 
 from kafkawire.reading.model.source import DataLoss, OffsetGap, PartitionRange, SourceError
 from kafkawire_spark.cli import run as pipeline_run
-from kafkawire_spark.pipeline import __main__ as submitted
-from kafkawire_spark.pipeline import summary
-from kafkawire_spark.pipeline.continuous import TRIES, run_on, until_signalled
+from kafkawire_spark.pipeline import __main__ as main_module
+from kafkawire_spark.pipeline import submitted
 from kafkawire_spark.pipeline.engine import RunOutcome
-from kafkawire_spark.pipeline.jobs.runs import (
+from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import (
     DamagedState,
     FileFacts,
     Run,
@@ -28,7 +28,7 @@ from kafkawire_spark.pipeline.jobs.runs import (
     load_record,
     load_run,
 )
-from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.submitted import TRIES, run_on, until_signalled
 
 
 def outcome(run: int = 3) -> RunOutcome:
@@ -61,16 +61,16 @@ def test_records_and_intents_round_trip() -> None:
 def test_run_report_as_rows_and_as_line() -> None:
     record = outcome().record
     assert record is not None
-    rows = summary.partitions(record, outcome().lags)
+    rows = submitted.partitions(record, outcome().lags)
     assert rows[0] == {
         "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead_letters": 0,
         "no_row": {}, "lag": 4,
     }  # fmt: skip
-    assert summary.shown(rows[1])["no row"] == "1 lost"
-    line = summary.sentence(outcome())
+    assert submitted.shown(rows[1])["no row"] == "1 lost"
+    line = submitted.sentence(outcome())
     assert line == "run 3: 10 rows in 1 file, 3.0 MiB, 1 dead letter, 2.0 s (5 rows/s), lag 4"
-    assert summary.sentence(RunOutcome(lags={("a", 0): 2})) == "nothing new, lag 2"
-    totals = summary.totals(outcome())
+    assert submitted.sentence(RunOutcome(lags={("a", 0): 2})) == "nothing new, lag 2"
+    totals = submitted.totals(outcome())
     assert (totals["rows"], totals["offsets"], totals["bytes"], totals["lag"]) == (
         10,
         12,
@@ -163,9 +163,9 @@ def test_unreadable_job_exits_with_2(
             call()
         assert ended.value.code == 2
         assert sentence in capsys.readouterr().err
-    assert submitted.main([str(path)]) == 2
+    assert main_module.main([str(path)]) == 2
     assert sentence in capsys.readouterr().err
 
 
 def test_spark_submit_file_explains_its_usage() -> None:
-    assert submitted.main([]) == 2
+    assert main_module.main([]) == 2

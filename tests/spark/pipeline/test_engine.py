@@ -14,9 +14,9 @@ from kafkawire.reading.model.source import OffsetGap, PartitionRange, TaskPart
 from kafkawire_spark.pipeline import executors
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.executors import OnSpark, result_batch
-from kafkawire_spark.pipeline.jobs.naming import file_path
-from kafkawire_spark.pipeline.jobs.runs import Done, FileFacts, Share
+from kafkawire_spark.pipeline.jobs.layout import file_path
 from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import Done, FileFacts, Share
 from kafkawire_spark.pipeline.planning import tasks_of
 from tests.kit.spark.pipelines import (
     Bench,

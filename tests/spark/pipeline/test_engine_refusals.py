@@ -11,9 +11,8 @@ from kafkawire.manifest.sealed_json import seal
 from kafkawire.reading.model.source import DamagedData, DataLoss
 from kafkawire_spark.pipeline.executors import translated
 from kafkawire_spark.pipeline.jobs import state as state_module
-from kafkawire_spark.pipeline.jobs.runs import DamagedState, UnknownVersion
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import DamagedState, TableState, UnknownVersion
 from tests.kit.spark.pipelines import (
     Bench,
     Killed,

@@ -19,8 +19,8 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.reading.files.open import open_place
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.jobs.job import Job, parse
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
 from kafkawire_spark.pipeline.jobs.section import JobError
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord
 from kafkawire_spark.pipeline.tables.port import Table, open_table, open_table_at
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, marker

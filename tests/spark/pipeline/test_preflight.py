@@ -38,9 +38,8 @@ from kafkawire_spark import session
 from kafkawire_spark.cli.run import run
 from kafkawire_spark.pipeline import submitted
 from kafkawire_spark.pipeline.jobs.job import parse
-from kafkawire_spark.pipeline.jobs.runs import DamagedState, Run
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import DamagedState, Run, TableState
 from kafkawire_spark.pipeline.preflight import check_job
 from kafkawire_spark.pipeline.tables.commit import Unsettled
 from kafkawire_spark.pipeline.tables.ownership import description

@@ -20,11 +20,10 @@ from kafkawire.client.offsets import LATEST, leaders, list_offsets
 from kafkawire.progress import silent
 from kafkawire.reading.model.source import PartitionRange
 from kafkawire.testing.process import BrokerProcess
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
-from kafkawire_spark.replay.choice import Bound
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord, Share
 from kafkawire_spark.replay.job import ReplayRequest, Summary, open_table, replay
 from kafkawire_spark.replay.lane import ComparedRow
-from kafkawire_spark.replay.record import ReplayError
+from kafkawire_spark.replay.record import Bound, ReplayError
 from tests.kit.json_schema import check_document
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected

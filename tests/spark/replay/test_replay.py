@@ -21,7 +21,6 @@ from kafkawire.progress import Progress
 from kafkawire.reading.files.open import open_place
 from kafkawire_spark.cli import replay as pipeline_replay
 from kafkawire_spark.replay import job, record
-from kafkawire_spark.replay.choice import parse_bound, parse_partitions
 from kafkawire_spark.replay.lane import (
     ComparedRow,
     Encoded,
@@ -30,7 +29,13 @@ from kafkawire_spark.replay.lane import (
     row_of,
     write_lane,
 )
-from kafkawire_spark.replay.record import Replay, ReplayError, ReplayLane
+from kafkawire_spark.replay.record import (
+    Replay,
+    ReplayError,
+    ReplayLane,
+    parse_bound,
+    parse_partitions,
+)
 from kafkawire_spark.replay.rows import RowFile, groups, merge
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, rows_table
 

@@ -12,22 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.reading.model.source import ABORTED, COMPACTED, LOST, Account, PartitionRange
-from kafkawire_spark.reports import ends
-from kafkawire_spark.reports import late_tables as latetables
-from kafkawire_spark.reports.continuity import judged
-from kafkawire_spark.reports.lag import series
-from kafkawire_spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
-from kafkawire_spark.reports.plots import common as plots
-from kafkawire_spark.reports.plots import continuity as plot_continuity
-from kafkawire_spark.reports.plots import lag as plot_lag
-from kafkawire_spark.reports.plots import late as plot_late
-from kafkawire_spark.reports.plots import sizes as plot_sizes
-from kafkawire_spark.reports.report import Report, csv, table_of
-from kafkawire_spark.reports.sizes import by_topic
-from kafkawire_spark.reports.stats.measures import (
+from kafkawire_spark.measures import (
+    CELLS,
     DAY_MS,
     LATE_EDGES_MS,
     WIDTHS_MS,
+    Strip,
     duration,
     gini,
     largest_share,
@@ -39,7 +29,18 @@ from kafkawire_spark.reports.stats.measures import (
     text_of,
     width_for,
 )
-from kafkawire_spark.reports.stats.strip import CELLS, Strip
+from kafkawire_spark.reports import ends
+from kafkawire_spark.reports import late as latetables
+from kafkawire_spark.reports.continuity import judged
+from kafkawire_spark.reports.lag import series
+from kafkawire_spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
+from kafkawire_spark.reports.plots import common as plots
+from kafkawire_spark.reports.plots import continuity as plot_continuity
+from kafkawire_spark.reports.plots import lag as plot_lag
+from kafkawire_spark.reports.plots import late as plot_late
+from kafkawire_spark.reports.plots import sizes as plot_sizes
+from kafkawire_spark.reports.report import Report, csv, table_of
+from kafkawire_spark.reports.sizes import by_topic
 
 
 def test_gini_of_small_examples() -> None:

@@ -1,7 +1,7 @@
 """The results of the reports' tasks, compared with plain Python over the same records; without
 Spark.
 
-Covers: kafkawire_spark.reports.key_loops, kafkawire_spark.reports.runs.
+Covers: kafkawire_spark.reports.keys, kafkawire_spark.reports.runs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import Source, Task
 from kafkawire.reading.plan import plan_tasks
+from kafkawire_spark.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire_spark.reports import ends, late, sizes, tally
 from kafkawire_spark.reports.buckets import ROOM, Buckets, window
 from kafkawire_spark.reports.jobs import prepared
 from kafkawire_spark.reports.keys import Keys, thinned
 from kafkawire_spark.reports.plots import common as plots
 from kafkawire_spark.reports.scope import ReportScope, Request, Work
-from kafkawire_spark.reports.stats.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from tests.kit.spark.reports import T0, Record, tier
 
 TASK_BYTES = 900

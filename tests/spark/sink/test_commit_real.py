@@ -1,7 +1,7 @@
 """The commit against a real broker, without Spark: killed before and after every request, driver or
 broker. A read_committed consumer of another client sees every record once.
 
-Covers: kafkawire.client.transactions, kafkawire_spark.sink.connection.
+Covers: kafkawire.client.transactions, kafkawire_spark.sink.transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The work of a task: rows to batches by topic and partition, in order, staged for the driver.
 
-Covers: kafkawire_spark.encode.murmur2.
+Covers: kafkawire_spark.sink.rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from kafkawire.reading.files.locations import Place
 from kafkawire.reading.files.open import open_place
 from kafkawire_spark.sink import staging
 from kafkawire_spark.sink.options import SinkError, SinkOptions
-from kafkawire_spark.sink.partitions import Partitioner
-from kafkawire_spark.sink.rows import RowEncoder
+from kafkawire_spark.sink.rows import Partitioner, RowEncoder
 from kafkawire_spark.sink.staging import StagedPart, StagingWriter, discard, load
 
 COUNTS = {"a": 3, "b": 7}

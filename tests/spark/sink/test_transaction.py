@@ -7,12 +7,10 @@ import pytest
 
 from kafkawire.client.errors import BrokerError, Closed
 from kafkawire.codec.errors import ErrorCode
-from kafkawire_spark.sink.connection import SinkConnection
 from kafkawire_spark.sink.options import PROGRESS_TOPIC, SinkError, SinkOptions, parse_options
-from kafkawire_spark.sink.partitions import Partitioner
-from kafkawire_spark.sink.rows import RowEncoder
+from kafkawire_spark.sink.rows import Partitioner, RowEncoder
 from kafkawire_spark.sink.staging import StagedPart, StagingWriter
-from kafkawire_spark.sink.transaction import BatchIdentity, SinkTransaction, waves
+from kafkawire_spark.sink.transaction import BatchIdentity, SinkConnection, SinkTransaction, waves
 from tests.kit.spark.sink import FakeCluster, Killed
 
 QUERY = "3b6e9b2c"

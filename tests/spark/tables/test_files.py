@@ -12,10 +12,17 @@ import pytest
 from kafkawire.reading.model.source import PartitionRange
 from kafkawire_spark.pipeline.compaction import groups
 from kafkawire_spark.pipeline.jobs.job import PartitionColumn
-from kafkawire_spark.pipeline.jobs.layout import Layout, repeating
-from kafkawire_spark.pipeline.jobs.naming import described, escape, file_path, folder, written_by
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
-from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.jobs.layout import (
+    Layout,
+    escape,
+    file_path,
+    folder,
+    parse_path,
+    repeating,
+    written_by,
+)
+from kafkawire_spark.pipeline.jobs.state import FileFacts
+from kafkawire_spark.pipeline.tables.parquet import Encoding, ParquetFile
 from tests.kit.spark.pipelines import job
 
 PART = PartitionRange("orders", 3, 1000, 2000)
@@ -26,7 +33,7 @@ def test_file_name_describes_content() -> None:
     assert path == (
         "date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet"
     )
-    assert described(path) == (PART, "r", 7)
+    assert parse_path(path) == (PART, "r", 7)
     assert written_by(file_path(PART, (), 9, kind="c", attempt="0af3")) == ("c", 9)
     for other in ("part-00000.parquet", "_kafkawire/table.json", path + ".crc", "x/" + path[:-8]):
         assert written_by(other) is None
@@ -37,7 +44,7 @@ def test_file_names_are_never_hidden_by_spark(topic: str) -> None:
     part = PART._replace(topic=topic)
     path = file_path(part, (), 1, kind="r", attempt="")
     assert path[0] not in "._"
-    assert described(path) == (part, "r", 1)
+    assert parse_path(path) == (part, "r", 1)
 
 
 def test_partition_values_are_escaped_like_spark() -> None:

@@ -1,6 +1,6 @@
 """Iceberg tables: each run is committed once, and independent readers agree on the content.
 
-Covers: kafkawire_spark.pipeline.tables.iceberg_files, kafkawire_spark.pipeline.tables.locations.
+Covers: kafkawire_spark.pipeline.tables.iceberg_files, kafkawire_spark.pipeline.tables.port.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from pyiceberg.table import Table as Loaded
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import SourceError
-from kafkawire_spark.pipeline.jobs.layout import described
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.layout import describe_schema
+from kafkawire_spark.pipeline.jobs.state import FileFacts, TableState
 from kafkawire_spark.pipeline.tables import commit as committing
 from kafkawire_spark.pipeline.tables.commit import CommitError, Conflict
 from kafkawire_spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire_spark.pipeline.tables.locations import without_secrets
 from kafkawire_spark.pipeline.tables.ownership import description
-from kafkawire_spark.pipeline.tables.secrets import without_secrets
 from tests.kit.minio import SECRET, USER, Minio
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, at_once, drive_at_once, job, record
@@ -302,7 +301,7 @@ def test_passwords_are_not_stored(tmp_path: Path) -> None:
         "name": "a.b",
     }
     TableState(place).describe(
-        description(job(tmp_path, "iceberg", catalog=said), described(SCHEMA)), new=True
+        description(job(tmp_path, "iceberg", catalog=said), describe_schema(SCHEMA)), new=True
     )
     kept = (tmp_path / "_kafkawire" / "table.json").read_text()
     assert json.loads(kept)["catalog"] == {"type": "sql", "name": "a.b"}

@@ -17,8 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.reading.files.open import open_place
-from kafkawire_spark.audit.job import audit
-from kafkawire_spark.audit.through import through_spark
+from kafkawire_spark.audit.job import audit, through_spark
 from kafkawire_spark.pipeline.engine import Engine
 from kafkawire_spark.pipeline.executors import Executor, OnSpark
 from kafkawire_spark.pipeline.jobs.job import Job, parse

@@ -20,10 +20,9 @@ from pyiceberg.table import Table as Loaded
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import SourceError
 from kafkawire_spark.pipeline.jobs.job import Job
-from kafkawire_spark.pipeline.jobs.layout import described
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.layout import describe_schema
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import FileFacts, TableState
 from kafkawire_spark.pipeline.tables import commit as committing
 from kafkawire_spark.pipeline.tables import iceberg_catalog
 from kafkawire_spark.pipeline.tables.commit import CommitError
@@ -168,7 +167,7 @@ def test_credentials_warehouse_prefix_and_scope(
     monkeypatch.setenv("POLARIS_SECRET", SECRET)
     table = table_at(front, tmp_path / "t", **said)
     TableState(table.place).describe(
-        description(job(front, tmp_path / "t", **said), described(SCHEMA)), new=True
+        description(job(front, tmp_path / "t", **said), describe_schema(SCHEMA)), new=True
     )
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
     assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
@@ -216,7 +215,7 @@ def test_catalog_sections_are_passed_to_library(
     auth = {"type": "oauth2", "oauth2": {**oauth, "token_url": f"{front.uri}/v1/oauth/tokens"}}
     table = table_at(front, tmp_path / "t", auth=auth)
     TableState(table.place).describe(
-        description(job(front, tmp_path / "t", auth=auth), described(SCHEMA)), new=True
+        description(job(front, tmp_path / "t", auth=auth), describe_schema(SCHEMA)), new=True
     )
     assert table.committed() == 0
     assert asked
@@ -225,7 +224,7 @@ def test_catalog_sections_are_passed_to_library(
     plain = {"type": "oauth2", "oauth2": {**oauth, "client_secret": SECRET}}
     own_place = TableState(open_place(str(tmp_path / "u")))
     own_place.describe(
-        description(job(front, tmp_path / "u", auth=plain), described(SCHEMA)), new=True
+        description(job(front, tmp_path / "u", auth=plain), describe_schema(SCHEMA)), new=True
     )
     assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()
 

@@ -1,7 +1,7 @@
 """Old snapshots of Iceberg and Delta tables: expired when the job configures it, with the files
 that only they had, and never with a row, or with the record of which runs are in the table.
 
-Covers: kafkawire_spark.pipeline.tables.iceberg_expiry.
+Covers: kafkawire_spark.pipeline.tables.iceberg.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from kafkawire.reading.files.locations import FolderPlace
 from kafkawire.reading.files.open import open_place
 from kafkawire_spark.pipeline import engine
 from kafkawire_spark.pipeline.engine import Engine
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import FileFacts, TableState
 from kafkawire_spark.pipeline.tables import delta
 from kafkawire_spark.pipeline.tables.delta import DeltaTable
 from kafkawire_spark.pipeline.tables.iceberg import IcebergTable

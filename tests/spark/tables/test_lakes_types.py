@@ -14,9 +14,9 @@ from pyiceberg.catalog import load_catalog
 
 from kafkawire.reading.model.columns import NATIVE
 from kafkawire.reading.model.source import PartitionRange
-from kafkawire_spark.pipeline.jobs.naming import file_path
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
-from kafkawire_spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire_spark.pipeline.jobs.layout import file_path
+from kafkawire_spark.pipeline.jobs.state import FileFacts
+from kafkawire_spark.pipeline.tables.parquet import Encoding, ParquetFile
 from kafkawire_spark.pipeline.tables.port import Table, open_table
 from tests.kit.spark.lake import job, record
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from kafkawire.reading.model.source import SourceError
 from kafkawire_spark.pipeline.values import registry as client
-from kafkawire_spark.pipeline.values.avro import AvroDecoder, build
-from kafkawire_spark.pipeline.values.avro_types import self_contained
+from kafkawire_spark.pipeline.values.avro import AvroDecoder, build, self_contained
 from kafkawire_spark.pipeline.values.converters import converter, resolve
 from kafkawire_spark.pipeline.values.registry import RegistryError
 from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError

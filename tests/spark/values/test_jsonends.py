@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire_spark.pipeline.values.jsonends import trailing_bytes
+from kafkawire_spark.pipeline.values.json import trailing_bytes
 
 TEXTS = st.text(alphabet="{}[]\"'\\ a,", max_size=6)
 DOCUMENTS = st.recursive(

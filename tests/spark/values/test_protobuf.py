@@ -18,7 +18,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from kafkawire_spark.pipeline.values.converters import converter, resolve
-from kafkawire_spark.pipeline.values.protobuf_types import complete, message_of, name_at
+from kafkawire_spark.pipeline.values.protobuf import complete, message_of, name_at
 from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError
 from tests.kit.spark.registry import FakeRegistry
 from tests.spark.values.test_values import records

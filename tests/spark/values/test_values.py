@@ -13,7 +13,7 @@ from kafkawire.reading.model.source import SourceError
 from kafkawire_spark.pipeline.values import rows
 from kafkawire_spark.pipeline.values.converters import converter, resolve
 from kafkawire_spark.pipeline.values.framing import BadValue, message_path, number_of
-from kafkawire_spark.pipeline.values.jsonwhy import why
+from kafkawire_spark.pipeline.values.json import why
 from kafkawire_spark.pipeline.values.shred import (
     RecordField,
     array,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kafkawire.reading.model.source import PartitionRange, SourceError, Unreachable
-from kafkawire_spark.pipeline.jobs.naming import described
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire_spark.pipeline.jobs.layout import parse_path
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord
 
 TRIES = 20
 """Attempts of a commit, each after another writer's commit: at most a minute, with the waits."""
@@ -93,7 +93,7 @@ def facts(
 ) -> FileFacts:
     """Describe a file in a table's metadata. A file of another tool (which compacted the table) has
     the topic "" and the partition -1."""
-    name = described(path)
+    name = parse_path(path)
     part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_OF_ANOTHER_TOOL, 0)
     return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)
 

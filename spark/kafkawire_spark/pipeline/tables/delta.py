@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from kafkawire_spark.pipeline.jobs.job import Job
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord
 from kafkawire_spark.pipeline.tables.commit import (
     CommitError,
     Conflict,

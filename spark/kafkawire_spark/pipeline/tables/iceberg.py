@@ -3,12 +3,17 @@
 A run is one snapshot with its job, run and offset ranges in its summary. The same commit stores the
 number of the last run in the table's properties, so that it survives the expiration of snapshots. A
 commit succeeds only if the table has not changed since it was read.
+
+When old snapshots expire, the library removes them from the metadata but deletes no files. As in
+Iceberg's expireSnapshots, files without a reference from a remaining snapshot are deleted here:
+manifest lists, manifests, and data files that a compaction replaced. They are recorded before the
+snapshots expire, so that an interruption leaves no unknown files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,12 +27,15 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     ValidationError,
 )
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from kafkawire_spark.pipeline.jobs.job import Job
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
-from kafkawire_spark.pipeline.jobs.state import Expiry, TableState
+from kafkawire_spark.pipeline.jobs.state import Expiry, FileFacts, RunRecord, TableState
 from kafkawire_spark.pipeline.tables.commit import (
     CommitError,
     Conflict,
@@ -36,7 +44,6 @@ from kafkawire_spark.pipeline.tables.commit import (
     until_settled,
 )
 from kafkawire_spark.pipeline.tables.iceberg_catalog import OpenedCatalog, same_place
-from kafkawire_spark.pipeline.tables.iceberg_expiry import expirable, only_theirs
 from kafkawire_spark.pipeline.tables.iceberg_files import (
     check_spec,
     data_file,
@@ -48,6 +55,50 @@ from kafkawire_spark.pipeline.tables.locations import location
 
 if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place
+
+
+NEVER = "gc.enabled"
+"""Iceberg's property of tables whose files must not be deleted, because other tables share them."""
+
+
+def expirable(table: PyIcebergTable, before_ms: int) -> list[Snapshot]:
+    """Return snapshots older than that, without those that a branch or tag names, such as the
+    newest."""
+    if table.properties.get(NEVER, "true").lower() == "false":
+        return []
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    return [
+        one
+        for one in table.metadata.snapshots
+        if one.timestamp_ms < before_ms and one.snapshot_id not in named
+    ]
+
+
+def only_theirs(table: PyIcebergTable, old: Iterable[Snapshot]) -> set[str]:
+    """Return the paths of all files that only these snapshots of the table refer to."""
+    gone = {one.snapshot_id: one for one in old}
+    stay = [one for one in table.metadata.snapshots if one.snapshot_id not in gone]
+    kept = _manifests(stay, table.io)
+    theirs = {path: one for path, one in _manifests(gone.values(), table.io).items()}
+    theirs = {path: one for path, one in theirs.items() if path not in kept}
+    data = _data_files(theirs.values(), table.io)
+    if data:  # a merged manifest has the same files as its result
+        data -= _data_files(kept.values(), table.io)
+    return data | set(theirs) | {one.manifest_list for one in gone.values()}
+
+
+def _manifests(snapshots: Iterable[Snapshot], io: FileIO) -> dict[str, ManifestFile]:
+    read = ExecutorFactory.get_or_create().map(lambda one: one.manifests(io), snapshots)
+    return {manifest.manifest_path: manifest for manifests in read for manifest in manifests}
+
+
+def _data_files(manifests: Iterable[ManifestFile], io: FileIO) -> set[str]:
+    """Return the files of rows and of deleted rows."""
+    read = ExecutorFactory.get_or_create().map(
+        lambda one: {entry.data_file.file_path for entry in one.fetch_manifest_entry(io)}, manifests
+    )
+    return set().union(*read)
+
 
 MAPPING = "schema.name-mapping.default"
 # Delete old versions of the metadata file; otherwise each commit leaves one forever.

@@ -35,8 +35,12 @@ from kafkawire.reading.model.source import SourceError
 from kafkawire_spark.pipeline.jobs.job import Job
 from kafkawire_spark.pipeline.jobs.section import JobError
 from kafkawire_spark.pipeline.tables.commit import CommitError, Conflict
-from kafkawire_spark.pipeline.tables.locations import iceberg_properties, location
-from kafkawire_spark.pipeline.tables.secrets import VARIABLE, is_secret
+from kafkawire_spark.pipeline.tables.locations import (
+    VARIABLE,
+    iceberg_properties,
+    is_secret,
+    location,
+)
 
 if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place

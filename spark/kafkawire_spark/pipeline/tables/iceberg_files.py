@@ -23,7 +23,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from kafkawire_spark.pipeline.jobs.job import PartitionColumn
-from kafkawire_spark.pipeline.jobs.runs import FileFacts
+from kafkawire_spark.pipeline.jobs.state import FileFacts
 from kafkawire_spark.pipeline.tables.commit import CommitError, facts
 
 EPOCH = date(1970, 1, 1)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkawire_spark.pipeline.jobs.job import Job
-from kafkawire_spark.pipeline.jobs.naming import written_by
+from kafkawire_spark.pipeline.jobs.layout import written_by
 from kafkawire_spark.pipeline.jobs.section import JobError
 from kafkawire_spark.pipeline.jobs.state import FOLDER, TableState
+from kafkawire_spark.pipeline.tables.locations import without_secrets
 from kafkawire_spark.pipeline.tables.port import Table
-from kafkawire_spark.pipeline.tables.secrets import without_secrets
 
 if TYPE_CHECKING:
     from kafkawire_spark.pipeline.jobs.layout import Layout
@@ -42,10 +42,10 @@ def check_owner(table: Table, job: Job, layout: Layout | None = None) -> dict[st
 
 def own(table: Table, job: Job, layout: Layout) -> None:
     """Check the table like `check_owner`, and store owner and columns. Raises JobError."""
-    from kafkawire_spark.pipeline.jobs.layout import described
+    from kafkawire_spark.pipeline.jobs.layout import describe_schema
 
     state, known = TableState(table.place), check_owner(table, job, layout)
-    plain = description(job, described(layout.table))
+    plain = description(job, describe_schema(layout.table))
     if known is None:
         first, exists = _of_others(table)
         plain |= {"adopted": True} if first or exists else {}

@@ -19,9 +19,8 @@ from kafkawire_spark.pipeline.jobs.job import (
     SourceSection,
     TableSpec,
 )
-from kafkawire_spark.pipeline.jobs.runs import FileFacts, RunRecord
 from kafkawire_spark.pipeline.jobs.section import JobError
-from kafkawire_spark.pipeline.jobs.state import TableState
+from kafkawire_spark.pipeline.jobs.state import FileFacts, RunRecord, TableState
 from kafkawire_spark.pipeline.values.spec import Format
 
 if TYPE_CHECKING:

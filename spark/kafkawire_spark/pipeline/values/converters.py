@@ -41,10 +41,10 @@ def resolve(form: Format, topics: Sequence[str], *, key: bool = False) -> Format
     if form.schema_file:
         text = _file(form.schema_file).decode("utf-8", "replace")
     if form.format == spec.AVRO:
-        from kafkawire_spark.pipeline.values import avro, avro_types
+        from kafkawire_spark.pipeline.values import avro
 
         if text:
-            text = avro_types.self_contained(text)
+            text = avro.self_contained(text)
         else:
             client = registry(form.registry)
             found = [
@@ -56,11 +56,11 @@ def resolve(form: Format, topics: Sequence[str], *, key: bool = False) -> Format
 
 
 def _resolved_protobuf(form: Format, topics: Sequence[str], key: bool) -> Format:
-    from kafkawire_spark.pipeline.values import protobuf, protobuf_types
+    from kafkawire_spark.pipeline.values import protobuf
 
     if form.descriptor:
-        files = protobuf_types.set_of(_file(form.descriptor), form.descriptor)
-        text = protobuf_types.complete(files)
+        files = protobuf.set_of(_file(form.descriptor), form.descriptor)
+        text = protobuf.complete(files)
         first = files[-1]
     else:
         client = registry(form.registry)
@@ -71,12 +71,12 @@ def _resolved_protobuf(form: Format, topics: Sequence[str], key: bool) -> Format
         text = _one([protobuf.registered_set(client, schema) for schema in found], topics)
         first = protobuf.registered_file(found[0], protobuf.MAIN)
     try:
-        message = form.message or protobuf_types.name_at(first, (0,))
+        message = form.message or protobuf.name_at(first, (0,))
     except IndexError:
         raise ValueFormatError(
             f"{form.descriptor or 'the registered schema'} has no message"
         ) from None
-    protobuf_types.message_of(text, message)
+    protobuf.message_of(text, message)
     return replace(form, schema=text, message=message, descriptor="", resolved=True)
 
 

@@ -16,7 +16,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from kafkawire_spark.reports.stats.measures import number, size
+from kafkawire_spark.measures import number, size
 
 WIDTH_IN, DPI = 12.0, 110
 INK, GREY, PALE, RED = "#22303c", "#6b7785", "#e4e8ec", "#d1495b"

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Patch
 
+from kafkawire_spark.measures import CELLS, number, several
 from kafkawire_spark.reports.plots import common
-from kafkawire_spark.reports.stats.measures import number, several
-from kafkawire_spark.reports.stats.strip import CELLS
 
 STRIPS = 500
 """Maximum number of strips; partitions with problems come first, then the largest."""

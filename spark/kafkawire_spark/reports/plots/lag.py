@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from kafkawire_spark.measures import number
 from kafkawire_spark.reports.plots import common
-from kafkawire_spark.reports.stats.measures import number
 
 BARS = 14
 """Maximum number of groups with bars of their partitions: those with the most lag."""

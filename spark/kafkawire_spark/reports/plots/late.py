@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
+from kafkawire_spark.measures import duration, lateness_labels, number
 from kafkawire_spark.reports.plots import common
-from kafkawire_spark.reports.stats.measures import duration, lateness_labels, number
 
 ROWS = 40
 """Partitions in the map: those with the most late records, because by share tiny ones would come

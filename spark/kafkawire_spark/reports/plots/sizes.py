@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from kafkawire_spark.measures import duration, lorenz, number, several, size
 from kafkawire_spark.reports.plots import common
-from kafkawire_spark.reports.stats.measures import duration, lorenz, number, several, size
 
 BARS = 12
 STEPS = 10

@@ -1,1 +1,0 @@
-"""Arrow rows to record batches at native speed. `encoder.encode_batches` is the interface."""

@@ -1,1 +1,0 @@
-"""Calculations of the reports that need no Spark: measures and the cells of the continuity plot."""
