@@ -216,7 +216,7 @@ class _Gathering:
                 row.number, log_start=row.log_start, next_offset=row.end, epoch=epoch, epochs=known
             )
         self._take_named_objects(manifest)
-        seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
+        seen.deleted_objects = sum(uuid in self._sizes for uuid in manifest.deleted)
         named = {each.object for each in seen.segments}
         others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
         for tail, uuid in await self._read_footers(others):

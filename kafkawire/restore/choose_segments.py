@@ -1,51 +1,42 @@
 """Choose the segments that a partition is read from, where several have the same offsets. Pure.
 
-Rows in SQL are whole entries that must not overlap. `choose_objects`: of a bucket alone, as many
-offsets as possible. `cover_lost_files`: after local files were lost, contiguous mappings again.
+Rows in SQL are whole entries that must not overlap. `choose_most`: as many offsets as possible,
+also with gaps. `choose_chain`: without gaps up to the last offset, where the journals continue.
+`cover_lost_files`: after local files were lost, contiguous mappings again, also of parts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-
-class ObjectRange(NamedTuple):
-    """The offsets [base, end) in an object; `key` identifies it for the caller."""
-
-    base: int
-    end: int
-    generation: int
-    created_ms: int
-    uuid: bytes
-    key: int
-
+from kafkawire.restore.evidence import SegmentShare
 
 Weight = tuple[int, int, int, int]
-"""Offsets covered, sum of generations, fewer pieces, newer pieces: compared in this order."""
+"""Offsets covered, sum of generations, fewer segments, newer segments: compared in this order."""
 NOTHING: Weight = (0, 0, 0, 0)
 
 
-def choose_objects(pieces: Sequence[ObjectRange], log_start: int) -> list[ObjectRange]:
-    """Return the pieces to read from `log_start` on, in offset order: of all choices without
+def choose_most(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentShare]:
+    """Return the shares to read from `log_start` on, in offset order: of all choices without
     overlap, the one that covers the most offsets, and of these the one with the highest
     generations.
 
     A reader of ranges uses, for each offset, the object of the highest generation, which usually
     gives the same result. They differ if only some outputs of a rewrite were uploaded when the
     broker was lost; then its inputs, which are complete, still exist."""
-    useful = [piece for piece in pieces if piece.end > max(log_start, piece.base)]
-    useful.sort(key=lambda piece: (piece.end, piece.base, piece.created_ms, piece.uuid))
-    ends = [piece.end for piece in useful]
-    best: list[Weight] = [NOTHING]  # best choice of the first n pieces
-    before: list[int] = []  # how many pieces may be combined with piece n
-    for at, piece in enumerate(useful):
-        joined = bisect_right(ends, piece.base, 0, at)
+    useful = [share for share in shares if share.offsets[1] > max(log_start, share.offsets[0])]
+    useful.sort(key=lambda share: (*share.offsets[::-1], share.file.created_ms, share.file.object))
+    ends = [share.offsets[1] for share in useful]
+    best: list[Weight] = [NOTHING]  # best choice of the first n shares
+    before: list[int] = []  # how many shares may be combined with share n
+    for at, share in enumerate(useful):
+        joined = bisect_right(ends, share.offsets[0], 0, at)
         before.append(joined)
-        best.append(max(best[at], _add_weights(best[joined], _weigh(piece, log_start))))
-    chosen: list[ObjectRange] = []
+        best.append(max(best[at], _add_weights(best[joined], _weigh(share, log_start))))
+    chosen: list[SegmentShare] = []
     at = len(useful)
     while at:
         if best[at] == best[at - 1]:
@@ -56,40 +47,51 @@ def choose_objects(pieces: Sequence[ObjectRange], log_start: int) -> list[Object
     return chosen[::-1]
 
 
-def _weigh(piece: ObjectRange, log_start: int) -> Weight:
-    covered = piece.end - max(piece.base, log_start)
-    return covered, covered * piece.generation, -1, covered * piece.created_ms
+def _weigh(share: SegmentShare, log_start: int) -> Weight:
+    base, end = share.offsets
+    covered = end - max(base, log_start)
+    return covered, covered * share.file.generation, -1, covered * share.file.created_ms
 
 
 def _add_weights(one: Weight, other: Weight) -> Weight:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
 
 
-def find_rivals(pieces: Sequence[ObjectRange]) -> list[tuple[ObjectRange, ObjectRange]]:
+def find_rivals(shares: Iterable[SegmentShare]) -> list[tuple[SegmentShare, SegmentShare]]:
     """Return neighbours with the same offsets and generation: written by two brokers, or twice."""
     found = []
-    newest: dict[int, ObjectRange] = {}
-    for piece in sorted(pieces, key=lambda piece: (piece.base, piece.end)):
-        if piece.base == piece.end:
+    newest: dict[int, SegmentShare] = {}
+    for share in sorted(shares, key=lambda share: share.offsets):
+        base, end = share.offsets
+        if base == end:
             continue
-        other = newest.get(piece.generation)
-        if other is not None and piece.base < other.end:
-            found.append((other, piece))
-        if other is None or piece.end > other.end:
-            newest[piece.generation] = piece
+        other = newest.get(share.file.generation)
+        if other is not None and base < other.offsets[1]:
+            found.append((other, share))
+        if other is None or end > other.offsets[1]:
+            newest[share.file.generation] = share
     return found
 
 
-def find_gaps(chosen: Sequence[ObjectRange], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the offsets of [start, end) that no chosen piece covers."""
-    found = []
-    for piece in chosen:
-        if piece.base > start:
-            found.append((start, min(piece.base, end)))
-        start = max(start, piece.end)
-    if start < end:
-        found.append((start, end))
-    return found
+def choose_chain(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentShare]:
+    """Return the shares to read: without a gap between them, as far to the end as there are any,
+    and from there as far to the front as possible; the newest where several have the same offsets,
+    as after an interrupted cut, or with the inputs of a merge."""
+    best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare]] = {}  # by end offset
+    useful = [share for share in shares if share.offsets[1] > log_start]
+    for share in sorted(useful, key=lambda share: share.offsets[::-1]):
+        begin, end = share.offsets
+        if begin in best:
+            begin = -best[begin][0][0]
+        rank = -begin, bool(share.file.path), share.file.created_ms, share.file.uuid
+        if end not in best or rank > best[end][0]:
+            best[end] = rank, share
+    chain: list[SegmentShare] = []
+    at = max(best, default=-1)
+    while at in best:
+        chain.append(best[at][1])
+        at = chain[-1].offsets[0]
+    return chain[::-1]
 
 
 class PieceKind(IntEnum):

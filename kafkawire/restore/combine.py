@@ -184,7 +184,7 @@ def combine_brokers(parts: list[BucketEvidence]) -> BucketEvidence:
         _add_bucket_partitions(seen, part)
         _add_bucket_topics(seen, part.topics.values())
         seen.segments += part.segments
-        seen.deleted += part.deleted
+        seen.deleted_objects += part.deleted_objects
         seen.doubts += part.doubts
     return seen
 
@@ -258,6 +258,7 @@ def add_bucket(seen: FolderEvidence, bucket: BucketEvidence) -> None:
             _complete_partition(_partition_of(seen, number, owners[number]), partition)
     seen.raise_numbers(bucket)
     seen.configs = dict(seen.configs or bucket.configs)
+    seen.logs = bucket.logs
     if bucket.cluster_id:
         seen.clusters[bucket.cluster_id] = 0  # the tier belongs to that cluster
 
@@ -280,12 +281,9 @@ def _complete_partition(partition: PartitionSeen, bucket: PartitionSeen) -> None
 
 def _add_objects(seen: FolderEvidence, bucket: BucketEvidence, owners: dict[int, Owner]) -> None:
     files = {segment.uuid: segment for segment in seen.segments}
-    for each in sorted(bucket.segments, key=lambda one: (not one.named, one.object)):
-        if each.cluster_id not in (None, bucket.cluster_id):
-            continue
+    for each in bucket.objects_of(bucket.cluster_id):
         file = files.get(each.uuid)
         if file is None:
-            files[each.uuid] = each
             for entry in each.entries:
                 if entry.number in owners:
                     partition = _partition_of(seen, entry.number, owners[entry.number])

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar, NamedTuple
 
 from kafkawire.codec.segment.format import PartitionEntry, TopicOrigin
 from kafkawire.log.journal.losses import Damage
@@ -158,12 +159,26 @@ class LogSeen:
     size_bytes: int
 
 
+class SourceRule(NamedTuple):
+    """How a plan treats a source. `epoch_margin`, `number_margin`: how far leader epochs and
+    partition numbers are raised above the evidence, which may be older than the loss.
+    `covers_gaps`: the log start is known, so offsets that are missing after it are lost, and
+    covered by a segment without records; else the log begins after the last gap."""
+
+    epoch_margin: int
+    number_margin: int
+    covers_gaps: bool
+
+
 @dataclass(slots=True)
 class Evidence:
     """The evidence of any source. `topics` by id; `configs`: dynamic settings of all brokers;
     `next_partition`, `last_producer_id`: as far as they are known; `has_manifest`: whether a
-    manifest could be read."""
+    manifest could be read; `node_id` None: the source does not say it; `deleted`: topics by id;
+    `origins`: topics as the newest segment describes them; `log_position`: up to where the journals
+    are known to be committed; `logs`: of log objects."""
 
+    rule: ClassVar[SourceRule]
     partitions: dict[int, PartitionSeen] = field(default_factory=dict)
     topics: dict[bytes, TopicSeen] = field(default_factory=dict)
     segments: list[SegmentSeen] = field(default_factory=list)
@@ -171,6 +186,12 @@ class Evidence:
     next_partition: int = 1
     last_producer_id: int = -1
     has_manifest: bool = False
+    node_id: int | None = None
+    deleted: set[bytes] = field(default_factory=set)
+    origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
+    log_position: int = 0
+    logs: list[LogSeen] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
 
     def highest_number(self) -> int:
         """Return the highest partition number that was assigned."""
@@ -182,17 +203,36 @@ class Evidence:
         self.last_producer_id = max(self.last_producer_id, other.last_producer_id)
         self.next_partition = max(self.next_partition, other.next_partition)
 
+    def topics_by_age(self) -> list[TopicSeen]:
+        """Return the described topics, the newest last."""
+        return list(self.topics.values())
+
+    def slot(self, number: int, topic_id: bytes) -> int | None:
+        """Return the slot of a partition number in a topic; None if another topic has the number
+        and nothing is known of this one."""
+        return number
+
+    def has_damage(self) -> bool:
+        """Return whether a part of the source was unreadable."""
+        return False
+
+
+EPOCH_MARGIN = 1000
+"""Leader epochs rise once with each start after a crash: more than the number of such starts that
+are likely without an upload in between."""
+NUMBER_MARGIN = 1_000_000
+"""Partition numbers and producer ids may have been assigned after the newest evidence: of producer
+ids, a thousand blocks of a thousand."""
+
 
 @dataclass(slots=True)
 class BucketEvidence(Evidence):
-    """The evidence of a tier. `cluster_id` None: only the objects have one; `deleted`: existing
-    objects that the manifest has as deleted; `logs`: by node id and broker epoch."""
+    """The evidence of a tier. `cluster_id` None: only the objects have one; `deleted_objects`: how
+    many exist that the manifest has as deleted; `logs`: by node id and broker epoch."""
 
+    rule = SourceRule(EPOCH_MARGIN, NUMBER_MARGIN, covers_gaps=True)
     cluster_id: str | None = None
-    node_id: int | None = None
-    deleted: int = 0
-    logs: list[LogSeen] = field(default_factory=list)
-    doubts: list[Doubt] = field(default_factory=list)
+    deleted_objects: int = 0
 
     def of(self, number: int) -> PartitionSeen:
         """Return what is known about a partition number."""
@@ -204,25 +244,34 @@ class BucketEvidence(Evidence):
         """Add something doubtful."""
         self.doubts.append(Doubt(kind, text))
 
+    def topics_by_age(self) -> list[TopicSeen]:
+        """Return the topics, the newest last: by the objects that describe them, or creation."""
+        return sorted(self.topics.values(), key=lambda t: (t.seen_ms, t.created_ms, t.id))
+
+    def objects_of(self, cluster_id: str | None) -> list[SegmentSeen]:
+        """Return the objects of a cluster, and those that name none: one of several uploads of a
+        segment, preferably the one in the manifest."""
+        best: dict[bytes, SegmentSeen] = {}
+        for each in sorted(self.segments, key=lambda one: (not one.named, one.object)):
+            if each.cluster_id in (None, cluster_id):
+                best.setdefault(each.uuid, each)
+        return list(best.values())
+
 
 @dataclass(slots=True)
 class FolderEvidence(Evidence):
     """The evidence of a broker's folder. `topics`, and `deleted` ones by id, from the newest frame
-    of each, the newest last; `log_position`: up to where the journals are known to be committed;
-    `unreadable`: (path, why) of segment files.
+    of each, the newest last; `unreadable`: (path, why) of segment files.
 
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
-    `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
-    first written; `bounds`: the ledger's."""
+    `clusters`: when each cluster id was first written; `bounds`: the ledger's."""
 
-    deleted: set[bytes] = field(default_factory=set)
+    rule = SourceRule(1, 0, covers_gaps=False)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    log_position: int = 0
     journals: int = 0
     slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
-    origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
     clusters: dict[str, int] = field(default_factory=dict)
     recovered: Recovered = field(default_factory=Recovered)
     bounds: Mapping[int, int] | None = None
@@ -241,8 +290,6 @@ class FolderEvidence(Evidence):
         return partition
 
     def slot(self, number: int, topic_id: bytes) -> int | None:
-        """Return the slot of a partition number in a topic; None if another topic has the number
-        and nothing is known of this one."""
         slot = self.slots.get((number, topic_id))
         if slot is not None:
             return slot
@@ -250,6 +297,9 @@ class FolderEvidence(Evidence):
         free = holder is None or not topic_id or holder.topic_id in (b"", topic_id)
         return number if free else None
 
-    def cluster_id(self) -> str:
+    def has_damage(self) -> bool:
+        return bool(self.damage or self.unreadable)
+
+    def oldest_cluster(self) -> str:
         """Return the cluster that the oldest segment was written for; empty: no segment has it."""
         return min(self.clusters, key=self.clusters.__getitem__, default="")

@@ -16,38 +16,32 @@ journals are left out; their numbers are not assigned again.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
 from kafkawire.codec.types import uuid_text
+from kafkawire.log.partition.damaged_ranges import uncovered
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
-from kafkawire.restore.choose_segments import ObjectRange, choose_objects, find_gaps, find_rivals
+from kafkawire.restore.choose_segments import choose_chain, choose_most, find_rivals
 from kafkawire.restore.evidence import (
     INTERNAL_TOPICS,
+    NUMBER_MARGIN,
     BucketEvidence,
     Doubt,
     DoubtKind,
+    Evidence,
     FolderEvidence,
     LogSeen,
     PartitionSeen,
     SegmentSeen,
     SegmentShare,
-    TopicSeen,
 )
 
-NUMBER_MARGIN = 1_000_000
-"""Added to partition numbers and producer ids, which may have been assigned after the newest
-evidence: of producer ids, a thousand blocks of a thousand."""
-EPOCH_MARGIN = 1000
-"""Added to leader epochs, which rise once with each start after a crash: more than the number of
-such starts that are likely without an upload in between."""
 MAX_EPOCH = (1 << 31) - 1
-MAX_DOUBTS = 1000
-"""Maximum number of doubts listed; more are only counted."""
 MAX_NAME = 249
 """Most characters of a topic's name (Kafka: Topic.MAX_NAME_LENGTH)."""
 ID_CHARS = 8
@@ -137,71 +131,105 @@ class RestorePlan:
         return ends
 
 
-def assign_topics(seen: FolderEvidence, plan: RestorePlan, leaders: Mapping[int, int]) -> None:
-    """Decide names and numbers of the topics in `plan`; `leaders` by partition number, the node of
-    the plan leads the others."""
-    _Assigning(seen, plan, leaders).run()
+def plan_restore(
+    seen: Evidence, node_id: int | None = None, leaders: Mapping[int, int] | None = None
+) -> RestorePlan:
+    """Plan all of it. `leaders` by partition number; `node_id` leads the others, None: the node
+    that the evidence is of. Where sources differ, their `rule` says how."""
+    plan = RestorePlan(
+        node_id if node_id is not None else 1 if seen.node_id is None else seen.node_id,
+        configs=dict(seen.configs),
+        next_partition=seen.highest_number() + 1 + seen.rule.number_margin,
+        next_producer_id=seen.last_producer_id + 1 + NUMBER_MARGIN,
+        log_position=seen.log_position,
+        logs=seen.logs,
+        doubts=list(seen.doubts),
+    )
+    if isinstance(seen, BucketEvidence):
+        plan.cluster_id = _choose_cluster(seen, plan)
+    _TopicPlanner(seen, plan, leaders or {}).plan_topics()
+    partitions = {number: seen.partitions[slot] for slot, number in plan.numbers.items()}
+    if isinstance(seen, BucketEvidence):
+        shares = _take_objects(seen, plan)
+    else:
+        shares = {number: partition.shares for number, partition in partitions.items()}
+    for topic in plan.topics:
+        for info in topic.partitions:
+            partition = partitions.get(info.number)
+            if partition is None and info.number in shares:
+                partition = PartitionSeen(info.number)
+            if partition is not None:
+                partition.number = info.number  # a slot of the evidence until now
+                name = f"{topic.name}-{info.index}"
+                _plan_partition(name, partition, shares.get(info.number, []), info, seen, plan)
+    for holes in plan.holes:
+        holes.sort()
+    plan.checkpoints.sort(key=lambda each: each.number)
+    if isinstance(seen, FolderEvidence):
+        _add_losses(seen, plan)
+    return plan
 
 
-class _Assigning:
-    """`_names` by topic id, the newest first; `_slots`: by topic id and index the slot of the
-    evidence, or the number in a frame where nothing else is known of the partition."""
+class _TopicPlanner:
+    """Decides names and numbers of topics. `_names` by topic id, the newest first; `_slots`: by
+    topic id and index the slot of the evidence, or the number that a description has where nothing
+    else is known of the partition."""
 
-    def __init__(self, seen: FolderEvidence, plan: RestorePlan, leaders: Mapping[int, int]) -> None:
+    def __init__(self, seen: Evidence, plan: RestorePlan, leaders: Mapping[int, int]) -> None:
         self._seen = seen
+        self._plan = plan
         self._leaders = leaders
         self._names: dict[bytes, str] = {}
         self._slots: dict[bytes, dict[int, int | None]] = {}
         self._taken: set[int] = set()
-        self._plan = plan
-        self._plan.next_partition = seen.highest_number() + 1
 
-    def run(self) -> None:
-        self._frames()
-        self._records()
-        self._deleted()
+    def plan_topics(self) -> None:
+        """Add all topics with all their partitions to the plan."""
+        self._add_described()
+        if isinstance(self._seen, FolderEvidence):
+            self._add_recorded(self._seen)
+            self._reserve_deleted(self._seen)
+            self._plan.mixed |= any(slot < 0 for slot in self._seen.partitions)
         names: dict[str, bytes] = {}
         for topic_id, name in self._names.items():
             if names.setdefault(name, topic_id) != topic_id:
                 new = recovered_name(name, topic_id)
                 names[new] = topic_id
-                self._names[topic_id] = new
                 self._plan.add_doubt(
                     DoubtKind.TOPIC,
                     f"two topics are named {name}: the older one is kept as {new}; delete it if "
                     "you do not need it",
                 )
         for name, topic_id in sorted(names.items()):
-            self._topic(name, topic_id)
-        self._plan.mixed |= any(slot < 0 for slot in self._seen.partitions)
+            self._plan_topic(name, topic_id)
 
-    def _frames(self) -> None:
-        """Add topics with a catalog frame, the newest first."""
-        for topic_id, topic in reversed(self._seen.topics.items()):
-            if topic_id not in self._seen.deleted:
-                self._names[topic_id] = topic.name
-                self._slots[topic_id] = {
-                    index: self._seen.slot(number, topic_id)
+    def _add_described(self) -> None:
+        """Add topics that a manifest, an object or a catalog frame describes, the newest first."""
+        for topic in reversed(self._seen.topics_by_age()):
+            if topic.id not in self._seen.deleted:
+                self._names[topic.id] = topic.name
+                self._slots[topic.id] = {
+                    index: self._seen.slot(number, topic.id)
                     for index, number in topic.numbers.items()
                 }
 
-    def _records(self) -> None:
+    def _add_recorded(self, seen: FolderEvidence) -> None:
         """Add topics that only appear in records, and partitions that no frame lists."""
-        for slot, partition in sorted(self._seen.partitions.items(), key=_newest_slot):
-            if partition.topic_id in self._seen.deleted:
+        for slot, partition in sorted(seen.partitions.items(), key=_by_slot):
+            if partition.topic_id in seen.deleted:
                 continue
             if not partition.topic:
-                self._nameless(slot, partition)
+                self._name_unknown(slot, partition)
             topic_id = partition.topic_id
             self._names.setdefault(topic_id, partition.topic)
             slots = self._slots.setdefault(topic_id, {})
             other = slots.get(partition.index)
-            if other is None or other not in self._seen.partitions:
+            if other is None or other not in seen.partitions:
                 slots[partition.index] = slot
             elif other != slot:
-                self._merge(self._seen.partitions[other], partition)
+                self._merge(seen.partitions[other], partition)
 
-    def _nameless(self, slot: int, partition: PartitionSeen) -> None:
+    def _name_unknown(self, slot: int, partition: PartitionSeen) -> None:
         """Create a topic for records whose topic is unknown."""
         partition.topic, partition.index = f"recovered-partition-{slot}", 0
         raw = bytearray(sha256(partition.topic.encode()).digest()[:16])
@@ -224,55 +252,12 @@ class _Assigning:
         into.log_start = max(into.log_start, other.log_start)
         into.epoch = max(into.epoch, other.epoch)
 
-    def _topic(self, name: str, topic_id: bytes) -> None:
-        frame, origin = self._seen.topics.get(topic_id), self._seen.origins.get(topic_id)
-        internal, configs, created_ms = name in INTERNAL_TOPICS, {}, 0
-        if frame is not None:
-            configs, created_ms = dict(frame.configs), frame.created_ms
-        elif origin is not None:
-            configs, created_ms = dict(origin.configs), origin.created_ms
-        if frame is None:
-            settings = "are lost" if origin is None else "are those of its newest segment"
-            self._plan.add_doubt(
-                DoubtKind.TOPIC,
-                f"topic {name} is known from its records only: its settings {settings}, and if it "
-                "was deleted before, delete it again",
-            )
-        infos = self._partitions(name, self._slots[topic_id])
-        self._plan.topics.append(TopicInfo(topic_id, name, internal, infos, configs, created_ms))
-
-    def _partitions(self, name: str, slots: dict[int, int | None]) -> list[PartitionInfo]:
-        """Return the partitions of a topic, one for each index up to the greatest, in a new
-        epoch."""
-        infos = []
-        for index in range(max(slots) + 1):
-            slot = slots.get(index)
-            partition = None if slot is None else self._seen.partitions.get(slot)
-            if slot is None or slot < 0 or slot in self._taken:
-                number = self._plan.next_partition
-                self._plan.next_partition += 1
-            else:
-                number = slot
-            self._taken.add(number)
-            if slot is not None and partition is not None:
-                self._plan.numbers[slot] = number
-                epoch = partition.epoch + 1
-            else:
-                epoch = 1
-                if slot is None:
-                    self._plan.add_doubt(
-                        DoubtKind.TOPIC, f"nothing is known of {name}-{index}: it is empty"
-                    )
-            leader = self._leaders.get(number, self._plan.node_id)
-            infos.append(PartitionInfo(number, index, leader, epoch))
-        return infos
-
-    def _deleted(self) -> None:
+    def _reserve_deleted(self, seen: FolderEvidence) -> None:
         """Keep the numbers of deleted topics reserved, as SQL did."""
         parts: dict[bytes, dict[int, int]] = {}
         names: dict[bytes, str] = {}
-        for slot, partition in self._seen.partitions.items():
-            if partition.topic_id in self._seen.deleted and slot > 0:
+        for slot, partition in seen.partitions.items():
+            if partition.topic_id in seen.deleted and slot > 0:
                 parts.setdefault(partition.topic_id, {})[partition.index] = slot
                 names[partition.topic_id] = partition.topic
         for topic_id in sorted(parts):
@@ -283,9 +268,54 @@ class _Assigning:
             self._taken.update(info.number for info in infos)
             self._plan.deleted.append(TopicInfo(topic_id, names[topic_id], False, infos, {}, 0))
 
+    def _plan_topic(self, name: str, topic_id: bytes) -> None:
+        topic, origin = self._seen.topics.get(topic_id), self._seen.origins.get(topic_id)
+        described = topic is not None and topic.described
+        source = origin if origin is not None and not described else topic
+        configs = {} if source is None else dict(source.configs)
+        created_ms = 0 if source is None else source.created_ms
+        own_name = topic is not None and topic.internal and name == topic.name
+        if not described:
+            settings = "are lost" if origin is None else "are those of its newest segment"
+            self._plan.add_doubt(
+                DoubtKind.TOPIC,
+                f"topic {name} is known from its records only: its settings {settings}, and if it "
+                "was deleted before, delete it again",
+            )
+        internal = own_name or name in INTERNAL_TOPICS
+        slots = self._slots[topic_id]
+        partitions = max([-1 if topic is None else topic.count - 1, *slots]) + 1
+        infos = self._plan_numbers(name, slots, partitions)
+        self._plan.topics.append(TopicInfo(topic_id, name, internal, infos, configs, created_ms))
 
-def _newest_slot(item: tuple[int, PartitionSeen]) -> tuple[bool, int]:
-    """Return numbers in order, then the slots of numbers that belong to two topics."""
+    def _plan_numbers(
+        self, name: str, slots: Mapping[int, int | None], partitions: int
+    ) -> list[PartitionInfo]:
+        """Return the partitions of a topic, each in a new epoch."""
+        rule, infos = self._seen.rule, []
+        for index in range(partitions):
+            slot = slots.get(index)
+            partition = None if slot is None else self._seen.partitions.get(slot)
+            if slot is None or slot < 0 or slot in self._taken:
+                number = self._plan.next_partition
+                self._plan.next_partition += 1
+            else:
+                number = slot
+            self._taken.add(number)
+            if slot is not None and partition is not None:
+                self._plan.numbers.setdefault(slot, number)
+            if slot is None and not rule.covers_gaps:  # in a bucket: nothing was ever uploaded
+                self._plan.add_doubt(
+                    DoubtKind.TOPIC, f"nothing is known of {name}-{index}: it is empty"
+                )
+            epoch = (0 if partition is None else partition.epoch) + rule.epoch_margin
+            leader = self._leaders.get(number, self._plan.node_id)
+            infos.append(PartitionInfo(number, index, leader, min(epoch, MAX_EPOCH)))
+        return infos
+
+
+def _by_slot(item: tuple[int, PartitionSeen]) -> tuple[bool, int]:
+    """Order by number; the slots of numbers that belong to two topics are the last ones."""
     slot, _ = item
     return slot < 0, abs(slot)
 
@@ -296,76 +326,96 @@ def recovered_name(name: str, topic_id: bytes) -> str:
     return name[: MAX_NAME - len(end)] + end
 
 
-def plan_from_folder(
-    seen: FolderEvidence, node_id: int, leaders: Mapping[int, int] | None = None
-) -> RestorePlan:
-    """Plan all of it; `leaders` by partition number, `node_id` leads the others."""
-    plan = RestorePlan(node_id, log_position=seen.log_position, configs=dict(seen.configs))
-    plan.next_producer_id = seen.last_producer_id + 1 + NUMBER_MARGIN
-    assign_topics(seen, plan, leaders or {})
-    sources = {number: seen.partitions[slot] for slot, number in plan.numbers.items()}
-    damaged = bool(seen.damage or seen.unreadable)
-    for topic in plan.topics:
-        for info in topic.partitions:
-            partition = sources.get(info.number)
-            if partition is not None and partition.next_offset:
-                partition.number = info.number
-                _plan_partition(f"{topic.name}-{info.index}", partition, info, damaged, plan)
-    _add_losses(seen, plan)
-    return plan
-
-
 def _plan_partition(
-    name: str, partition: PartitionSeen, info: PartitionInfo, damaged: bool, plan: RestorePlan
+    name: str,
+    partition: PartitionSeen,
+    shares: Sequence[SegmentShare],
+    info: PartitionInfo,
+    seen: Evidence,
+    plan: RestorePlan,
 ) -> None:
-    chain = _chain_of(partition)
-    known = partition.log_start
-    covered = [share.offsets for share in chain]
-    start = _run_start([*covered, *partition.ranges], partition.next_offset)
-    if damaged:  # a gap may be damage: nothing before it is given up
-        first = [begin for begin, _ in covered[:1] or partition.ranges[:1]]
-        start = min([start, *first])
-    if start > known:
-        partition.log_start = start
-    partition.log_start = min(partition.log_start, partition.next_offset)
-    chain = [share for share in chain if share.entry.end_offset > partition.log_start]
-    if chain:
-        plan.shares[partition.number] = chain
-    _note_unread(name, partition, chain, known, plan)
-    epochs = [*partition.epochs, (info.leader_epoch, partition.next_offset)]
+    """Plan which segments are read, where the log begins, and where it continues."""
+    if seen.rule.covers_gaps:
+        chosen, start, end = _cover_gaps(name, partition, shares, plan)
+    else:
+        chosen, start, end = _begin_after_gaps(name, partition, shares, seen.has_damage(), plan)
+    if chosen:
+        plan.shares[info.number] = chosen
+    epochs = [pair for pair in partition.epochs if pair[1] < end]
     plan.checkpoints.append(
         PartitionCheckpoint(
-            partition.number,
-            partition.next_offset,
-            partition.log_start,
-            epochs,
+            info.number, end, start, [*epochs, (info.leader_epoch, end)],
             partition.producers.entries(),
         )
-    )
+    )  # fmt: skip
 
 
-def _chain_of(partition: PartitionSeen) -> list[SegmentShare]:
-    """Return the shares to read: without a gap between them, as far to the end as there are any,
-    and from there as far to the front; the newest where two have the same offsets."""
-    best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare | None]] = {}
-    shares = [share for share in partition.shares if share.entry.end_offset > partition.log_start]
-    shares.sort(key=lambda share: (share.entry.end_offset, share.entry.base_offset))
+Coverage = tuple[list[SegmentShare], int, int]
+"""The segments to read, first offset and end of a log."""
+
+
+def _cover_gaps(
+    name: str, partition: PartitionSeen, shares: Sequence[SegmentShare], plan: RestorePlan
+) -> Coverage:
+    """Choose as many offsets as possible. What is missing between them is lost, and is covered by a
+    segment without records, as after compaction."""
+    log_start = partition.log_start
+    chosen = choose_most(shares, log_start)
+    for one, other in find_rivals([each for each in shares if each.offsets[1] > log_start]):
+        (base, stop), (other_base, other_stop) = one.offsets, other.offsets
+        plan.add_doubt(
+            DoubtKind.OVERLAP,
+            f"offsets {max(base, other_base)}-{min(stop, other_stop) - 1} of {name} are in two "
+            f"objects of generation {one.file.generation}: {segment_key(one.file.object)} and "
+            f"{segment_key(other.file.object)}",
+        )
+    end = max(partition.next_offset, log_start, chosen[-1].offsets[1] if chosen else 0)
+    start = max(chosen[0].offsets[0] if chosen else end, log_start)
+    missing = list(uncovered(start, end, [share.offsets for share in chosen]))
+    for base, stop in [(log_start, start), *missing]:
+        if base < stop:
+            plan.add_doubt(DoubtKind.GAP, f"offsets {base}-{stop - 1} of {name} are lost")
+    for depth, (base, stop) in enumerate(missing):
+        if depth == len(plan.holes):
+            plan.holes.append([])
+        plan.holes[depth].append(Hole(partition.number, base, stop))
+    return chosen, start, end
+
+
+def _begin_after_gaps(
+    name: str,
+    partition: PartitionSeen,
+    shares: Sequence[SegmentShare],
+    damaged: bool,
+    plan: RestorePlan,
+) -> Coverage:
+    """Choose segments without a gap between them, up to where the journals continue.
+
+    The stored log start may be older than the last deletion: retention and DeleteRecords remove
+    records from the front. So the log begins where the offsets begin that are present without a gap
+    up to its end. What is not read then, although a file has it, is set aside."""
+    known, end = partition.log_start, partition.next_offset
+    chain = choose_chain(shares, known)
+    covered = [share.offsets for share in chain]
+    start = _run_start([*covered, *partition.ranges], end)
+    if damaged:  # a gap may be damage: nothing before it is given up
+        start = min([start, *(begin for begin, _ in covered[:1] or partition.ranges[:1])])
+    start = min(max(known, start), end)
+    if start > known:
+        plan.add_doubt(
+            DoubtKind.GAP,
+            f"{name} starts at offset {start}: of those between {known} and there, not all are in "
+            "a segment or a journal. They were deleted, are in a remote tier only (name it with "
+            "--tier), or are lost",
+        )
+    chain = [share for share in chain if share.offsets[1] > start]
+    read = [*(share.offsets for share in chain), *partition.ranges]
     for share in shares:
-        entry = share.entry
-        begin = entry.base_offset
-        if begin in best:
-            begin = -best[begin][0][0]
-        rank = (-begin, bool(share.file.path), share.file.created_ms, share.file.uuid)
-        if entry.end_offset not in best or rank > best[entry.end_offset][0]:
-            best[entry.end_offset] = rank, share
-    chain: list[SegmentShare] = []
-    end = max(best, default=-1)
-    while end in best:
-        share_or_none = best[end][1]
-        assert share_or_none is not None
-        chain.append(share_or_none)
-        end = share_or_none.entry.base_offset
-    return chain[::-1]
+        base, stop = share.offsets
+        inside = _run_start([pair for pair in read if pair[0] < stop], stop)
+        if share.file.path and stop > known and inside > max(base, known):
+            plan.aside.append(share.file.path)
+    return chain, start, end
 
 
 def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
@@ -379,25 +429,59 @@ def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
     return start
 
 
-def _note_unread(
-    name: str, partition: PartitionSeen, chain: list[SegmentShare], known: int, plan: RestorePlan
-) -> None:
-    """Note what is not read although a file has or should have it."""
-    if partition.log_start > known:
+def _choose_cluster(seen: BucketEvidence, plan: RestorePlan) -> str:
+    """Return the cluster whose objects are taken; empty: unknown."""
+    reported = Counter(each.cluster_id for each in seen.segments if each.cluster_id is not None)
+    ours = seen.cluster_id or ""
+    if seen.cluster_id is None and reported:
+        ours = reported.most_common(1)[0][0]
+    for cluster_id, count in sorted(reported.items()):
+        if cluster_id != ours:
+            plan.add_doubt(
+                DoubtKind.CLUSTER,
+                f"{count} objects are of cluster {cluster_id}, not of {ours}: left out",
+            )
+    silent = sum(each.cluster_id is None for each in seen.segments)
+    if silent:
         plan.add_doubt(
-            DoubtKind.GAP,
-            f"{name} starts at offset {partition.log_start}: of those between {known} and there, "
-            "not all are in a segment or a journal. They were deleted, are in a remote tier only "
-            "(name it with --tier), or are lost",
+            DoubtKind.CLUSTER, f"{silent} objects do not say of which cluster they are: taken"
         )
-    covered = [share.offsets for share in chain]
-    read = [*covered, *partition.ranges]
-    for share in partition.shares:
-        entry = share.entry
-        inside = _run_start([pair for pair in read if pair[0] < entry.end_offset], entry.end_offset)
-        lost = entry.end_offset > known and inside > max(entry.base_offset, known)
-        if lost and share.file.path:
-            plan.aside.append(share.file.path)
+    if seen.deleted_objects:
+        plan.add_doubt(
+            DoubtKind.DELETED,
+            f"{seen.deleted_objects} objects are there that the manifest calls deleted: left out",
+        )
+    return ours
+
+
+def _take_objects(seen: BucketEvidence, plan: RestorePlan) -> dict[int, list[SegmentShare]]:
+    """Return what objects have of each partition; what they have of unknown ones is left out."""
+    shares: dict[int, list[SegmentShare]] = defaultdict(list)
+    known, strangers, unnamed = plan.names(), Counter[int](), 0
+    for each in seen.objects_of(plan.cluster_id):
+        taken = False
+        for entry in each.entries:
+            if entry.number not in known:
+                strangers[entry.number] += 1
+                continue
+            partition = seen.partitions.get(entry.number)
+            if not each.named and partition and entry.end_offset <= partition.next_offset:
+                continue  # for these offsets the manifest is authoritative
+            taken = taken or not each.named
+            shares[entry.number].append(SegmentShare(each, entry))
+        unnamed += taken
+    if unnamed:
+        plan.add_doubt(
+            DoubtKind.UNNAMED,
+            f"{unnamed} objects are newer than the manifest, which does not name them: taken",
+        )
+    for number, count in sorted(strangers.items()):
+        plan.add_doubt(
+            DoubtKind.TOPIC,
+            f"partition {number} is of no topic that is known: {count} objects hold records of "
+            "it, which are left out",
+        )
+    return shares
 
 
 def _add_losses(seen: FolderEvidence, plan: RestorePlan) -> None:
@@ -425,194 +509,3 @@ def _add_losses(seen: FolderEvidence, plan: RestorePlan) -> None:
             "a journal or cut are as they were before: such records are back until they are "
             "deleted",
         )
-
-
-def plan_from_bucket(seen: BucketEvidence) -> RestorePlan:
-    """Plan all of it."""
-    return _Planning(seen).run()
-
-
-class _Planning:
-    def __init__(self, seen: BucketEvidence) -> None:
-        self._seen = seen
-        self._objects = seen.segments
-        self._pieces: dict[int, list[ObjectRange]] = defaultdict(list)
-        self._shares: list[SegmentShare] = []  # by ObjectRange.key
-        self._names: dict[int, str] = {}
-        self._plan = RestorePlan(
-            1 if seen.node_id is None else seen.node_id,
-            seen.cluster_id or "",
-            configs=dict(seen.configs),
-            logs=seen.logs,
-            doubts=list(seen.doubts),
-            next_partition=seen.highest_number() + 1 + NUMBER_MARGIN,
-            next_producer_id=seen.last_producer_id + 1 + NUMBER_MARGIN,
-        )
-
-    def run(self) -> RestorePlan:
-        self._clusters()
-        self._copies()
-        self._topics()
-        self._partitions()
-        return self._finish()
-
-    def _clusters(self) -> None:
-        """Leave out objects of other clusters."""
-        reported = Counter(each.cluster_id for each in self._objects if each.cluster_id is not None)
-        if self._seen.cluster_id is None and reported:
-            self._plan.cluster_id = reported.most_common(1)[0][0]
-        ours = self._plan.cluster_id
-        for cluster_id, count in sorted(reported.items()):
-            if cluster_id != ours:
-                self._plan.add_doubt(
-                    DoubtKind.CLUSTER,
-                    f"{count} objects are of cluster {cluster_id}, not of {ours}: left out",
-                )
-        silent = sum(each.cluster_id is None for each in self._objects)
-        if silent:
-            self._plan.add_doubt(
-                DoubtKind.CLUSTER, f"{silent} objects do not say of which cluster they are: taken"
-            )
-        self._objects = [each for each in self._objects if each.cluster_id in (None, ours)]
-        if self._seen.deleted:
-            self._plan.add_doubt(
-                DoubtKind.DELETED,
-                f"{self._seen.deleted} objects are there that the manifest calls deleted: left out",
-            )
-
-    def _copies(self) -> None:
-        """Choose one of several uploads of a segment, preferably the one in the manifest."""
-        best: dict[bytes, SegmentSeen] = {}
-        for each in sorted(self._objects, key=lambda one: (not one.named, one.object)):
-            best.setdefault(each.uuid, each)
-        self._objects = list(best.values())
-
-    def _topics(self) -> None:
-        """Plan all topics with all their partitions. Of two with one name the older is renamed."""
-        names: dict[str, TopicSeen] = {}
-        by_age = sorted(self._seen.topics.values(), key=lambda t: (t.seen_ms, t.created_ms, t.id))
-        for topic in by_age[::-1]:
-            name = topic.name
-            if name in names:
-                name = recovered_name(name, topic.id)
-                self._plan.add_doubt(
-                    DoubtKind.TOPIC,
-                    f"two topics are named {topic.name}: the older one becomes {name}; delete it "
-                    "if it was deleted before",
-                )
-            names[name] = topic
-        for name, topic in sorted(names.items()):
-            if not topic.described:
-                self._plan.add_doubt(
-                    DoubtKind.TOPIC,
-                    f"topic {name} is known from its records only: its settings are lost",
-                )
-            self._plan.topics.append(
-                TopicInfo(
-                    topic.id, name, topic.internal and name == topic.name,
-                    self._infos(name, topic), topic.configs, topic.created_ms,
-                )
-            )  # fmt: skip
-
-    def _infos(self, name: str, topic: TopicSeen) -> list[PartitionInfo]:
-        infos = []
-        for index in range(max(topic.count, max(topic.numbers, default=-1) + 1)):
-            number = topic.numbers.get(index)
-            if number is None:  # never uploaded
-                number = self._plan.next_partition
-                self._plan.next_partition += 1
-            self._names[number] = f"{name}-{index}"
-            partition = self._seen.partitions.get(number)
-            epoch = 0 if partition is None else partition.epoch
-            epoch = min(epoch + EPOCH_MARGIN, MAX_EPOCH)
-            infos.append(PartitionInfo(number, index, self._plan.node_id, epoch))
-        return infos
-
-    def _gather_pieces(self) -> None:
-        """Return entries by partition; those of unknown partitions are left out."""
-        strangers: Counter[int] = Counter()
-        unnamed = 0
-        for each in self._objects:
-            taken = False
-            for entry in each.entries:
-                if entry.number not in self._names:
-                    strangers[entry.number] += 1
-                    continue
-                known = self._seen.partitions.get(entry.number)
-                if not each.named and known is not None and entry.end_offset <= known.next_offset:
-                    continue  # for these offsets the manifest is authoritative
-                taken = taken or not each.named
-                self._pieces[entry.number].append(
-                    ObjectRange(
-                        entry.base_offset, entry.end_offset, each.generation, each.created_ms,
-                        each.object, len(self._shares),
-                    )
-                )  # fmt: skip
-                self._shares.append(SegmentShare(each, entry))
-            unnamed += taken
-        if unnamed:
-            self._plan.add_doubt(
-                DoubtKind.UNNAMED,
-                f"{unnamed} objects are newer than the manifest, which does not name them: taken",
-            )
-        for number, count in sorted(strangers.items()):
-            self._plan.add_doubt(
-                DoubtKind.TOPIC,
-                f"partition {number} is of no topic that is known: {count} objects hold records of "
-                "it, which are left out",
-            )
-
-    def _partitions(self) -> None:
-        """Choose the objects of each partition, and where it begins and ends."""
-        self._gather_pieces()
-        for topic in self._plan.topics:
-            for info in topic.partitions:
-                partition = self._seen.partitions.get(info.number)
-                pieces = self._pieces.get(info.number, [])
-                if partition is not None or pieces:
-                    self._partition(info, partition or PartitionSeen(info.number), pieces)
-
-    def _partition(
-        self, info: PartitionInfo, partition: PartitionSeen, pieces: list[ObjectRange]
-    ) -> None:
-        name, log_start = self._names[info.number], partition.log_start
-        chosen = choose_objects(pieces, log_start)
-        for one, other in find_rivals([each for each in pieces if each.end > log_start]):
-            self._plan.add_doubt(
-                DoubtKind.OVERLAP,
-                f"offsets {max(one.base, other.base)}-{min(one.end, other.end) - 1} of {name} are "
-                f"in two objects of generation {one.generation}: {segment_key(one.uuid)} and "
-                f"{segment_key(other.uuid)}",
-            )
-        end = max(partition.next_offset, log_start, chosen[-1].end if chosen else 0)
-        first = max(chosen[0].base if chosen else end, log_start)
-        missing = find_gaps(chosen, first, end) if chosen else []
-        for base, stop in [(log_start, first), *missing]:
-            if base < stop:
-                text = f"offsets {base}-{stop - 1} of {name} are lost"
-                self._plan.add_doubt(DoubtKind.GAP, text)
-        log_start = first
-        for depth, (base, stop) in enumerate(missing):
-            if depth == len(self._plan.holes):
-                self._plan.holes.append([])
-            self._plan.holes[depth].append(Hole(info.number, base, stop))
-        if chosen:
-            self._plan.shares[info.number] = [self._shares[piece.key] for piece in chosen]
-        epochs = [pair for pair in partition.epochs if pair[1] < end]
-        self._plan.checkpoints.append(
-            PartitionCheckpoint(
-                info.number, end, log_start, [*epochs, (info.leader_epoch, end)],
-                partition.producers.entries(),
-            )
-        )  # fmt: skip
-
-    def _finish(self) -> RestorePlan:
-        plan = self._plan
-        for holes in plan.holes:
-            holes.sort()
-        plan.checkpoints.sort(key=lambda each: each.number)
-        more = len(plan.doubts) - MAX_DOUBTS
-        if more > 0:
-            text = f"and {more} more, which are not listed"
-            plan.doubts[MAX_DOUBTS:] = [Doubt(DoubtKind.GAP, text)]
-        return plan

@@ -20,7 +20,7 @@ from kafkawire.restore.combine import add_bucket
 from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.evidence import BucketEvidence, PartitionSeen, SegmentSeen, TopicSeen
 from kafkawire.restore.insert import enter_offsets
-from kafkawire.restore.plan import plan_from_folder
+from kafkawire.restore.plan import plan_restore
 from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld
@@ -147,7 +147,7 @@ async def test_tiering_offsets_outside_partition_are_reported(
 async def test_restore_from_log_reports_possibly_remote_records() -> None:
     world = await tiered()
     border = (await world.storage.load_partitions([1]))[0].mappings[0].end_offset
-    rebuilt = plan_from_folder(gather_from_folder(world.env, FOLDER, lambda *_: None), 1)
+    rebuilt = plan_restore(gather_from_folder(world.env, FOLDER, lambda *_: None), 1)
     (checkpoint,) = rebuilt.checkpoints
     assert (checkpoint.log_start, checkpoint.next_offset) == (border, 80)
     assert [share.entry.base_offset for share in rebuilt.shares[1]] == [border]
@@ -183,7 +183,7 @@ async def test_restore_from_log_adds_remote_only_segments() -> None:
     mapped = (await world.storage.load_partitions([1]))[0].mappings
     seen = gather_from_folder(world.env, FOLDER, lambda *_: None)
     add_bucket(seen, await in_the_bucket(world))
-    rebuilt = plan_from_folder(seen, 1)
+    rebuilt = plan_restore(seen, 1)
     rebuilt.tier = "file:///tier"
     (checkpoint,) = rebuilt.checkpoints
     assert (checkpoint.log_start, checkpoint.next_offset) == (0, 80)

@@ -24,9 +24,9 @@ from kafkawire.manifest.keys import log_object_key
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.progress import silent
 from kafkawire.restore.bucket import SeveralBrokers, gather_from_bucket
-from kafkawire.restore.evidence import BucketEvidence, LogSeen
+from kafkawire.restore.evidence import EPOCH_MARGIN, BucketEvidence, LogSeen
 from kafkawire.restore.log_objects import copy_others, log_rows, needed
-from kafkawire.restore.plan import EPOCH_MARGIN, plan_from_bucket
+from kafkawire.restore.plan import plan_restore
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.env import memory_env
@@ -112,7 +112,7 @@ async def test_logs_and_topics_of_objects_are_evidence() -> None:
     small = sum(len(data) for key, data in bucket.objects.items() if "0004/" in key) - 96
     assert [(log.node_id, log.broker_epoch) for log in seen.logs] == [(1, 4), (1, 6)]
     assert seen.logs[0] == LogSeen(1, 4, 3, 5, True, small)
-    restored = plan_from_bucket(seen)
+    restored = plan_restore(seen)
     topics = {topic.name: topic for topic in restored.topics}
     assert set(topics) == {"orders", "late", "__consumer_offsets"}
     assert topics["late"].id == LATE_ID

@@ -12,7 +12,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.progress import silent
 from kafkawire.restore.data_folder import gather_from_folder
-from kafkawire.restore.plan import plan_from_folder, recovered_name
+from kafkawire.restore.plan import plan_restore, recovered_name
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
@@ -112,7 +112,7 @@ async def goes_on(world: World, name: str, end: int) -> None:
     await cut(world)
     await world.log.close()
     await clean(world)
-    again = plan_from_folder(gather_from_folder(world.env, FOLDER, silent), 1)
+    again = plan_restore(gather_from_folder(world.env, FOLDER, silent), 1)
     assert not again.mixed
     await rebuilt(world)
     await begin(world)
@@ -171,7 +171,7 @@ async def test_interrupted_conversion_is_repeated(
     await world.log.close()
     unchecked.undo()
     seen = gather_from_folder(world.env, FOLDER, silent)
-    first = plan_from_folder(seen, 1)
+    first = plan_restore(seen, 1)
     first.cluster_id = "c"
     conversion = rewrite_folder(world.env, FOLDER, seen, first, 1, silent)
     if published:
@@ -191,6 +191,6 @@ async def test_records_of_unnamed_partitions_get_a_topic() -> None:
     (partition,) = seen.partitions.values()
     partition.topic, partition.topic_id, partition.index = "", b"", -1
     seen.topics.clear()
-    made = plan_from_folder(seen, 1)
+    made = plan_restore(seen, 1)
     assert [topic.name for topic in made.topics] == [f"recovered-partition-{partition.number}"]
     assert [each.next_offset for each in made.checkpoints] == [5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import pytest
@@ -10,18 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.progress import Progress, silent
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.choose_segments import ObjectRange, choose_objects, find_gaps, find_rivals
-from kafkawire.restore.plan import (
+from kafkawire.restore.choose_segments import choose_most, find_rivals
+from kafkawire.restore.combine import add_bucket
+from kafkawire.restore.evidence import (
     EPOCH_MARGIN,
     NUMBER_MARGIN,
+    BucketEvidence,
+    FolderEvidence,
+    SegmentSeen,
+    SegmentShare,
+    TopicSeen,
+)
+from kafkawire.restore.plan import (
     Hole,
     RestorePlan,
-    plan_from_bucket,
+    plan_restore,
     recovered_name,
 )
 from kafkawire.tiering.manifest.owner import OwnerRecord
@@ -38,7 +48,7 @@ GROUPS = Topic("__consumer_offsets", [9], {"cleanup.policy": "compact"}, interna
 
 
 async def scan(bucket: Bucket, progress: Progress = silent) -> RestorePlan:
-    return plan_from_bucket(await gather_from_bucket(memory_env(), FakeStore(bucket), progress))
+    return plan_restore(await gather_from_bucket(memory_env(), FakeStore(bucket), progress))
 
 
 def kinds(restored: RestorePlan) -> list[str]:
@@ -61,34 +71,33 @@ def checkpoint(restored: RestorePlan, number: int) -> PartitionCheckpoint:
 # Tiling
 
 
-def piece(
-    base: int, end: int, generation: int = 0, created_ms: int = 0, key: int = 0
-) -> ObjectRange:
-    return ObjectRange(base, end, generation, created_ms, b"", key)
+def piece(base: int, end: int, generation: int = 0, created_ms: int = 0) -> SegmentShare:
+    file = SegmentSeen(b"", created_ms, 0, generation=generation)
+    return SegmentShare(file, Entry(1, base, end, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
 def test_highest_generation_is_used() -> None:
     old = [piece(0, 50), piece(50, 100)]
     new = piece(0, 100, 1)
-    assert choose_objects([*old, new], 0) == [new]
-    assert choose_objects([*old, piece(0, 50, 2), piece(50, 100, 1)], 0) == [
+    assert choose_most([*old, new], 0) == [new]
+    assert choose_most([*old, piece(0, 50, 2), piece(50, 100, 1)], 0) == [
         piece(0, 50, 2), piece(50, 100, 1),
     ]  # fmt: skip
 
 
 def test_covered_offsets_take_precedence_over_generation() -> None:
     """Only a part of a rewrite's output was uploaded: its input has all offsets."""
-    assert choose_objects([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
-    assert choose_objects([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
+    assert choose_most([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
+    assert choose_most([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
 
 
 def test_newer_of_equal_objects_and_nothing_below_log_start() -> None:
-    assert choose_objects([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
+    assert choose_most([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
         piece(0, 9, 0, 7)
     ]
-    assert choose_objects([piece(0, 9), piece(9, 12)], 9) == [piece(9, 12)]
-    assert choose_objects([], 0) == []
-    assert choose_objects([piece(4, 4)], 0) == []
+    assert choose_most([piece(0, 9), piece(9, 12)], 9) == [piece(9, 12)]
+    assert choose_most([], 0) == []
+    assert choose_most([piece(4, 4)], 0) == []
 
 
 pieces_drawn = st.lists(
@@ -100,29 +109,53 @@ pieces_drawn = st.lists(
 
 
 @given(pieces_drawn, st.integers(0, 10))
-def test_chosen_objects_cover_most_offsets(pieces: list[ObjectRange], log_start: int) -> None:
-    def covered(some: tuple[ObjectRange, ...] | list[ObjectRange]) -> tuple[int, int]:
-        sizes = [(p.end - max(p.base, log_start), p.generation) for p in some]
+def test_chosen_objects_cover_most_offsets(pieces: list[SegmentShare], log_start: int) -> None:
+    def covered(some: Sequence[SegmentShare]) -> tuple[int, int]:
+        sizes = [(p.offsets[1] - max(p.offsets[0], log_start), p.file.generation) for p in some]
         return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
 
-    chosen = choose_objects(pieces, log_start)
-    assert all(one.end <= other.base for one, other in pairwise(chosen))
-    useful = [p for p in pieces if p.end > max(p.base, log_start)]
+    def disjoint(some: Sequence[SegmentShare]) -> bool:
+        return all(one.offsets[1] <= other.offsets[0] for one, other in pairwise(some))
+
+    chosen = choose_most(pieces, log_start)
+    assert disjoint(chosen)
+    useful = [p for p in pieces if p.offsets[1] > max(p.offsets[0], log_start)]
+    useful.sort(key=lambda share: share.offsets)
     best = (0, 0)
     for count in range(1, len(useful) + 1):
-        for some in combinations(sorted(useful), count):
-            if all(one.end <= other.base for one, other in pairwise(some)):
+        for some in combinations(useful, count):
+            if disjoint(some):
                 best = max(best, covered(some))
     assert covered(chosen) == best
 
 
-def test_gaps_and_conflicting_objects() -> None:
-    assert find_gaps([piece(0, 5), piece(7, 9)], 0, 12) == [(5, 7), (9, 12)]
-    assert find_gaps([piece(0, 5)], 3, 5) == []
-    assert find_gaps([], 3, 5) == [(3, 5)]
+def test_conflicting_objects() -> None:
     one, two, three = piece(0, 10, 1), piece(5, 12, 1), piece(5, 12, 2)
     assert find_rivals([one, two, three]) == [(one, two)]
     assert find_rivals([piece(0, 10, 1), piece(10, 12, 1), piece(3, 3, 1)]) == []
+
+
+def test_number_that_two_topics_of_a_bucket_have() -> None:
+    """One topic keeps the number and its offsets, the other one is empty under a new number."""
+    seen = BucketEvidence()
+    seen.of(1).next_offset = 5
+    for name, created_ms in (("old", 1), ("new", 2)):
+        id = name.encode().ljust(16)
+        seen.topics[id] = TopicSeen(id, name, created_ms=created_ms, count=1, numbers={0: 1})
+    restored = plan_restore(seen)
+    numbers = {topic.name: topic.partitions[0].number for topic in restored.topics}
+    assert numbers == {"new": 1, "old": 2 + NUMBER_MARGIN}
+    assert [(each.number, each.next_offset) for each in restored.checkpoints] == [(1, 5)]
+
+
+def test_partitions_that_only_the_bucket_of_a_folder_knows() -> None:
+    """An object says how many partitions a topic has; there are records of the first one only."""
+    bucket, seen = BucketEvidence(), FolderEvidence()
+    bucket.topics[b"t" * 16] = TopicSeen(b"t" * 16, "t", count=3, numbers={0: 1})
+    bucket.of(1).next_offset = 5
+    add_bucket(seen, bucket)
+    (topic,) = plan_restore(seen, 1).topics
+    assert [(p.number, p.index) for p in topic.partitions] == [(1, 0), (2, 1), (3, 2)]
 
 
 # From objects alone
@@ -236,7 +269,7 @@ async def test_older_topic_of_same_name_is_renamed() -> None:
         other: old.id,
     }
     (doubt,) = [doubt.text for doubt in restored.doubts if doubt.kind == "topic"]
-    assert f"the older one becomes {other}" in doubt
+    assert f"the older one is kept as {other}" in doubt
     assert checkpoint(restored, 1).next_offset == 5
 
 
@@ -342,7 +375,7 @@ def test_failed_requests_are_retried() -> None:
         env = sim_env(loop, random.Random(1), MemFileSystem())
         bucket.faults = StoreFaults(error_rate=0.2, slow_down_rate=0.1)
         seen = await gather_from_bucket(env, FakeStore(bucket), lambda *says: reported.append(says))
-        assert len(read_from(plan_from_bucket(seen), 3)) == 20
+        assert len(read_from(plan_restore(seen), 3)) == 20
         assert reported[-1] == ("objects", 20, 20)
         bucket.faults = StoreFaults(down=True)
         with pytest.raises(StoreError, match="cannot be reached"):

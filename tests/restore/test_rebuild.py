@@ -36,7 +36,7 @@ from kafkawire.restore.evidence import (
     TopicSeen,
 )
 from kafkawire.restore.insert import enter_offsets
-from kafkawire.restore.plan import RestorePlan, plan_from_folder
+from kafkawire.restore.plan import RestorePlan, plan_restore
 from kafkawire.restore.segment_files import rewrite_folder
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
@@ -54,8 +54,8 @@ SQL_ONLY = 2
 async def rebuilt(world: World) -> RestorePlan:
     """Delete the database, and rebuild it like the command."""
     seen = gather_from_folder(world.env, FOLDER, silent)
-    made = plan_from_folder(seen, 1)
-    made.cluster_id = seen.cluster_id()
+    made = plan_restore(seen, 1)
+    made.cluster_id = seen.oldest_cluster()
     conversion = None
     if made.mixed:
         conversion = rewrite_folder(world.env, FOLDER, seen, made, 1, silent)
@@ -317,24 +317,24 @@ def chosen(made: RestorePlan) -> list[tuple[int, int]]:
 
 def test_files_without_gaps_are_preferred() -> None:
     inputs_and_output = seen((0, 10, 1), (10, 20, 2), (0, 20, 3), (20, 30, 4), ranges=[(30, 40)])
-    made = plan_from_folder(inputs_and_output, 1)
+    made = plan_restore(inputs_and_output, 1)
     assert chosen(made) == [(0, 20), (20, 30)], "the newest: it may be cleaned"
     assert made.aside == []
     interrupted = seen((0, 10, 1), (10, 15, 2), (10, 20, 3), ranges=[(10, 40)])
-    assert chosen(plan_from_folder(interrupted, 1)) == [(0, 10), (10, 20)]
+    assert chosen(plan_restore(interrupted, 1)) == [(0, 10), (10, 20)]
 
 
 def test_log_starts_after_gap_unless_files_are_damaged() -> None:
-    made = plan_from_folder(seen((0, 10, 1), (20, 30, 2), ranges=[(0, 5), (30, 40)]), 1)
+    made = plan_restore(seen((0, 10, 1), (20, 30, 2), ranges=[(0, 5), (30, 40)]), 1)
     assert chosen(made) == [(20, 30)]
     assert made.checkpoints[0].log_start == 20
     assert made.aside == ["s0"]
     assert "t-0 starts at offset 20" in made.texts()[0]
     behind = seen((0, 10, 1), ranges=[(20, 40)])
-    assert chosen(plan_from_folder(behind, 1)) == []
+    assert chosen(plan_restore(behind, 1)) == []
     damaged = replace(behind, damage=[Damage(Gap(3, 64, 128), [Loss(1, 10, 20)])])
     damaged.partitions[1].log_start = 0
-    made = plan_from_folder(damaged, 1)
+    made = plan_restore(damaged, 1)
     assert chosen(made) == [(0, 10)], "records before damage can still be read"
     assert made.checkpoints[0].log_start == 0
     assert any("offsets 10-19 of t-0 are lost" in text for text in made.texts())

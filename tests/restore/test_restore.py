@@ -34,7 +34,8 @@ from kafkawire.offsets.catalog.port import (
     unpack_ranges,
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from kafkawire.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, RestorePlan
+from kafkawire.restore.evidence import EPOCH_MARGIN, NUMBER_MARGIN
+from kafkawire.restore.plan import RestorePlan
 from tests.kit.json_schema import check_document
 from tests.kit.postgres import postgres
 from tests.kit.tier.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid

@@ -31,7 +31,7 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.offsets.catalog.port import LIVE
-from kafkawire.restore.plan import EPOCH_MARGIN
+from kafkawire.restore.evidence import EPOCH_MARGIN
 from kafkawire.server.run import Server
 from kafkawire.tiering.scrub.plan import FindingKind, ScrubReport
 from tests.kit.client import Client

@@ -19,7 +19,7 @@ from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.restore.combine import Carried, combine_folders
 from kafkawire.restore.evidence import FolderEvidence
-from kafkawire.restore.plan import plan_from_folder
+from kafkawire.restore.plan import plan_restore
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
 from tests.real import librdkafka
@@ -75,7 +75,7 @@ def test_carried_records_count_as_there_from_the_log_start_on() -> None:
     new.partitions[1].log_start = 20
     combined = combine_folders({1: old, 2: new})
     assert combined.carried == [Carried(1, 2, 1, 20, 50)]
-    made = plan_from_folder(combined.seen, 1, combined.leaders)
+    made = plan_restore(combined.seen, 1, combined.leaders)
     (topic,) = made.topics
     assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(2, 2)]
     assert (made.checkpoints[0].log_start, made.checkpoints[0].next_offset) == (20, 70)

@@ -37,14 +37,16 @@ from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.evidence import DoubtKind, LogSeen
+from kafkawire.restore.evidence import Doubt, DoubtKind, LogSeen
 from kafkawire.restore.findings import find_damage
 from kafkawire.restore.insert import enter_offsets, enter_topics
 from kafkawire.restore.log_objects import copy_others
-from kafkawire.restore.plan import MAX_DOUBTS, RestorePlan, plan_from_bucket
+from kafkawire.restore.plan import RestorePlan, plan_restore
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 
+MAX_DOUBTS = 1000
+"""Maximum number of doubts listed; more are only counted."""
 MAX_SHOWN = 50
 """Maximum number of topics and doubts shown; JSON has all."""
 CLUSTER_ID_CHARS = 22
@@ -143,11 +145,15 @@ def _checked(option: str, tier: str, metadata: str, data: str) -> TierUrl:
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePlan:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
-        restored = plan_from_bucket(await gather_from_bucket(env, store, progress))
+        restored = plan_restore(await gather_from_bucket(env, store, progress))
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
                 found = await find_damage(env, store, restored.files(), folder, progress)
-            restored.doubts = [*found, *restored.doubts][:MAX_DOUBTS]
+            restored.doubts = [*found, *restored.doubts]
+        more = len(restored.doubts) - MAX_DOUBTS
+        if more > 0:
+            text = f"and {more} more, which are not listed"
+            restored.doubts[MAX_DOUBTS:] = [Doubt(DoubtKind.GAP, text)]
         return restored
     finally:
         await store.close()

@@ -15,7 +15,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count as numbers
 
 from kafkawire.broker.stored_formats import refuse_newer_files
@@ -53,10 +53,10 @@ from kafkawire.progress import Progress
 from kafkawire.restore.bucket import gather_from_bucket
 from kafkawire.restore.combine import Combined, add_bucket, combine_folders
 from kafkawire.restore.data_folder import gather_from_folder
-from kafkawire.restore.evidence import BucketEvidence, FolderEvidence, LogSeen
+from kafkawire.restore.evidence import BucketEvidence, FolderEvidence
 from kafkawire.restore.findings import find_differences
 from kafkawire.restore.insert import enter_offsets, enter_topics
-from kafkawire.restore.plan import RestorePlan, plan_from_folder
+from kafkawire.restore.plan import RestorePlan, plan_restore
 from kafkawire.restore.segment_files import copy_carried, rewrite_folder
 from kafkawire.tiering.store.open import open_store
 
@@ -78,8 +78,7 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
 @dataclass(slots=True)
 class _Home:
     """One broker's folder. `damaged`: its offsets in RocksDB; `differs`: stored rows say another
-    thing than its files; `tier`: URL of its remote tier that was read, empty: none; `logs`: its
-    logs of log objects there."""
+    thing than its files; `tier`: URL of its remote tier that was read, empty: none."""
 
     node: int
     path: str
@@ -88,7 +87,6 @@ class _Home:
     damaged: bool
     differs: bool = False
     tier: str = ""
-    logs: list[LogSeen] = field(default_factory=list)
 
     @property
     def keeps_offsets(self) -> bool:
@@ -156,10 +154,10 @@ def _rebuild(
             _join_tier(env, home, tier, progress)
     combined = _combined(homes)
     seen, first = combined.seen, homes[0]
-    plan = plan_from_folder(seen, first.node, combined.leaders)
+    plan = plan_restore(seen, first.node, combined.leaders)
     clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
-    plan.cluster_id = clusters[0] if clusters else seen.cluster_id()
-    plan.tier, plan.logs = first.tier, first.logs
+    plan.cluster_id = clusters[0] if clusters else seen.oldest_cluster()
+    plan.tier = first.tier
     conversion = None
     if plan.mixed:
         _check_mixed(folder, homes)
@@ -278,14 +276,14 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
         return
     url = parse_tier(tier)
     bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
-    ours = before.cluster_id if before is not None else seen.cluster_id()
+    ours = before.cluster_id if before is not None else seen.oldest_cluster()
     if bucket.cluster_id and ours and bucket.cluster_id != ours:
         raise LogError(
             f"the tier {url.url} belongs to cluster {bucket.cluster_id}, {found.data} to cluster "
             f"{ours}: name the tier of this broker with --tier"
         )
     add_bucket(seen, bucket)
-    home.tier, home.logs = url.url, bucket.logs
+    home.tier = url.url
 
 
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
