@@ -11,9 +11,19 @@ from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.lost import GONE, LostRange
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import Made, entries_of
+from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, BrokerInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint
-from kafkawire.metadata.copies.entering import enter_catalog
-from kafkawire.metadata.session import Session
+from kafkawire.metadata.directory import local_group
+from kafkawire.metadata.rows import (
+    Row,
+    broker_row,
+    config_rows,
+    group_row,
+    partition_rows,
+    topic_row,
+)
+from kafkawire.metadata.session import Session, insert
+from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.port import (
@@ -47,21 +57,56 @@ TIER = 0
 
 
 def enter_topics(session: Session, plan: RestorePlan, now_ms: int) -> None:
-    """Write what belongs to no offset storage: catalog, and logs of log objects. Raises
-    MetadataError if the tables are not empty."""
-    enter_catalog(
-        session,
-        plan.node_id,
-        plan.topics,
-        plan.next_partition,
-        plan.next_producer_id,
-        now_ms,
-        plan.cluster_id,
-        plan.configs,
-        plan.deleted,
+    """Insert what belongs to no offset storage: all leaders, topics with partitions and settings,
+    the next numbers, and logs of log objects. Brokers register their addresses when they start.
+    Deleted topics are inserted as deleted, because their partition numbers may be in the log.
+    Raises MetadataError if the tables have topics."""
+    if session.rows("SELECT 1 FROM topics LIMIT 1"):
+        raise MetadataError("the metadata holds topics: restore into an empty database")
+    every = [*plan.topics, *plan.deleted]
+    leaders = sorted({plan.node_id, *(p.leader for info in every for p in info.partitions)})
+    groups = {leader: local_group(leader) for leader in leaders}
+    brokers = [BrokerInfo(node, {}, None) for node in leaders]
+    _insert(session, "brokers", [broker_row(each, now_ms, 1) for each in brokers])
+    _insert(session, "topics", [_topic_row(info, now_ms) for info in plan.topics])
+    gone = [{**_topic_row(info, now_ms), "deleted_ms": now_ms} for info in plan.deleted]
+    _insert(session, "topics", gone)
+    _insert(session, "lead_groups", [group_row(group, 1) for group in groups.values()])
+    partitions = [row for info in every for row in partition_rows(info.id, info.partitions, groups)]
+    _insert(session, "partitions", partitions)
+    _insert(session, "configs", [row for info in plan.topics for row in config_rows(info)])
+    _insert(session, "configs", [_broker_setting(*pair) for pair in plan.configs.items()])
+    if plan.cluster_id:
+        session.run("UPDATE cluster SET cluster_id = ?", (plan.cluster_id,))
+    session.run(
+        "UPDATE cluster SET version = 1, next_partition = ?, next_producer_id = ?",
+        (plan.next_partition, plan.next_producer_id),
     )
     if plan.tier:
         object_logs.enter(session, log_rows(plan.logs, plan.node_id, plan.tier, now_ms))
+
+
+def _broker_setting(name: str, value: str) -> Row:
+    return {
+        "resource_type": BROKER_RESOURCE,
+        "resource": ALL_BROKERS,
+        "name": name,
+        "value": value,
+    }
+
+
+def _topic_row(info: TopicInfo, now_ms: int) -> Row:
+    """Return the row of a topic; without a known creation time it is now."""
+    row = topic_row(info, 1)
+    row["created_ms"] = info.created_ms or now_ms
+    return row
+
+
+def _insert(session: Session, table: str, rows: Sequence[Row]) -> None:
+    if rows:
+        columns = ", ".join(rows[0])
+        values = [tuple(row.values()) for row in rows]
+        insert(session, f"INSERT INTO {table} ({columns})", values)
 
 
 async def enter_offsets(

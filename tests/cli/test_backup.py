@@ -1,7 +1,7 @@
 """`kafkawire backup` and `restore`: the content of a backup, and refusal of everything else.
 
 Covers: kafkawire.cli.backup.backup, kafkawire.cli.restore.command,
-kafkawire.metadata.copies.copying.
+kafkawire.metadata.copies.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafkawire.metadata import tables
+from kafkawire.metadata import copies, tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
-from kafkawire.metadata.copies import copying
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore
@@ -71,8 +70,8 @@ async def some_metadata(store: SqlStore) -> None:
 
 
 def test_every_table_is_copied(tmp_path: Path) -> None:
-    copying.new_sqlite(str(tmp_path / "new.db"))
-    assert set(copying.counts(str(tmp_path / "new.db"))) == set(tables.metadata.tables)
+    copies.new_sqlite(str(tmp_path / "new.db"))
+    assert set(copies.counts(str(tmp_path / "new.db"))) == set(tables.metadata.tables)
 
 
 async def test_copy_of_open_database_restarts_after_change(tmp_path: Path) -> None:
@@ -81,13 +80,13 @@ async def test_copy_of_open_database_restarts_after_change(tmp_path: Path) -> No
     (tmp_path / "copy").mkdir()
     writer = sqlite3.connect(source, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")  # while the broker writes
-    copying.copy_sqlite(source, target)
+    copies.copy_sqlite(source, target)
     writer.execute("ROLLBACK")
     writer.close()
-    assert copying.counts(target) == copying.counts(source)
-    copying.enter_ends(target, [(1, 5, 50), (2, 0, 7)])
-    copying.remove_records(target)
-    copying.check(target)
+    assert copies.counts(target) == copies.counts(source)
+    copies.enter_ends(target, [(1, 5, 50), (2, 0, 7)])
+    copies.remove_records(target)
+    copies.check(target)
     store = open_metadata("", str(tmp_path / "copy"))
     catalog = await store.open()
     info = catalog.by_name["a"]
@@ -114,10 +113,10 @@ async def test_copy_of_open_database_restarts_after_change(tmp_path: Path) -> No
 def test_file_that_is_not_metadata_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.db").write_bytes(b"\x07" * 5000)
     with pytest.raises(MetadataError, match=r"bad\.db"):
-        copying.copy_sqlite(str(tmp_path / "bad.db"), str(tmp_path / "x.db"))
+        copies.copy_sqlite(str(tmp_path / "bad.db"), str(tmp_path / "x.db"))
     sqlite3.connect(tmp_path / "empty.db").close()
     with pytest.raises(MetadataError, match="no metadata of kafkawire"):
-        copying.copy_sqlite(str(tmp_path / "empty.db"), str(tmp_path / "y.db"))
+        copies.copy_sqlite(str(tmp_path / "empty.db"), str(tmp_path / "y.db"))
 
 
 @pytest.mark.real
@@ -127,10 +126,10 @@ async def test_postgres_is_exported_and_restored(postgres_url: str, tmp_path: Pa
     one_url, other_url = await new_database(postgres_url), await new_database(postgres_url)
     await some_metadata(SqlMetadata(one_url))
     target = str(tmp_path / "metadata.db")
-    await asyncio.to_thread(copying.export, one_url, target)
-    await asyncio.to_thread(copying.fill, other_url, target)
+    await asyncio.to_thread(copies.export, one_url, target)
+    await asyncio.to_thread(copies.fill, other_url, target)
     with pytest.raises(MetadataError, match="is not empty"):
-        await asyncio.to_thread(copying.fill, other_url, target)
+        await asyncio.to_thread(copies.fill, other_url, target)
     one, other = SqlMetadata(one_url), SqlMetadata(other_url)
     first, second = await one.open(), await other.open()
     assert list(first.by_name) == list(second.by_name)

@@ -25,7 +25,7 @@ from kafkawire.cli.backup import backup as module
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.codec.batches import Record, pack
 from kafkawire.coordination import snapshot
-from kafkawire.metadata.copies import copying
+from kafkawire.metadata import copies
 from kafkawire.metadata.open import open_metadata
 from tests.cli.test_backup import some_metadata
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
@@ -48,7 +48,7 @@ def kafka(data: Path) -> Iterator[FakeKafka]:
     """Its broker, where a group has committed."""
     commit = bytes(pack([Record(0, 1, b"key", b"value", [])]))
     with serving({(module.GROUPS_TOPIC, 0): Log([commit], 0, 1), ("a", 0): Log()}) as kafka:
-        kafka.cluster_id = copying.contents(str(data / module.METADATA))[0]
+        kafka.cluster_id = copies.contents(str(data / module.METADATA))[0]
         yield kafka
 
 
@@ -126,7 +126,7 @@ def full_database(*_: object, **__: object) -> None:
         (Path, "write_text", full),
         (Path, "rename", full),
         (snapshot, "write", full),
-        (copying, "end_wal", full_database),
+        (copies, "end_wal", full_database),
     ],
 )
 def test_disk_full_at_each_kind_of_write(

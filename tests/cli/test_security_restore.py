@@ -1,7 +1,7 @@
 """`kafkawire security restore`: users, access rules, quotas and tokens after a machine is lost.
 
 Covers: kafkawire.cli.restore.security, kafkawire.cli.shared.confirm, kafkawire.cli.shared.stopped,
-kafkawire.security.restore.copying.
+kafkawire.restore.security.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy import create_engine
 from kafkawire.cli.shared import confirm
 from kafkawire.metadata import migrate, schema
 from kafkawire.metadata.open import open_metadata
-from kafkawire.security.restore import copying
+from kafkawire.restore import security
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, no_environment, produce, run  # noqa: F401  (a fixture, by name)
 from tests.kit.json_schema import check_document
@@ -148,35 +148,37 @@ def run_plain(*words: str) -> Typed:
     return Typed("", *words)
 
 
-async def _made(folder: Path, content: copying.Content, url: str = "") -> None:
+async def _made(folder: Path, content: security.Content, url: str = "") -> None:
     (folder / "brokers" / "1").mkdir(parents=True)
     store = open_metadata(url, str(folder))
     await store.open()
     try:
-        plan = copying.compare(content, await store.transact(copying.load))
+        plan = security.compare_security(content, await store.transact(security.load_security))
         await store.transact(
-            lambda session: copying.copy(session, copying.CopySource(content, None), plan)
+            lambda session: security.enter_security(
+                session, security.CopySource(content, None), plan
+            )
         )
     finally:
         await store.close()
 
 
-def data_folder(folder: Path, content: copying.Content, url: str = "") -> Path:
+def data_folder(folder: Path, content: security.Content, url: str = "") -> Path:
     """The folder of a stopped broker with these security tables."""
     asyncio.run(_made(folder, content, url))
     return folder
 
 
-async def _content(folder: Path, url: str) -> copying.Content:
+async def _content(folder: Path, url: str) -> security.Content:
     store = open_metadata(url, str(folder))
     await store.open()
     try:
-        return await store.transact(copying.load)
+        return await store.transact(security.load_security)
     finally:
         await store.close()
 
 
-def content_of(folder: Path, url: str = "") -> copying.Content:
+def content_of(folder: Path, url: str = "") -> security.Content:
     """The security tables of a folder."""
     return asyncio.run(_content(folder, url))
 
@@ -186,14 +188,14 @@ KEYS, NEWER = (b"salt", b"stored", b"server", 4096), (b"salt2", b"stored2", b"se
 QUOTA = {('[["client-id","etl"],["user",null]]', "request_percentage"): (20.0,)}
 TOKEN = {("id",): (b"k" * 16, "User:a", "User:a", "[]", 1, 2, 3, b"s", 4096, b"", b"", b"", b"")}
 RULE = {(b"d" * 32,): (2, "t", 3, "User:alice", "*", 3, 3)}
-EMPTY: dict[str, copying.Rows] = {table.name: {} for table in copying.TABLES}
-SOURCE: dict[str, copying.Rows] = {
+EMPTY: dict[str, security.Rows] = {table.name: {} for table in security.TABLES}
+SOURCE: dict[str, security.Rows] = {
     "acls": RULE,
     "scram_credentials": {USER: KEYS},
     "client_quotas": QUOTA,
     "delegation_tokens": TOKEN,
 }
-TARGET: dict[str, copying.Rows] = EMPTY | {
+TARGET: dict[str, security.Rows] = EMPTY | {
     "scram_credentials": {USER: NEWER, OTHER: KEYS},
     "client_quotas": {key: (30.0,) for key in QUOTA},
     "delegation_tokens": TOKEN,
@@ -262,9 +264,9 @@ def test_answer_at_the_terminal_decides(tmp_path: Path, monkeypatch: pytest.Monk
 KILLED = """
 import os, sys
 from kafkawire.cli.app import app
-from kafkawire.security.restore import copying
+from kafkawire.restore import security
 
-insert, written = copying.insert, []
+insert, written = security.insert, []
 
 def kill(*given):
     insert(*given)
@@ -272,13 +274,13 @@ def kill(*given):
     if len(written) > int(sys.argv[1]):
         os._exit(77)
 
-copying.insert = kill
+security.insert = kill
 app(sys.argv[2:])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", range(len(copying.TABLES)))
+@pytest.mark.parametrize("table", range(len(security.TABLES)))
 def test_killed_process_has_restored_nothing(tmp_path: Path, table: int) -> None:
     """The process ends after it has written to the first tables."""
     source, target = data_folder(tmp_path / "a", SOURCE), data_folder(tmp_path / "b", EMPTY)

@@ -17,10 +17,9 @@ from sqlalchemy import Column, Float, ForeignKey, LargeBinary, String, Table, cr
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata import damage, migrate, tables
+from kafkawire.metadata import copies, damage, migrate, tables
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.metadata.copies import copying
 from kafkawire.metadata.database import Database
 from kafkawire.metadata.engines import EngineSession
 from kafkawire.metadata.open import sqlite_metadata
@@ -176,7 +175,7 @@ def test_damaged_column_is_named_by_start(copy: Path, table: Table, column: Colu
     with pytest.raises(DamagedMetadata, match=f"checksum: {table.name} of"):
         PageCheck(str(copy)).run()
     with pytest.raises(DamagedMetadata, match=f"checksum: {table.name} of"):
-        copying.check(str(copy))
+        copies.check(str(copy))
 
 
 @pytest.mark.real

@@ -2,7 +2,7 @@
 else.
 
 Covers: kafkawire.restore.data_folder, kafkawire.restore.segment_files,
-kafkawire.cli.restore.from_log, kafkawire.metadata.copies.entering.
+kafkawire.cli.restore.from_log, kafkawire.restore.insert.
 """
 
 from __future__ import annotations

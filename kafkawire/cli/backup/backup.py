@@ -37,8 +37,7 @@ from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.coordination import snapshot
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.metadata import schema
-from kafkawire.metadata.copies import copying
+from kafkawire.metadata import copies, schema
 from kafkawire.metadata.store import MetadataError
 from kafkawire.plural import count
 
@@ -158,10 +157,10 @@ def _live_records(cluster: Cluster, node: int, index: int) -> snapshot.Contents:
 def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> None:
     target = str(folder / METADATA)
     if url and not url.startswith("sqlite"):
-        copying.export(url, target)
+        copies.export(url, target)
     else:
-        copying.copy_sqlite(url.partition(":///")[2] or source, target)
-    cluster_id, living = copying.contents(target)
+        copies.copy_sqlite(url.partition(":///")[2] or source, target)
+    cluster_id, living = copies.contents(target)
     served = cluster.metadata([]).cluster_id
     if served != cluster_id:
         raise ClientError(
@@ -171,12 +170,12 @@ def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> Non
     numbers: dict[str, dict[int, int]] = {}
     for name, index, number in living:
         numbers.setdefault(name, {})[index] = number
-    copying.enter_ends(target, _ends(cluster, numbers))
+    copies.enter_ends(target, _ends(cluster, numbers))
 
 
-def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copying.End]:
+def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copies.End]:
     """Return log start and log end offset of every partition that ever had a record."""
-    found: list[copying.End] = []
+    found: list[copies.End] = []
     names = sorted(numbers)
     for at in range(0, len(names), TOPICS_AT_ONCE):
         some = names[at : at + TOPICS_AT_ONCE]
@@ -194,7 +193,7 @@ def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copying.
 
 def _write_manifest(folder: Path, pairs: int) -> dict[str, Any]:
     """Verify the written files, then write the manifest durably."""
-    copying.check(str(folder / METADATA))
+    copies.check(str(folder / METADATA))
     files = {
         str(path.relative_to(folder)): describe(path)
         for path in sorted(folder.rglob("*"))
@@ -205,7 +204,7 @@ def _write_manifest(folder: Path, pairs: int) -> dict[str, Any]:
         "made_by": f"kafkawire {version('kafkawire')}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": schema.REVISION,
-        "rows": copying.counts(str(folder / METADATA)),
+        "rows": copies.counts(str(folder / METADATA)),
         "group_records": pairs,
         "files": files,
     }

@@ -30,7 +30,7 @@ from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.client.errors import ClientError
 from kafkawire.manifest.keys import SEGMENTS
-from kafkawire.metadata.copies import copying
+from kafkawire.metadata import copies
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
@@ -232,8 +232,8 @@ def verify(source: Path) -> dict[str, Any]:
     """Return the manifest of a backup of this version. ClientError or MetadataError if a file is
     missing, changed or added, or the metadata cannot be used."""
     manifest = verify_files(source)
-    copying.check(str(source / METADATA))
-    if copying.counts(str(source / METADATA)) != manifest["rows"]:
+    copies.check(str(source / METADATA))
+    if copies.counts(str(source / METADATA)) != manifest["rows"]:
         raise ClientError(f"{source / METADATA} has other row counts than {source / MANIFEST}")
     return manifest
 
@@ -264,13 +264,13 @@ def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, An
     with new_folder(data, ".restoring") as building:
         target = building / METADATA
         shutil.copyfile(source / METADATA, target)
-        copying.remove_records(str(target))
+        copies.remove_records(str(target))
         for path in sorted((source / "groups").glob("*/*")):
             home = building / "brokers" / path.parent.name / "groups"
             home.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, home / path.name)
-        copying.check(str(target))
+        copies.check(str(target))
         if metadata_url and not metadata_url.startswith("sqlite"):
-            copying.fill(metadata_url, str(target))
+            copies.fill(metadata_url, str(target))
             target.unlink()
         sync(building)

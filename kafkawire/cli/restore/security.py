@@ -28,16 +28,15 @@ from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.ports import LogError
-from kafkawire.metadata import schema
-from kafkawire.metadata.copies import copying
+from kafkawire.metadata import copies, schema
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, sqlite_file
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count
+from kafkawire.restore import security
 from kafkawire.security import versions
 from kafkawire.security.quotas.entities import entity_of
-from kafkawire.security.restore import copying as security
 from kafkawire.security.sasl.scram import Hash
 
 MAX_SHOWN = 20
@@ -89,7 +88,7 @@ def restore(
     try:
         with _metadata_file(source, data) as file:
             _refuse_same(file, metadata, folder)
-            found = copying.read(str(file), _load)
+            found = copies.read(str(file), _load)
         asyncio.run(_restore(found, source, folder, metadata, replace, dry_run, yes, as_json))
     except (
         ClientError, LogError, MetadataError, NotConfirmed, security.CopyRefused, ValueError
@@ -157,7 +156,7 @@ async def _restore(
     async with stopped_brokers(folder, metadata_url) as (_, metadata):
         await _open(metadata)
         target = await metadata.transact(_load)
-        plan = security.compare(found.tables, target.tables)
+        plan = security.compare_security(found.tables, target.tables)
         different = sum(len(each.different) for each in plan)
         changed = different + sum(len(each.added) for each in plan)
         refused = bool(different) and not replace
@@ -167,7 +166,9 @@ async def _restore(
         if wanted and not yes:
             confirm(f"Restore this into {metadata.name}?")
         if wanted:
-            await metadata.transact(lambda session: security.copy(session, found.source, plan))
+            await metadata.transact(
+                lambda session: security.enter_security(session, found.source, plan)
+            )
         if as_json:
             print_json(_document(found, target, plan, restored=wanted))
         if refused:

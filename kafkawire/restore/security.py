@@ -2,8 +2,8 @@
 another.
 
 A copy adds rows and, if that is wanted, replaces rows that differ; it deletes none. The functions
-run inside a transaction (`Transactions.transact`), `copy` in one for all tables, so an interrupted
-copy has changed nothing.
+run inside a transaction (`Transactions.transact`), `enter_security` in one for all tables, so an
+interrupted copy has changed nothing.
 
 The secret of `security.sasl.credentials` is copied together with the first users: if the users had
 their salts of before and unknown users others, a client could tell them apart. A target with users
@@ -74,7 +74,7 @@ TABLES = (
         MAX_TOKENS,
     ),
 )  # fmt: skip
-"""In the order in which `copy` locks them."""
+"""In the order in which `enter_security` locks them."""
 
 
 class CopyRefused(Exception):
@@ -92,7 +92,7 @@ class Comparison(NamedTuple):
     only_in_target: int
 
 
-def load(session: Session) -> Content:
+def load_security(session: Session) -> Content:
     """Return all rows of all tables."""
     content: dict[str, Rows] = {}
     for table in TABLES:
@@ -105,10 +105,10 @@ def load(session: Session) -> Content:
 
 def load_source(session: Session) -> CopySource:
     """Return what can be copied."""
-    return CopySource(load(session), secret_of(session))
+    return CopySource(load_security(session), secret_of(session))
 
 
-def compare(source: Content, target: Content) -> list[Comparison]:
+def compare_security(source: Content, target: Content) -> list[Comparison]:
     """Return what a copy would do, for each table. Raises CopyRefused if a table would have more
     rows than it may."""
     found = []
@@ -128,13 +128,13 @@ def compare(source: Content, target: Content) -> list[Comparison]:
     return found
 
 
-def copy(session: Session, source: CopySource, expected: Sequence[Comparison]) -> None:
+def enter_security(session: Session, source: CopySource, expected: Sequence[Comparison]) -> None:
     """Add the missing rows and replace those that differ. Raises CopyRefused if the target has
     changed since `expected` was compared."""
     for each in expected:
         if each.added or each.different:
             versions.changed(session, each.table.name)  # other writers wait from here on
-    if compare(source.content, load(session)) != list(expected):
+    if compare_security(source.content, load_security(session)) != list(expected):
         raise CopyRefused("the target was changed meanwhile: run the command again")
     for each in expected:
         _write(session, each, source.content[each.table.name])

@@ -1,1 +1,0 @@
-"""Whole copies of the metadata: exports, and catalogs that a restore inserts."""
