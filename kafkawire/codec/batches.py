@@ -15,8 +15,7 @@
    57 count           i32
    61 records         with a codec: one compressed stream of them
 
-A record: length varint, attributes i8, timestamp delta varlong, offset delta varint, key, value
-(varint length, -1 null), header count varint, headers (key, value as above).
+The format of records is in `codec.record_columns`, which reads them.
 
 All input is checked against its bounds, but fields that need not be interpreted are accepted; the
 rules for producers are in `codec.validate`.
@@ -30,8 +29,9 @@ from typing import Final
 
 from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.record_columns import RecordColumns, read_time_delta
 from kafkawire.codec.types import Buffer
-from kafkawire.codec.varint import put_varint, read_varint, read_varlong
+from kafkawire.codec.varint import put_varint, read_uvarint, read_varint
 from kafkawire.crc32c import crc32c
 
 HEAD: Final = Struct(">qiibIhiqqqhii")
@@ -54,6 +54,8 @@ NO_TIMESTAMP: Final = -1
 LAST_DELTA_MAX = (1 << 31) - 1
 RECORD_BYTES_MIN: Final = 7  # seven fields of at least one byte
 
+_RECORDS_AT_ONCE = 128
+"""Records whose fields are found before the first is decoded: the first one is often enough."""
 _UNPACKED_BYTES_MIN = 64 * 1024 * 1024
 _CRC = Struct(">I")
 _FRONT = Struct(">qiibI")  # the head fields that the CRC does not cover, and the CRC
@@ -186,6 +188,8 @@ def payload(buf: Buffer, pos: int, head: BatchHead) -> Buffer:
     """Return the decompressed records section of the batch at `pos`. KafkaError as for
     `decompress`."""
     packed = memoryview(buf)[pos + HEAD_BYTES : pos + head.size_bytes]
+    if not head.attributes & CODEC_MASK:
+        return packed
     return decompress(head.codec, packed, unpacked_limit(head.size_bytes))
 
 
@@ -203,42 +207,61 @@ def records(buf: Buffer, pos: int = 0) -> Iterator[Record]:
 
 def records_in(data: bytes, head: BatchHead) -> Iterator[Record]:
     """Return the records of a batch whose decompressed records section is `data`.
-    KafkaError(CORRUPT_MESSAGE) for invalid bytes."""
+    KafkaError(CORRUPT_MESSAGE) for invalid bytes, after the records before them."""
+    base, base_time = head.base_offset, head.base_timestamp
     stamp = head.max_timestamp if head.attributes & LOG_APPEND_TIME else None
-    at = 0
-    for _ in range(head.count):
-        try:
-            record, at = _read_record(data, at, head, stamp)
-        except IndexError as wrong:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
-        yield record
-    if at != len(data):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "bytes are left after the last record")
+    begin, left, wrong = 0, head.count, None
+    try:
+        while left > 0:
+            columns = RecordColumns(data, begin)
+            try:
+                columns.read(len(data), left if left < _RECORDS_AT_ONCE else _RECORDS_AT_ONCE)
+            except IndexError as caught:
+                wrong = caught  # raised after the records before it
+            for stop, delta, key, at in zip(  # noqa: B905 (they have one length)
+                columns.stops, columns.deltas, columns.keys, columns.values
+            ):
+                timestamp = base_time + read_time_delta(data, begin) if stamp is None else stamp
+                size = data[at]
+                at += 1
+                if size > 0x7F:
+                    size, at = read_uvarint(data, at - 1)
+                if size & 1:
+                    value = None
+                else:
+                    size >>= 1
+                    value = data[at : at + size]
+                    at += size
+                if at + 1 == stop and not data[at]:  # as most have none
+                    yield Record(base + delta, timestamp, key, value, [])
+                else:
+                    yield Record(base + delta, timestamp, key, value, _read_headers(data, at, stop))
+                begin = stop
+            if wrong is not None:
+                raise wrong
+            left -= _RECORDS_AT_ONCE
+        if begin != len(data):
+            raise IndexError("bytes are left after the last record")
+    except IndexError as damage:
+        text = f"a record is damaged: {damage}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from None
 
 
-def _read_record(data: bytes, pos: int, head: BatchHead, stamp: int | None) -> tuple[Record, int]:
-    length, pos = read_varint(data, pos)
-    stop = pos + length
-    if length < 0 or stop > len(data):
-        raise IndexError(f"a length of {length} does not fit")
-    time_delta, pos = read_varlong(data, pos + 1)
-    delta, pos = read_varint(data, pos)
-    key, pos = _read_bytes(data, pos, stop)
-    value, pos = _read_bytes(data, pos, stop)
-    count, pos = read_varint(data, pos)
-    if not 0 <= count <= stop - pos:
+def _read_headers(data: bytes, at: int, stop: int) -> list[tuple[str, bytes | None]]:
+    """Return the headers that must fill data[at:stop]."""
+    count, at = read_varint(data, at)
+    if not 0 <= count <= stop - at:
         raise IndexError(f"{count} headers do not fit")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        name, pos = _read_bytes(data, pos, stop)
+        name, at = _read_bytes(data, at, stop)
         if name is None:
             raise IndexError("a header has no key")
-        header, pos = _read_bytes(data, pos, stop)
+        header, at = _read_bytes(data, at, stop)
         headers.append((name.decode("utf-8", "surrogateescape"), header))
-    if pos != stop:
+    if at != stop:
         raise IndexError("the length is not that of the fields")
-    timestamp = head.base_timestamp + time_delta if stamp is None else stamp
-    return Record(head.base_offset + delta, timestamp, key, value, headers), pos
+    return headers
 
 
 def _read_bytes(data: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
@@ -275,7 +298,7 @@ def put_record(out: bytearray, record: Record, delta: int, time_delta: int) -> N
     out += body
 
 
-_NO_HEAD = BatchHead((0,) * 13)
+_ONE_RECORD = BatchHead((*(0,) * 12, 1))
 
 
 def dump_record(record: Record) -> bytes:
@@ -287,12 +310,7 @@ def dump_record(record: Record) -> bytes:
 
 def load_record(data: bytes, offset: int) -> Record:
     """Return the record of `dump_record`. Raises KafkaError(CORRUPT_MESSAGE)."""
-    try:
-        record, end = _read_record(data, 0, _NO_HEAD, None)
-    except IndexError as wrong:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
-    if end != len(data):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "bytes are left after the record")
+    (record,) = records_in(data, _ONE_RECORD)
     record.offset = offset
     return record
 

@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from kafkawire.codec.batches import CONTROL, Record, pack, read_head
 from kafkawire.log.segments.compact.offset_map import OffsetMap
-from kafkawire.log.segments.compact.record_spans import join, move_times, times
-from kafkawire.log.segments.compact.retain import spans_of
+from kafkawire.log.segments.compact.retain import (
+    join_records,
+    move_times,
+    read_columns,
+    read_times,
+)
 from tests.kit.codec.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python, rows
 from tests.kit.log.compaction import DAY_MS, NOW_MS, TXN, all_records, clean, keyed, marker
 
@@ -118,21 +122,21 @@ def test_spans_match_records(drawn: list, codec: int, data: st.DataObject) -> No
     items = as_records(drawn, 1000)
     batch = bytes(pack(items, codec=codec))
     head = read_head(batch)
-    spans = spans_of(batch, 0, head)
+    spans = read_columns(batch, 0, head)
     assert spans.keys == [item.key for item in items]
     assert spans.nulls == [n for n, item in enumerate(items) if item.value is None]
     assert spans.deltas == list(range(len(items)))
     kept = sorted(data.draw(st.sets(st.integers(0, len(items) - 1), min_size=1)))
-    deltas = times(spans, kept)
+    deltas = read_times(spans, kept)
     assert [head.base_timestamp + delta for delta in deltas] == [items[n].timestamp for n in kept]
-    assert move_times(spans, kept, deltas) == join(spans, kept)
+    assert move_times(spans, kept, deltas) == join_records(spans, kept)
 
 
 @pytest.mark.parametrize("build", [by_kafka_python, by_aiokafka])
 @pytest.mark.parametrize("codec", range(5))
 def test_spans_of_batches_of_other_clients(build, codec: int) -> None:  # type: ignore[no-untyped-def]
     batch = build(ROWS, codec)
-    spans = spans_of(batch, 0, read_head(batch))
+    spans = read_columns(batch, 0, read_head(batch))
     assert spans.keys == [row[1] for row in ROWS]
     assert spans.nulls == [n for n, row in enumerate(ROWS) if row[2] is None]
 

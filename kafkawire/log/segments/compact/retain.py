@@ -18,6 +18,8 @@ be read stays as it is. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from operator import lt
 
 from kafkawire.codec.batches import (
     CODEC_MASK,
@@ -38,17 +40,12 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.record_columns import RecordColumns, read_time_delta
 from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.codec.varint import put_varint, read_uvarint, read_varlong
 from kafkawire.crc32c import crc32c
 from kafkawire.log.segments.compact.messages import Stats
 from kafkawire.log.segments.compact.offset_map import MAX_OFFSETS, OffsetMap
-from kafkawire.log.segments.compact.record_spans import (
-    RecordSpans,
-    join,
-    move_times,
-    read_spans,
-    times,
-)
 from kafkawire.log.segments.compact.transactions import Cleaned, Fates
 
 OFFSET_MAX = _INT64_MAX = (1 << 63) - 1
@@ -79,18 +76,25 @@ def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
     raise DamagedBatch(0, pos, following)
 
 
-def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
-    """Return the records of the batch at `pos`. Raises one of `Unreadable`."""
+def read_columns(data: bytes, pos: int, head: BatchHead) -> RecordColumns:
+    """Return the records of the batch at `pos`. Raises one of `Unreadable`. Headers are not
+    checked."""
     start, stop = pos + HEAD_BYTES, pos + head.size_bytes
     codec = head.codec
     if codec:
         packed = memoryview(data)[start:stop]
         data = bytes(decompress(codec, packed, unpacked_limit(head.size_bytes)))
         start, stop = 0, len(data)
-    spans = read_spans(data, start, stop, head.count)
-    if spans.deltas and spans.deltas[-1] > head.last_delta:
-        raise IndexError("an offset is larger than the last offset of the batch")
-    return spans
+    columns = RecordColumns(data, start)
+    columns.read(stop, head.count)
+    if columns.stop != stop:
+        raise IndexError("extra bytes after the last record")
+    deltas = columns.deltas
+    if not all(map(lt, deltas, islice(deltas, 1, None))):
+        raise IndexError("the record offsets do not increase")
+    if deltas and (deltas[0] < 0 or deltas[-1] > head.last_delta):
+        raise IndexError("the offset of a record is not in the batch")
+    return columns
 
 
 class UnknownFate(Exception):
@@ -176,10 +180,10 @@ class OffsetMapBuilder:
         if head.last_offset - offsets.base >= MAX_OFFSETS - 1:
             return False
         try:
-            spans = spans_of(data, pos, head)
+            records = read_columns(data, pos, head)
         except Unreadable:
             return True  # it will stay as it is, and replaces nothing
-        offsets.put(spans.keys, spans.deltas, head.base_offset)
+        offsets.put(records.keys, records.deltas, head.base_offset)
         return True
 
 
@@ -251,8 +255,8 @@ class Cleaner:
 
     def _with_horizon(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
         try:
-            spans = spans_of(data, pos, head)
-            return self._rebuilt(head, spans, list(range(head.count)), horizon=True)
+            records = read_columns(data, pos, head)
+            return self._rebuilt(head, records, list(range(head.count)), horizon=True)
         except Unreadable:
             self.stats.unreadable += 1
             return None
@@ -264,18 +268,18 @@ class Cleaner:
         if self.cleaned.data(head) or not head.count:
             return self._emptied(head)
         try:
-            spans = spans_of(data, pos, head)
-            kept = self._offsets.newest(spans.keys, spans.deltas, head.base_offset)
+            records = read_columns(data, pos, head)
+            kept = self._offsets.newest(records.keys, records.deltas, head.base_offset)
             horizon = False
-            if spans.nulls:
-                kept, horizon = self._tombstones(head, spans, kept)
+            if records.nulls:
+                kept, horizon = self._tombstones(head, records, kept)
             if len(kept) == head.count and not horizon:
                 stats.kept += head.count
                 return None
-            stats.keyless += spans.keys.count(None)
+            stats.keyless += records.keys.count(None)
             if not kept:
                 return self._emptied(head)
-            built = self._rebuilt(head, spans, kept, horizon)
+            built = self._rebuilt(head, records, kept, horizon)
         except Unreadable:
             stats.unreadable += 1
             stats.kept += head.count
@@ -284,11 +288,11 @@ class Cleaner:
         return built
 
     def _tombstones(
-        self, head: BatchHead, spans: RecordSpans, kept: list[int]
+        self, head: BatchHead, records: RecordColumns, kept: list[int]
     ) -> tuple[list[int], bool]:
         """Return the tombstones of `kept` that stay, and whether the batch needs a delete
         horizon."""
-        nulls = set(spans.nulls)
+        nulls = set(records.nulls)
         if head.attributes & DELETE_HORIZON:
             if head.base_timestamp <= self._now_ms:
                 kept = [at for at in kept if at not in nulls]
@@ -312,12 +316,12 @@ class Cleaner:
         return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
 
     def _rebuilt(
-        self, head: BatchHead, spans: RecordSpans, kept: list[int], horizon: bool
+        self, head: BatchHead, records: RecordColumns, kept: list[int], horizon: bool
     ) -> bytearray:
         """Return the batch with some of its records. IndexError if a timestamp does not fit into 64
         bits."""
         base, attributes = head.base_timestamp, head.attributes
-        deltas = times(spans, kept)
+        deltas = read_times(records, kept)
         newest = head.max_timestamp
         if not attributes & LOG_APPEND_TIME:
             newest = base + max(deltas)
@@ -328,9 +332,9 @@ class Cleaner:
                 deltas = [newest - base] * len(kept)
             else:
                 deltas = [head.base_timestamp + delta - base for delta in deltas]
-            body = move_times(spans, kept, deltas)
+            body = move_times(records, kept, deltas)
         else:
-            body = join(spans, kept)
+            body = join_records(records, kept)
         if (
             not -_INT64_MAX
             <= min(*deltas, newest, base)
@@ -359,4 +363,39 @@ def _batch(
     )  # fmt: skip
     out += packed
     resum(out, 0, len(out))
+    return out
+
+
+def read_times(records: RecordColumns, kept: list[int]) -> list[int]:
+    """Return the timestamp deltas of some records. IndexError for an invalid number."""
+    data, stops, start = records.data, records.stops, records.start
+    return [read_time_delta(data, stops[at - 1] if at else start) for at in kept]
+
+
+def move_times(records: RecordColumns, kept: list[int], deltas: list[int]) -> bytearray:
+    """Return the bytes of some records, with other timestamp deltas."""
+    data, out = records.data, bytearray()
+    for at, delta in zip(kept, deltas, strict=True):
+        _, pos = read_uvarint(data, records.begin(at))
+        _, rest = read_varlong(data, pos + 1)
+        body = bytearray(data[pos : pos + 1])
+        put_varint(body, delta)
+        body += data[rest : records.stops[at]]
+        put_varint(out, len(body))
+        out += body
+    return out
+
+
+def join_records(records: RecordColumns, kept: list[int]) -> bytearray:
+    """Return the bytes of some records, unchanged."""
+    data, out = records.data, bytearray()
+    first = last = -1
+    for at in kept:
+        if at != last + 1 or first < 0:
+            if first >= 0:
+                out += data[records.begin(first) : records.stops[last]]
+            first = at
+        last = at
+    if first >= 0:
+        out += data[records.begin(first) : records.stops[last]]
     return out
