@@ -164,7 +164,7 @@ class Commands(LazyGroup):
         "produce": "records.produce:produce",
         "export": "records.export:export",
         "import": "records.import_file:import_file",
-        "backup": "backup.backup:backup",
+        "backup": "backup:backup",
         "restore": "restore.command:restore",
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",

@@ -336,7 +336,7 @@ class ObjectLogs:
         return (
             f"{self.stores.url} has {found[0].key}, a log object of a later life of broker "
             f"{self._node_id} than its metadata have: the metadata are an older copy (restore them "
-            "with `kafkawire tier restore`), or the broker was started elsewhere"
+            "with `kafkawire restore TIER`), or the broker was started elsewhere"
         )
 
     async def load(self) -> list[ObjectLog]:

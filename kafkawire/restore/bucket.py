@@ -64,7 +64,7 @@ async def gather_from_bucket(
         raise SeveralBrokers(
             f"the tier has objects of several brokers, those of node {nodes[0]} in "
             f"{NODES}/{nodes[0]}: restore all of them into a new data folder with "
-            "`kafkawire tier restore`"
+            "`kafkawire restore TIER`"
         )
     parts = [await gather_from_part(env, store, progress)]
     for folder in map(folder_of, nodes):

@@ -227,7 +227,7 @@ class Conversion:
             if not file.path:
                 raise LogError(
                     "partitions in the remote tier have numbers that other partitions use: restore "
-                    "them into a new data folder with `kafkawire tier restore`"
+                    "them into a new data folder with `kafkawire restore TIER`"
                 )
             opened = SegmentFile(self._env.fs, file.path)
             try:

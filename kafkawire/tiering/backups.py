@@ -1,7 +1,7 @@
 """Backups in an object store: one prefix each, an index that names them, and rotation.
 
     index.json                    which backups there are and their files, newest last
-    <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup.backup writes them
+    <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup writes them
 
 The index is written before the first file of a backup (not complete), after the last one
 (complete), and before the files of an old one are deleted, so the index names everything in the

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.backup.backup import describe
-from kafkawire.cli.restore.command import verify_files
+from kafkawire.cli.backup import describe
+from kafkawire.cli.restore.from_backup import verify_files
 from kafkawire.client.errors import ClientError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.filter_pack import read_stripe

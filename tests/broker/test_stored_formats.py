@@ -278,7 +278,7 @@ def test_newer_object_is_refused_and_no_other_is_changed(
     said = []
     if name != "owner":  # a restore claims nothing
         new = str(tmp_path / "new")
-        done = Typed("", "tier", "restore", "--tier", f"file://{tier}", "--data", new, "--yes")
+        done = Typed("", "restore", f"file://{tier}", "--data", new, "--yes")
         assert (done.code, Path(new).exists()) == (1, False)
         said.append(done.err)
 

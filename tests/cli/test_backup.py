@@ -1,6 +1,6 @@
 """`kafkawire backup` and `restore`: the content of a backup, and refusal of everything else.
 
-Covers: kafkawire.cli.backup.backup, kafkawire.cli.restore.command,
+Covers: kafkawire.cli.backup, kafkawire.cli.restore.command,
 kafkawire.metadata.copies.
 """
 

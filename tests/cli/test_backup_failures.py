@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from kafkawire.cli import backup as module
 from kafkawire.cli.app import app
-from kafkawire.cli.backup import backup as module
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.codec.batches import Record, pack
 from kafkawire.coordination import snapshot

@@ -103,6 +103,7 @@ OPTIONS = """
 --replace
 --replication-factor N
 --resume
+--security
 --server HOST:PORT
 --set NAME=VALUE
 --shift-by N

@@ -1,4 +1,4 @@
-"""`kafkawire security restore`: users, access rules, quotas and tokens after a machine is lost.
+"""`kafkawire restore --security`: users, access rules, quotas and tokens after a machine is lost.
 
 Covers: kafkawire.cli.restore.security, kafkawire.cli.shared.confirm, kafkawire.cli.shared.stopped,
 kafkawire.restore.security.
@@ -110,8 +110,8 @@ def test_security_comes_back_after_the_machine_is_lost(
         wait_until(lambda: _in_bucket(server), "the records are in the bucket")
     shutil.rmtree(lost)
 
-    restored = run_plain("tier", "restore", "--tier", tier, "--data", str(new), "--yes")
-    assert f"kafkawire security restore BACKUP --data {new}" in restored.out
+    restored = run_plain("restore", tier, "--data", str(new), "--yes")
+    assert f"kafkawire restore BACKUP --security --data {new}" in restored.out
     broker, address = broker_on(new, tier)
     with broker:
         assert log_in(tmp_path, "alice", address, "topics", "list").code == 1
@@ -120,7 +120,7 @@ def test_security_comes_back_after_the_machine_is_lost(
         busy = run_plain("security", "restore", str(saved), "--data", str(new), "--yes")
         assert (busy.code, "stop it first" in busy.err) == (1, True)
 
-    given = ("security", "restore", str(saved), "--data", str(new))
+    given = ("restore", "--security", str(saved), "--data", str(new))
     trial = run_plain(*given, "--dry-run")
     assert (trial.code, trial.err) == (0, "")
     assert "5 rows would be restored" in trial.out
@@ -213,7 +213,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def restore(source: Path, data: Path, *words: str, url: str = "") -> Typed:
     where = ["--metadata", url] if url else []
-    return run_plain("security", "restore", str(source), "--data", str(data), *where, *words)
+    return run_plain("restore", "--security", str(source), "--data", str(data), *where, *words)
 
 
 def test_different_rows_are_replaced_only_if_that_is_wanted(tmp_path: Path, url: str) -> None:
@@ -236,6 +236,29 @@ def test_different_rows_are_replaced_only_if_that_is_wanted(tmp_path: Path, url:
     ]  # fmt: skip
     users = {USER: KEYS, OTHER: KEYS}
     assert content_of(target, url) == SOURCE | {"scram_credentials": users}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--replace", "SRC"), "--replace needs --security"),
+        (("--security", "--deep", "SRC"), "give it as SRC"),
+        (("--security", "--from-log"), "give it as SRC"),
+        (("--security",), "or --from-log"),
+        (("--security", "SRC"), "SRC"),
+    ],
+)
+def test_options_that_do_not_belong_together(
+    tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    refused = run_plain("restore", "--data", str(tmp_path), *words)
+    assert (refused.code, why in refused.err) == (2, True)
+
+
+def test_older_name(tmp_path: Path) -> None:
+    source, target = data_folder(tmp_path / "a", SOURCE), data_folder(tmp_path / "b", EMPTY)
+    assert run_plain("security", "restore", str(source), "--data", str(target), "--yes").code == 0
+    assert content_of(target) == SOURCE
 
 
 def test_answer_at_the_terminal_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,9 @@ NOT_RUN = {
     "tests/cli/topics/test_copy.py copies to one",
     "kafkawire restore s3://bucket": "it needs a scheduled backup: tests/cli/test_backup.py "
     "restores from a location",
-    "kafkawire security restore": "it needs a backup with users: "
+    "kafkawire restore saved --security": "it needs a backup with users: "
+    "tests/cli/test_security_restore.py restores one",
+    "kafkawire restore /backups/today --security": "it needs a backup with users: "
     "tests/cli/test_security_restore.py restores one",
 }
 """The beginnings of lines that are not run, with the reason."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.backup.group_records import LiveRecords
+from kafkawire.cli.backup import LiveRecords
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import snapshot

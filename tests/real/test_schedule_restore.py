@@ -1,4 +1,4 @@
-"""A schedule topic in MinIO: the broker loses its disk, `kafkawire tier restore` brings back what
+"""A schedule topic in MinIO: the broker loses its disk, `kafkawire restore` brings back what
 is in the bucket, and the schedule continues.
 
 Covers: kafkawire.schedules.service, kafkawire.schedules.states.
@@ -85,7 +85,7 @@ async def test_schedule_continues_after_a_restore(
         await tier.until(all_uploaded, "why")
     shutil.rmtree(tmp_path / "data")
     again = tmp_path / "again"
-    words = ["tier", "restore", "--yes", "--tier", tier_url, "--data", str(again)]
+    words = ["restore", "--yes", tier_url, "--data", str(again)]
     done = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert done.exit_code == 0, done.output
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + HOUR_MS)

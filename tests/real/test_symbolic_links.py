@@ -168,7 +168,7 @@ def test_backup_and_restore_into_a_folder_of_a_broker_are_refused(
         done = Typed("", "restore", saved, "--data", into)
         assert (done.code, done.out) == (2, "")
         assert f"--data {into} is in " in done.err
-        done = Typed("", "tier", "restore", "--tier", tier, "--data", into, "--yes")
+        done = Typed("", "restore", tier, "--data", into, "--yes")
         assert done.code == 2, done.err
     assert not Path(data, "x").exists()
     assert not Path(tier, "x").exists()

@@ -1,6 +1,6 @@
 """kill -9 of a tiered broker under load, several times; then the data folder is lost.
 
-Acknowledged records are there after each kill. Once the tier has settled, `kafkawire tier restore`
+Acknowledged records are there after each kill. Once the tier has settled, `kafkawire restore`
 builds a broker from the bucket alone, with everything below the commit offsets.
 """
 
@@ -164,9 +164,9 @@ async def lives(broker: BrokerProcess, acked: Acked) -> dict[int, int]:
 
 
 def restore(tier: Path, data: Path) -> None:
-    """Run `kafkawire tier restore`."""
-    command = [sys.executable, "-P", "-m", "kafkawire", "tier", "restore", "--yes"]
-    command += ["--tier", str(tier), "--data", str(data)]
+    """Run `kafkawire restore`."""
+    command = [sys.executable, "-P", "-m", "kafkawire", "restore", "--yes"]
+    command += [str(tier), "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

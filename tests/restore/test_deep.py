@@ -1,4 +1,4 @@
-"""`tier restore --deep`: every byte that is restored is checked first.
+"""`restore TIER --deep`: every byte that is restored is checked first.
 
 Covers: kafkawire.restore.findings.
 """

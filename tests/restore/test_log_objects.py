@@ -229,7 +229,7 @@ class Topics:
 
 
 async def restored(tier: Path, data: Path, *options: str) -> str:
-    words = ["tier", "restore", "--tier", str(tier), "--data", str(data), "--yes", *options]
+    words = ["restore", str(tier), "--data", str(data), "--yes", *options]
     result = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert result.exit_code == 0, result.output
     return result.stdout

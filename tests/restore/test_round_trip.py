@@ -190,7 +190,7 @@ async def test_restored_broker_has_all_records_and_offsets(tmp_path: Path, manif
     tier, data = tmp_path / "tier", tmp_path / "new"
     if manifest == "objects":
         shutil.rmtree(tier / "manifest")
-    words = ["tier", "restore", "--tier", str(tier), "--data", str(data), "--yes"]
+    words = ["restore", str(tier), "--data", str(data), "--yes"]
     result = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert result.exit_code == 0, result.output
     async with running(data, **SETTINGS, tier_url=str(tier)) as server:

@@ -277,7 +277,7 @@ async def test_start_is_refused_with_wrong_tier(
         (
             "two",
             bucket,
-            f"belongs to cluster .*kafkawire tier restore --tier file://{bucket.path} ",
+            f"belongs to cluster .*kafkawire restore file://{bucket.path} ",
         ),
         (
             "one",

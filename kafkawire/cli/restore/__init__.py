@@ -1,1 +1,1 @@
-"""Restores: from a backup, a bucket, or a log; and of the security tables."""
+"""Restores: the command decides by its source; a backup, a bucket, a log, the security tables."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.backup import METADATA, sync
 from kafkawire.cli.restore.failures import failures_reported
 from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.new_folder import new_folder
@@ -307,7 +307,7 @@ def _conclude(restored: RestorePlan, data: str, metadata_url: str, url: str, as_
             )
         print(
             "A bucket has no access rules, SCRAM users, quotas and delegation tokens. To restore "
-            f"those of a backup before the start: kafkawire security restore BACKUP --data {data}"
+            f"those of a backup before the start: kafkawire restore BACKUP --security --data {data}"
             + (" --metadata URL" if metadata_url else "")
         )
         if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):

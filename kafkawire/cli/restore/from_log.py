@@ -140,7 +140,7 @@ def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
     if tier or any(tiers):
         raise LogError(
             f"{logs} and a remote tier: restore each of them in a folder of its own, or the tier "
-            "with `kafkawire tier restore`"
+            "with `kafkawire restore TIER`"
         )
 
 

@@ -1,4 +1,4 @@
-"""`kafkawire security restore SRC --data DIR`: users, access rules, quotas and tokens of a backup.
+"""`kafkawire restore SRC --data DIR --security`: users, access rules, quotas and tokens.
 
 A bucket has no security tables, so a broker that was restored from it has none either. They are
 copied from a backup, or from another data folder, into the metadata of a stopped broker, in one
@@ -17,9 +17,10 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kafkawire.cli.backup.backup import MANIFEST, METADATA
-from kafkawire.cli.restore.command import check_url, fetched, verify_files
-from kafkawire.cli.shared.confirm import NotConfirmed, confirm
+from kafkawire.cli.backup import MANIFEST, METADATA
+from kafkawire.cli.restore.failures import check_url, failures_reported
+from kafkawire.cli.restore.from_backup import fetched, verify_files
+from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes, not_empty
@@ -27,12 +28,10 @@ from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
 from kafkawire.client.errors import ClientError
-from kafkawire.log.io.ports import LogError
 from kafkawire.metadata import copies, schema
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, sqlite_file
-from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count
 from kafkawire.restore import security
 from kafkawire.security import versions
@@ -77,7 +76,8 @@ def restore(
 ) -> None:
     """Restore access rules, SCRAM users, quotas and delegation tokens into a stopped broker.
 
-    A bucket does not have them: run this after `kafkawire tier restore`. Nothing is deleted.
+    The older name of `kafkawire restore SRC --security`. A bucket does not have them: run this
+    after it was restored. Nothing is deleted.
 
     Examples:
       kafkawire security restore /backups/today --data new-data --dry-run
@@ -85,19 +85,11 @@ def restore(
     """
     _check(source, data, metadata)
     folder = os.path.abspath(data)
-    try:
+    with failures_reported(data, source):
         with _metadata_file(source, data) as file:
             _refuse_same(file, metadata, folder)
             found = copies.read(str(file), _load)
         asyncio.run(_restore(found, source, folder, metadata, replace, dry_run, yes, as_json))
-    except (
-        ClientError, LogError, MetadataError, NotConfirmed, security.CopyRefused, ValueError
-    ) as error:  # fmt: skip
-        fail(error)
-    except StoreError as error:
-        fail(f"{source} cannot be read: {error}")
-    except OSError as error:
-        fail(f"{error.filename or data} failed: {error.strerror or error}")
 
 
 def _check(source: str, data: str, metadata: str) -> None:

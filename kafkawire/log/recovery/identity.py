@@ -188,11 +188,11 @@ def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> Non
             refuse_absent(folder, metadata)
         return
     if stored.log_position or stored.segments or stored.generation > 1:
-        how = "kafkawire tier restore" if stored.objects else "kafkawire restore"
+        source = "TIER" if stored.objects else "BACKUP"
         raise IdentityError(
             f"{folder.data} holds nothing of broker {folder.node_id}, which used {metadata} with "
             "another data folder: start with that folder, create one with "
-            f"`{how}` (see --help), or add a broker to the cluster with "
+            f"`kafkawire restore {source}` (see --help), or add a broker to the cluster with "
             f"`kafkawire serve --set node.id={stored.next_node}`"
         )
 

@@ -59,7 +59,7 @@ async def check_tier(
         raise IdentityError(
             f"the tier {url} belongs to cluster {owner.cluster_id}, {data} to cluster "
             f"{cluster_id}: choose another prefix, or restore that cluster into a new data folder "
-            f"with `kafkawire tier restore --tier {url} --data NEW`"
+            f"with `kafkawire restore {url} --data NEW`"
         )
     if owner is not None and owner.node_id != node_id:
         raise IdentityError(

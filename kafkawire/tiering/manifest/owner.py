@@ -176,7 +176,7 @@ class Owner:
             raise OwnedByOther(
                 f"the tier belongs to the cluster {record.cluster_id}, this is "
                 f"{self._cluster_id}: give this broker another prefix, or bring that cluster "
-                "back into an empty data folder with `kafkawire tier restore`"
+                "back into an empty data folder with `kafkawire restore TIER`"
             )
         if self.epoch:
             raise OwnedByOther(

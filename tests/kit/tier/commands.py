@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import kafkawire.cli.restore.command  # noqa: F401  (see `buckets_in_memory`)
+import kafkawire.cli.restore.command
+import kafkawire.cli.restore.from_backup  # noqa: F401  (see `buckets_in_memory`)
 from kafkawire.cli.app import app
 from kafkawire.messages.create_topics import (
     CreatableTopic,

@@ -88,7 +88,9 @@ async def test_broker_with_empty_folder_is_refused_and_another_starts(
     first, second, empty = (tmp_path / name for name in ("first", "second", "empty"))
     async with running(first, metadata=url):
         pass
-    await refused(empty, url, "with `kafkawire restore` .* `kafkawire serve --set node.id=2`$")
+    await refused(
+        empty, url, "with `kafkawire restore BACKUP` .* `kafkawire serve --set node.id=2`$"
+    )
     async with running(first, metadata=url) as server:
         await fill(server)  # only its journals have them
         await refused(empty, url, "add a broker to the cluster with .*node.id=2`")
@@ -127,4 +129,4 @@ async def test_empty_folder_is_refused_when_all_records_are_in_tier(
         await until(lambda: partition.commit_offset == 10, "all records are in the tier")
         await until(lambda: not list(segments.glob("*.segment")), "no segment is left")
     for settings in ({}, {"tier_url": tier}):
-        await refused(tmp_path / "empty", url, "with `kafkawire tier restore` ", **settings)
+        await refused(tmp_path / "empty", url, "with `kafkawire restore TIER` ", **settings)

@@ -122,7 +122,7 @@ def test_bucket_of_other_cluster_is_refused_in_one_sentence() -> None:
     async def main() -> None:
         await RoundsBroker(world).rounds.open()
         other = RoundsBroker(world, 1, "another")
-        with pytest.raises(OwnedByOther, match="kafkawire tier restore"):
+        with pytest.raises(OwnedByOther, match="kafkawire restore TIER"):
             await other.rounds.open()
 
     world.run(main)

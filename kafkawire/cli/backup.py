@@ -1,14 +1,14 @@
 """`kafkawire backup DEST`: metadata, offsets and committed group offsets of a running broker.
 
     DEST/manifest.json                       the files, each with size and SHA-256
-    DEST/metadata.db                         all tables, as an SQLite file (metadata.copying)
+    DEST/metadata.db                         all tables, as an SQLite file (metadata.copies)
     DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets
     (kafkawire.coordination.snapshot)
 
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
 offset is beyond the stored end of its log. Records are not copied. The backup is written to
 DEST.unfinished, which is renamed when it is complete and removed after a failure.
-kafkawire.cli.restore.command restores it.
+kafkawire.cli.restore.from_backup restores it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.backup.group_records import LiveRecords
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
@@ -34,7 +33,11 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch_next
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, records
+from kafkawire.codec.control import ABORT, COMMIT, read_marker
+from kafkawire.codec.types import Buffer
 from kafkawire.coordination import snapshot
+from kafkawire.coordination.snapshot import Contents, PendingPair
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copies, schema
@@ -48,6 +51,8 @@ UNFINISHED = ".unfinished"
 GROUPS_TOPIC = "__consumer_offsets"
 TOPICS_AT_ONCE = 500
 """Topics whose ends are requested together."""
+At = tuple[int, bytes]
+"""Offset and value of a record."""
 
 
 def backup(
@@ -136,7 +141,7 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
     return count
 
 
-def _live_records(cluster: Cluster, node: int, index: int) -> snapshot.Contents:
+def _live_records(cluster: Cluster, node: int, index: int) -> Contents:
     """Return the live records of a partition, up to its present end."""
     place = (GROUPS_TOPIC, index)
     offset = list_offsets(cluster, {place: EARLIEST}, {place: node})[place]
@@ -152,6 +157,59 @@ def _live_records(cluster: Cluster, node: int, index: int) -> snapshot.Contents:
             live.add(got.records, position, head, offset, end)
         offset = after
     return live.contents(end)
+
+
+class LiveRecords:
+    """The live records of a partition of `__consumer_offsets`, as a snapshot stores them: the last
+    value of each key that has one, and the values of open transactions by producer. Pure.
+
+    Keys and values stay encoded, so that records of unknown types are kept. Records of a
+    transaction become live with its commit marker, unless a later record of their key is live
+    already."""
+
+    __slots__ = ("_live", "_pending")
+
+    def __init__(self) -> None:
+        self._live: dict[bytes, At] = {}
+        self._pending: dict[int, dict[bytes, At]] = {}
+
+    def add(self, buffer: Buffer, position: int, head: BatchHead, first: int, end: int) -> None:
+        """Apply the records of a batch with offsets from `first` on, below `end`. Raises KafkaError
+        for invalid bytes."""
+        if head.attributes & CONTROL:
+            kind = read_marker(buffer, position, head).kind
+            if first <= head.base_offset < end and kind in (ABORT, COMMIT):
+                self._end(head.producer_id, commit=kind == COMMIT)
+            return
+        into = self._live
+        if head.attributes & TRANSACTIONAL:
+            into = self._pending.setdefault(head.producer_id, {})
+        for record in records(buffer, position):
+            if not first <= record.offset < end or record.key is None:
+                continue
+            if record.value is not None:
+                into[record.key] = record.offset, record.value
+                continue
+            for values in (self._live, *self._pending.values()):
+                values.pop(record.key, None)
+
+    def _end(self, producer_id: int, *, commit: bool) -> None:
+        for key, found in self._pending.pop(producer_id, {}).items():
+            if commit and found[0] > self._live.get(key, (-1, b""))[0]:
+                self._live[key] = found
+
+    def contents(self, next_offset: int) -> Contents:
+        """Return them as the contents of a snapshot of the records below `next_offset`."""
+        found = sorted(
+            (offset, PendingPair(producer_id, self._is_later(key, offset), key, value))
+            for producer_id, values in self._pending.items()
+            for key, (offset, value) in values.items()
+        )
+        live = [(key, value) for key, (_, value) in self._live.items()]
+        return Contents(next_offset, live, [pair for _, pair in found])
+
+    def _is_later(self, key: bytes, offset: int) -> bool:
+        return self._live.get(key, (-1, b""))[0] > offset
 
 
 def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> None:
