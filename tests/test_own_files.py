@@ -1,7 +1,7 @@
 """A symbolic link in place of a file is refused by name, and its target stays as it is; the folders
 may be links.
 
-Covers: kafkawire.metadata.sqlite_device, kafkawire.objectstore.folder_errors.
+Covers: kafkawire.metadata.sqlite_device, kafkawire.objectstore.staging.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from bench.payload import line
 from bench.server import Server, kafkawire
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import leaders
-from kafkawire.client.producing import append
+from kafkawire.client.producer import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.reading import TopicReader, TopicRecord, open_broker, open_bucket, open_folder
 from kafkawire.reading.files.open import open_place

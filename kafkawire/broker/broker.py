@@ -39,8 +39,7 @@ from kafkawire.broker.objects.fresh import (
     check_unchanged,
     replacing_if_behind,
 )
-from kafkawire.broker.objects.opening import leads_movable, open_object_logs
-from kafkawire.broker.objects.registration import register
+from kafkawire.broker.objects.opening import leads_movable, open_object_logs, register
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
@@ -205,7 +204,7 @@ class Broker:
     def markers(self) -> MarkerWriter:
         """Created when the first transaction ends."""
         from kafkawire.broker.markers import MarkerWriter
-        from kafkawire.broker.remote_markers import RemoteMarkers
+        from kafkawire.broker.other_brokers import RemoteMarkers
 
         return MarkerWriter(
             self.env, self.node_id, self.catalog, self.table, self.log.commit_log,
@@ -422,7 +421,7 @@ class Broker:
     @cached_property
     def verifier(self) -> TransactionVerifier:
         """Created when a transaction first writes records or offsets."""
-        from kafkawire.broker.remote_coordinators import RemoteCoordinators
+        from kafkawire.broker.other_brokers import RemoteCoordinators
         from kafkawire.broker.verification import TransactionVerifier
 
         remote = RemoteCoordinators(self.node_id, self.catalog, self._other_brokers())
@@ -534,8 +533,6 @@ def _import_transactions() -> None:
     """Import what `Broker.transactions` and the first transaction need."""
     import kafkawire.broker.markers
     import kafkawire.broker.other_brokers
-    import kafkawire.broker.remote_coordinators
-    import kafkawire.broker.remote_markers
     import kafkawire.broker.verification
     import kafkawire.transactions.machine.wire
     import kafkawire.transactions.service  # noqa: F401

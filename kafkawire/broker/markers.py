@@ -2,7 +2,7 @@
 
 Markers of `__consumer_offsets` go through the coordinator of its groups, which makes the pending
 offsets current; the others are appended to the log. Markers for partitions of another broker are
-requests to it (kafkawire.broker.remote_markers). Used by the transaction service for the markers
+requests to it (kafkawire.broker.other_brokers). Used by the transaction service for the markers
 of its own transactions, and by WriteTxnMarkers for those of other coordinators and operators.
 """
 
@@ -22,8 +22,8 @@ from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.marker_sender import Leader
 
 if TYPE_CHECKING:
+    from kafkawire.broker.other_brokers import RemoteMarkers
     from kafkawire.broker.partitions import PartitionTable
-    from kafkawire.broker.remote_markers import RemoteMarkers
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog

@@ -1,23 +1,38 @@
 """Requests to the other brokers of the cluster: one connection to each, in threads.
 
 A connection (kafkawire.client) has one request at a time. Requests that wait for their turn fail
-with the one before them: none waits for several timeouts of a broker that does not answer. Used for
-transactions: markers (kafkawire.broker.remote_markers) and verification
-(kafkawire.broker.remote_coordinators), each with connections of its own.
+with the one before them: none waits for several timeouts of a broker that does not answer. Markers
+of transactions and their verification have connections of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kafkawire.broker.new_topics import TRANSACTION_STATE_TOPIC
 from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.java_hash import partition_of
 from kafkawire.log.io.ports import Env
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kafkawire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.transactions.machine.decision import SendMarkers
+from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 CONNECT_TIMEOUT_S = 5.0
 """Time for connecting: a stop of this broker waits for it."""
@@ -103,3 +118,136 @@ class OtherBrokers:
 def known_code(number: int) -> ErrorCode:
     """The error code that another broker answered."""
     return ErrorCode(number) if number in set(ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# Verification with the coordinators of other brokers: AddPartitionsToTxn 4-5 (KIP-890).
+#
+# Used by kafkawire.broker.verification for transactional ids whose partition of
+# `__transaction_state` another broker leads.
+
+
+ADD_PARTITIONS_TO_TXN = 24
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class RemoteCoordinators:
+    """The coordinators of other brokers."""
+
+    def __init__(self, node_id: int, catalog: Catalog, brokers: OtherBrokers) -> None:
+        self._node_id = node_id
+        self._topics = catalog.by_name
+        self._brokers = brokers
+
+    def find(self, transactional_id: str) -> int | None:
+        """Return the other broker that coordinates an id; None: this one, or none yet."""
+        count = self._topics.size_of(TRANSACTION_STATE_TOPIC)
+        if count is None:
+            return None
+        index = partition_of(transactional_id, count)
+        row = self._topics.partition_of(TRANSACTION_STATE_TOPIC, index)
+        return None if row is None or row.leader == self._node_id else row.leader
+
+    async def request(self, broker: int, request: AddPartitions | VerifyPartitions) -> Codes:
+        """Return a code for each partition: whether it is part of the open transaction now. With
+        an error of the network all have that code."""
+        asked = _request_of(request)
+        codes: Codes = {}
+        try:
+            answer = await self._brokers.request(broker, ADD_PARTITIONS_TO_TXN, asked)
+        except KafkaError as error:
+            return dict.fromkeys(request.partitions, error.code)
+        for one in answer.results_by_transaction:
+            for topic in one.topic_results:
+                for row in topic.results_by_partition:
+                    codes[topic.name, row.partition_index] = known_code(row.partition_error_code)
+        missing = known_code(answer.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
+        return {at: codes.get(at, missing) for at in request.partitions}
+
+    def close(self) -> None:
+        """End the connections."""
+        self._brokers.close()
+
+
+def _request_of(request: AddPartitions | VerifyPartitions) -> AddPartitionsToTxnRequest:
+    topics: dict[str, AddPartitionsToTxnTopic] = {}
+    for topic, index in sorted(request.partitions):
+        if topic not in topics:
+            topics[topic] = AddPartitionsToTxnTopic(topic)
+        topics[topic].partitions.append(index)
+    one = AddPartitionsToTxnTransaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        isinstance(request, VerifyPartitions),
+        list(topics.values()),
+    )
+    return AddPartitionsToTxnRequest([one])
+
+
+# Markers of transactions for partitions that other brokers lead: WriteTxnMarkers requests.
+#
+# kafkawire.transactions.marker_sender sends the next request to a broker after the answer, and
+# repeats what failed. A repeated marker is written twice, which is legal. Used by
+# kafkawire.broker.markers.
+
+
+WRITE_TXN_MARKERS = 27
+MarkerCodes = dict[TopicPartition, ErrorCode | None]
+
+
+class RemoteMarkers:
+    """Markers for the partitions that other brokers lead."""
+
+    def __init__(self, brokers: OtherBrokers) -> None:
+        self._brokers = brokers
+
+    async def write(self, broker: int, work: Sequence[SendMarkers]) -> list[MarkerCodes]:
+        """Have a broker write markers; the codes it answered for each work. Raises KafkaError if
+        the broker has no address, or the outcome is unknown."""
+        response = await self._brokers.request(broker, WRITE_TXN_MARKERS, request_of(work))
+        return codes_of(response, work)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._brokers.close()
+
+
+def request_of(work: Iterable[SendMarkers]) -> WriteTxnMarkersRequest:
+    """The markers as a request."""
+    request = WriteTxnMarkersRequest()
+    for each in work:
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for topic, index in sorted(each.partitions):
+            if topic not in topics:
+                topics[topic] = WritableTxnMarkerTopic(topic)
+            topics[topic].partition_indexes.append(index)
+        request.markers.append(
+            WritableTxnMarker(
+                each.producer_id,
+                each.producer_epoch,
+                each.commit,
+                list(topics.values()),
+                each.coordinator_epoch,
+                each.transaction_version,
+            )
+        )
+    return request
+
+
+def codes_of(response: WriteTxnMarkersResponse, work: Iterable[SendMarkers]) -> list[MarkerCodes]:
+    """The codes of each work; partitions that the response leaves out are left out."""
+    answered = {
+        (marker.producer_id, (topic.name, row.partition_index)): known_code(row.error_code)
+        for marker in response.markers
+        for topic in marker.topics
+        for row in topic.partitions
+    }
+    return [
+        {
+            partition: answered[each.producer_id, partition]
+            for partition in each.partitions
+            if (each.producer_id, partition) in answered
+        }
+        for each in work
+    ]

@@ -20,10 +20,10 @@ from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.coordination import snapshot
 from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import FileSystem, LogError
-from kafkawire.log.journal import ledger_file, run_file
+from kafkawire.log.journal import ledger, run_file
 from kafkawire.log.journal.format import HEADER_BYTES, JournalFormatError, read_header
-from kafkawire.log.journal.json_line import read_json_line
-from kafkawire.log.recovery import given_up, identity, left_records
+from kafkawire.log.journal.run_file import read_json_line
+from kafkawire.log.recovery import earlier_terms, given_up, identity
 from kafkawire.log.segments.file import open as segment_file
 from kafkawire.manifest.keys import CURRENT
 from kafkawire.manifest.layout import MAX_HEAD_BYTES
@@ -36,7 +36,7 @@ JSON_LINES = {
     run_file.NAME: run_file.VERSION,
     identity.NAME: identity.VERSION,
     given_up.NAME: given_up.VERSION,
-    left_records.NAME: left_records.VERSION,
+    earlier_terms.NAME: earlier_terms.VERSION,
     "tier-spending": 1,  # kafkawire.tiering.cost.budget; not imported without a tier
 }
 MAX_LINE_BYTES = 64 << 20
@@ -64,7 +64,7 @@ def _files(fs: FileSystem, home: str) -> Iterator[tuple[Check, str]]:
     """Yield each file whose version is known, and what checks it."""
     for name in JSON_LINES:
         yield _json_line, os.path.join(home, name)
-    for name in ledger_file.NAMES:
+    for name in ledger.NAMES:
         yield _ledger, os.path.join(home, name)
     for folder, suffix, check in (
         ("journals", ".journal", _journal),
@@ -91,7 +91,7 @@ def _json_line(fs: FileSystem, path: str) -> None:
 def _ledger(fs: FileSystem, path: str) -> None:
     data = read_whole_file(fs, path)
     if data is not None:
-        ledger_file.parse_ledger(data, path)
+        ledger.parse_ledger(data, path)
 
 
 def _journal(fs: FileSystem, path: str) -> None:

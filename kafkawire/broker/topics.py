@@ -18,9 +18,13 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.answer_cache import AnswerCache
 from kafkawire.broker.change_log import BROKER, ChangeLog
 from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_error
-from kafkawire.broker.following.applier import CatalogApplier, Moves
-from kafkawire.broker.following.follower import CatalogFollower
-from kafkawire.broker.following.leadership import Services, apply_moves
+from kafkawire.broker.following.applier import (
+    CatalogApplier,
+    CatalogFollower,
+    Moves,
+    Services,
+    apply_moves,
+)
 from kafkawire.broker.following.lock import CatalogLock
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
@@ -35,7 +39,7 @@ from kafkawire.broker.new_topics import (
     leaders_of,
     spread,
 )
-from kafkawire.broker.objects.new_topics import check_storage, refuse_unusable
+from kafkawire.broker.objects.opening import check_storage, refuse_unusable
 from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS

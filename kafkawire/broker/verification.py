@@ -22,8 +22,8 @@ from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitio
 from kafkawire.transactions.machine.transaction import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkawire.broker.other_brokers import RemoteCoordinators
     from kafkawire.broker.parts import BrokerParts
-    from kafkawire.broker.remote_coordinators import RemoteCoordinators
     from kafkawire.log.partition.partition import Partition
 
 WITHOUT_SEQUENCE = -1

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from kafkawire.cli import INTERRUPTED
-from kafkawire.cli.lazy_group import PLAIN, LazyGroup, group
+from kafkawire.cli.command import PLAIN, LazyGroup, group
 from kafkawire.cli.shared.command_config import COMMAND_CONFIG, COMMAND_CONFIG_OPTION
 from kafkawire.cli.shared.output import fail
 from kafkawire.extras import MissingExtra, explain, install_line
@@ -44,10 +44,10 @@ GROUPS = {
     "transactions": group(
         "List, describe and abort transactions, find hanging ones.",
         {
-            "list": "transactions.commands:list_transactions",
-            "describe": "transactions.commands:describe",
-            "abort": "transactions.commands:abort",
-            "hanging": "transactions.commands:hanging",
+            "list": "transactions:list_transactions",
+            "describe": "transactions:describe",
+            "abort": "transactions:abort",
+            "hanging": "transactions:hanging",
         },
     ),
     "offsets": group(
@@ -56,7 +56,7 @@ GROUPS = {
             "describe": "offsets.report:describe",
             "validate": "offsets.report:validate",
             "stats": "offsets.report:stats",
-            "metrics": "offsets.stored:show_metrics",
+            "metrics": "offsets.report:show_metrics",
             "convert": "offsets.convert:run",
             "delete": "offsets.delete:delete",
         },
@@ -64,27 +64,27 @@ GROUPS = {
     "users": group(
         "Create, list and delete users of log-ins, change passwords.",
         {
-            "create": "users.commands:create",
-            "list": "users.commands:list_users",
-            "delete": "users.commands:delete",
-            "password": "users.commands:password",
+            "create": "users:create",
+            "list": "users:list_users",
+            "delete": "users:delete",
+            "password": "users:password",
         },
     ),
     "acls": group(
         "List, add and remove access rules, explain decisions.",
         {
-            "list": "acls.commands:list_acls",
-            "add": "acls.commands:add",
-            "remove": "acls.commands:remove",
-            "explain": "acls.commands:explain",
+            "list": "acls:list_acls",
+            "add": "acls:add",
+            "remove": "acls:remove",
+            "explain": "acls:explain",
         },
     ),
     "quotas": group(
         "List, set and remove client quotas.",
         {
-            "list": "quotas.commands:list_quotas",
-            "set": "quotas.commands:change",
-            "remove": "quotas.commands:remove",
+            "list": "quotas:list_quotas",
+            "set": "quotas:change",
+            "remove": "quotas:remove",
         },
     ),
     "security": group(
@@ -99,7 +99,7 @@ GROUPS = {
             "drain": "cluster.moves:drain",
             "decommission": "cluster.decommission:decommission",
             "moves": "cluster.moves:moves",
-            "remove": "cluster.removal:remove",
+            "remove": "cluster.decommission:remove",
             "why": "cluster.why:why",
         },
     ),
@@ -111,7 +111,7 @@ GROUPS = {
             "unset": "cluster.configs:remove",
         },
     ),
-    "certs": group("Make certificates to try TLS out.", {"make": "make_certs:make"}),
+    "certs": group("Make certificates to try TLS out.", {"make": "certs:make"}),
     "metadata": group(
         "Inspect the metadata database.", {"version": "cluster.metadata_version:version"}
     ),
@@ -132,10 +132,10 @@ GROUPS = {
     "schedule": group(
         "Show schedule topics and what waits in them; cancel records.",
         {
-            "list": "schedule.commands:list_schedules",
-            "show": "schedule.commands:show",
-            "why": "schedule.commands:why",
-            "cancel": "schedule.commands:cancel",
+            "list": "schedule:list_schedules",
+            "show": "schedule:show",
+            "why": "schedule:why",
+            "cancel": "schedule:cancel",
         },
     ),
 }

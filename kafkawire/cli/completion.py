@@ -167,7 +167,7 @@ def _kind_of(parameter: Any, path: tuple[str, ...]) -> str | None:
 
 def _names_of(kind: str, path: tuple[str, ...], words: Sequence[str]) -> list[str]:
     if kind == QUOTAS:
-        from kafkawire.security.quotas.entities import CLIENT_KEYS, CONNECTIONS
+        from kafkawire.security.quotas.alterations import CLIENT_KEYS, CONNECTIONS
 
         return [*CLIENT_KEYS, CONNECTIONS]
     if kind == SETTINGS:

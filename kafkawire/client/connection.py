@@ -111,7 +111,7 @@ class ClientConnection:
         try:
             self._learn_versions()
             if security.mechanism:
-                from kafkawire.client.login import log_in
+                from kafkawire.client.security import log_in
 
                 log_in(self, security)
         except ClientError as failure:

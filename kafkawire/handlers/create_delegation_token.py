@@ -10,8 +10,8 @@ from kafkawire.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from kafkawire.security.acls.model import Operation, ResourceKind
-from kafkawire.security.delegation.model import MAX_RENEWERS, DelegationToken
 from kafkawire.security.principals import USER, Principal
+from kafkawire.security.sasl.delegation import MAX_RENEWERS, DelegationToken
 
 
 async def create_delegation_token(

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
-from kafkawire.security.delegation.service import DelegationTokens
 from kafkawire.security.principals import Principal, TokenPrincipal, Unidentified
+from kafkawire.security.sasl.delegation import DelegationTokens
 
 NO_TIME = -1
 """A time in the response to a refused request."""

@@ -15,7 +15,7 @@ from kafkawire.messages.describe_client_quotas import (
     ValueData,
 )
 from kafkawire.security.acls.model import Operation
-from kafkawire.security.quotas.entities import ENTITY_TYPES, IP
+from kafkawire.security.quotas.alterations import ENTITY_TYPES, IP
 from kafkawire.security.quotas.rules import Component
 
 EXACT, DEFAULT, SPECIFIED = range(3)  # DescribeClientQuotasRequest's match types

@@ -12,7 +12,7 @@ from kafkawire.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 from kafkawire.security.acls.model import Operation, ResourceKind
-from kafkawire.security.delegation.model import DelegationToken
+from kafkawire.security.sasl.delegation import DelegationToken
 
 
 async def describe_delegation_token(

@@ -15,7 +15,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.transactions.machine.request import ListFilter
-from kafkawire.transactions.machine.states import STATE_NAMES
+from kafkawire.transactions.machine.transaction import STATE_NAMES
 
 PATTERN_BYTES = 1 << 20
 """Memory of a compiled pattern: at most 5 ms to compile."""

@@ -20,7 +20,7 @@ from kafkawire.codec.control import ControlContent
 from kafkawire.log.append.group_commit import called
 from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.partition.state import Frame
-from kafkawire.log.recovery.transactions import TransactionHistory
+from kafkawire.log.recovery.restore import TransactionHistory
 from kafkawire.offsets.manager import PartitionOffsetManager
 
 if TYPE_CHECKING:

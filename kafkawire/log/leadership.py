@@ -15,7 +15,7 @@ are not deleted. Another broker reads segments, not these journals. A planned mo
 everything into segments before the leader changes (kafkawire.log.handover); then nothing is left
 here. After any other change of the leader the records cannot be read: a warning, repeated at each
 start, names the partition, its offsets and the journals, which are not recycled before the topic is
-deleted (kafkawire.log.recovery.left_records).
+deleted (kafkawire.log.recovery.earlier_terms).
 
 Created by kafkawire.log.manager.
 """
@@ -35,7 +35,7 @@ from kafkawire.log.maintenance.indexer import Indexer
 from kafkawire.log.maintenance.journal_end import end_journal
 from kafkawire.log.partition.loader import Loader
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.left_records import LeftRecords, read_left, write_left
+from kafkawire.log.recovery.earlier_terms import LeftRecords, read_left, write_left
 from kafkawire.log.segments.manager import Segments
 from kafkawire.metadata.catalog import Catalog
 

@@ -7,9 +7,9 @@ kafkawire.log.scheduler runs the periodic work. Created only by `Log.open`.
     <folder>/run                      kafkawire.log.journal.run_file
     <folder>/identity                 kafkawire.log.recovery.identity
     <folder>/given-up                 kafkawire.log.recovery.given_up
-    <folder>/left                     kafkawire.log.recovery.left_records
+    <folder>/left                     kafkawire.log.recovery.earlier_terms
     <folder>/quarantine/              kafkawire.log.recovery.quarantine
-    <folder>/ledger.0, ledger.1       kafkawire.log.journal.ledger_file
+    <folder>/ledger.0, ledger.1       kafkawire.log.journal.ledger
     <folder>/journals/N.journal       kafkawire.log.journal.format
     <folder>/journals/N.index         kafkawire.log.journal.index_file
     <folder>/journals/spare-N         to be written over
@@ -52,9 +52,8 @@ from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
-from kafkawire.log.recovery.report import report
 from kafkawire.log.recovery.restore import load_partitions
-from kafkawire.log.recovery.result import Recovered, RecoveredJournal
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal, report
 from kafkawire.log.recovery.unknown_topics import check_known
 from kafkawire.log.replicas.service import Replication
 from kafkawire.log.scheduler import Upkeep

@@ -17,8 +17,6 @@ from typing import BinaryIO, Protocol
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.objectstore.file_ranges import pread_all
-from kafkawire.objectstore.folder_errors import translated
-from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import (
     MAX_GET_BYTES,
     Listed,
@@ -28,7 +26,8 @@ from kafkawire.objectstore.port import (
     expect_size,
     too_large,
 )
-from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of
+from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of, translated
+from kafkawire.objectstore.url import check_key
 from kafkawire.own_files import open_own
 from kafkawire.rate_limit import RateLimit, SharedRateLimit
 

@@ -4,7 +4,7 @@
 in `kafkawire.objectstore.open` and to the contract suite (tests/objectstore). All methods are
 thread-safe. A call makes one attempt; `kafkawire.objectstore.retrying` is a wrapper with retries.
 All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), and ValueError for
-an invalid key (kafkawire.objectstore.keys).
+an invalid key (kafkawire.objectstore.url).
 
 The broker's event loop uses the same providers through a child process
 (kafkawire.tiering.store.port), Spark's tasks directly (kafkawire.reading.files.locations).

@@ -9,6 +9,7 @@ file is next to its target.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -16,9 +17,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from kafkawire.objectstore.errors import ConditionFailed, Refused
-from kafkawire.objectstore.folder_errors import translated
-from kafkawire.own_files import open_own
+from kafkawire.objectstore.errors import ConditionFailed, Refused, StoreError
+from kafkawire.own_files import SymbolicLink, open_own
+
+# Errors of files, as errors of the port.
+
+
+_PASSING = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT,
+            errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+            errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EBUSY)  # fmt: skip
+"""Temporary errors."""
+
+
+@contextlib.contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise OSErrors of the folder's own files as StoreErrors about `what`, a key or a folder."""
+    try:
+        yield
+    except OSError as failure:
+        kind = StoreError if failure.errno in _PASSING else Refused
+        name = errno.errorcode.get(failure.errno or 0, type(failure).__name__)
+        where = failure.filename if isinstance(failure, SymbolicLink) else what
+        raise kind(name, f"{where}: {failure.strerror or failure}") from None
+
 
 UNFINISHED = ".unfinished"
 """In a tier's own folder, the folder of unfinished files; in a shared one, the suffix of their

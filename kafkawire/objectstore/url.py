@@ -14,7 +14,26 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from kafkawire.objectstore.keys import check_key
+# Validation of keys.
+
+
+MAX_KEY_BYTES = 1024
+"""S3's limit of a key, prefix included."""
+
+
+def check_key(key: str) -> None:
+    """Raise ValueError unless the key is valid and unambiguous in both kinds of storage.
+
+    ".." would lead out of a folder, and names that begin with a dot are reserved there.
+    """
+    size = len(key.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= MAX_KEY_BYTES:
+        raise ValueError(f"a key of {size} bytes is none: 1 to {MAX_KEY_BYTES} are allowed")
+    if not key.isprintable():
+        raise ValueError(f"the key {key!r} holds characters that cannot be printed")
+    if any(part in ("", ".", "..") or part.startswith(".") for part in key.split("/")):
+        raise ValueError(f"a part of the key {key!r} is empty or begins with a dot")
+
 
 MAX_URL_CHARS = 2000
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")

@@ -15,7 +15,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records
 from kafkawire.client.offsets import Partition, commit, coordinated
-from kafkawire.client.producing import produce
+from kafkawire.client.producer import produce
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.offsets.subscription import Seeker, Subscriber, Subscription

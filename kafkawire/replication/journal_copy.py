@@ -1,6 +1,6 @@
 """One copy of a broker's commit log: a folder with its journals, byte for byte at their positions.
 
-The folder has the files of the journals and the file `copy` (kafkawire.replication.copy_state).
+The folder has the files of the journals and the file `copy`.
 Bytes are appended; `sync` makes them durable and returns up to where.
 
 After a start of the process bytes after the durable log position in the file `copy` may be wrong: a
@@ -19,14 +19,101 @@ import logging
 import os
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
-from kafkawire.replication import copy_state, sealed_file
-from kafkawire.replication.copy_state import CopyState
+from kafkawire.replication import sealed_file
 from kafkawire.replication.failures import DiskFailed, FollowerError
 from kafkawire.replication.machine import Files
 from kafkawire.replication.messages import POSITION_BITS, POSITION_MASK, Buffer
 
 logger = logging.getLogger(__name__)
+
+
+# The state of a copy, in its file `copy`: its epochs, and how much of it is durable.
+
+
+NAME = "copy"
+"""The file of a copy's folder that has its state."""
+NO_LIMIT = (1 << 63) - 1
+MAX_LINEAGE = 100
+"""Number of earlier epochs in the state of a copy. A start requests the log of the last one, or of
+one of a few before it if starts failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """The state of a copy of the log that a broker has written in `epoch`.
+
+    `lineage`: (epoch, position) of each earlier epoch, in order, whose log this one continues: both
+    have the same bytes before that log position. Journals below `first` are not needed. Before
+    `durable` everything is on the disk; `committed` is the best known committed log position of the
+    broker. `cut`: bytes from this log position on have been replaced by those of `epoch`; while the
+    folder has the name of another epoch, they may still be there. `begun`: the epoch that `epoch`
+    continues, and where, as its process has sent them; None: not known.
+    """
+
+    epoch: int
+    first: int
+    durable: int
+    committed: int = 0
+    lineage: tuple[tuple[int, int], ...] = ()
+    cut: int | None = None
+    begun: tuple[int, int] | None = None
+
+    def common(self, epoch: int) -> int | None:
+        """Return the log position before which this copy has the bytes of the log of an epoch; None
+        if they are different logs."""
+        return NO_LIMIT if epoch == self.epoch else dict(self.lineage).get(epoch)
+
+    def continued(self, epoch: int, continues: int, at: int) -> CopyState:
+        """Return the state after a higher epoch has continued the log of `continues` at a log
+        position. That log may have been continued by this copy's epoch at a lower one, in which
+        case the bytes after that are not the same either."""
+        common = self.common(continues)
+        cut = min(at, NO_LIMIT if common is None else common)
+        earlier = [(each, min(end, at)) for each, end in self.lineage if each < continues]
+        return replace(
+            self,
+            epoch=epoch,
+            durable=min(self.durable, cut),
+            committed=min(self.committed, cut),
+            lineage=(*earlier, (continues, at))[-MAX_LINEAGE:],
+            cut=cut,
+            begun=(continues, at),
+        )
+
+
+def save_copy_state(files: Files, folder: str, state: CopyState) -> None:
+    """Store the state of the copy in a folder durably. Raises OSError, DiskFailed."""
+    content = {
+        "epoch": state.epoch,
+        "first": state.first,
+        "durable": state.durable,
+        "committed": state.committed,
+        "lineage": state.lineage,
+        "cut": state.cut,
+        "begun": state.begun,
+    }
+    sealed_file.save(files, f"{folder}/{NAME}", content)
+
+
+def load_copy_state(files: Files, folder: str) -> CopyState:
+    """Return the state of the copy in a folder. Raises OSError, FollowerError if it is damaged
+    or missing."""
+    content: dict[str, Any] | None = sealed_file.load(files, f"{folder}/{NAME}")
+    if content is None:
+        raise FollowerError(f"{folder}/{NAME} is missing")
+    begun = content.get("begun")  # not in files of earlier versions
+    return CopyState(
+        content["epoch"],
+        content["first"],
+        content["durable"],
+        content["committed"],
+        tuple((epoch, end) for epoch, end in content["lineage"]),
+        content["cut"],
+        None if begun is None else (begun[0], begun[1]),
+    )
+
 
 RECORD_EVERY_BYTES = 32 << 20
 """The durable log position is stored after this many bytes, and at the end of a journal. After a
@@ -41,7 +128,7 @@ few bytes, would otherwise use all descriptors of the process."""
 DELETED_SUFFIX = ".deleted"
 """Suffix of a folder whose files are being deleted."""
 _JOURNAL = re.compile(r"(\d{10})\.journal")
-_OWN_FILES = (copy_state.NAME, copy_state.NAME + sealed_file.NEW_SUFFIX)
+_OWN_FILES = (NAME, NAME + sealed_file.NEW_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +184,7 @@ class JournalCopy:
             delete_folder(files, new)  # of a process that ended here
         files.make_folder(new)
         state = CopyState(epoch, first, first << POSITION_BITS, begun=begun)
-        copy_state.save(files, new, state)
+        save_copy_state(files, new, state)
         files.rename(new, folder)
         files.sync_folder(node_folder)
         return cls(files, folder, state)
@@ -107,10 +194,10 @@ class JournalCopy:
         """Open a copy, and complete a change of its epoch that was interrupted. Raises OSError,
         FollowerError if its state is damaged."""
         files.sync_folder(folder)  # an earlier process may have been killed before it did
-        state, epoch = copy_state.load(files, folder), int(os.path.basename(folder))
+        state, epoch = load_copy_state(files, folder), int(os.path.basename(folder))
         if state.epoch < epoch or (state.epoch > epoch and state.cut is None):
             raise FollowerError(
-                f"{folder}/{copy_state.NAME} is that of epoch {state.epoch}: the folder was renamed"
+                f"{folder}/{NAME} is that of epoch {state.epoch}: the folder was renamed"
             )
         copy = cls(files, folder, state)
         if copy.epoch != epoch:
@@ -392,7 +479,7 @@ class JournalCopy:
             self._files.close(self._open.popitem()[1])
 
     def _save(self, state: CopyState) -> None:
-        copy_state.save(self._files, self._folder, state)
+        save_copy_state(self._files, self._folder, state)
         self._state = state
 
 

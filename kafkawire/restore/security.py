@@ -18,9 +18,9 @@ from typing import NamedTuple
 from kafkawire.metadata.session import Row, Session, insert
 from kafkawire.security import versions
 from kafkawire.security.acls.service import ACLS_MAX
-from kafkawire.security.delegation.stored import MAX_TOKENS
 from kafkawire.security.quotas.alterations import MAX_QUOTAS
 from kafkawire.security.sasl.credentials import replace_secret, secret_of
+from kafkawire.security.sasl.delegation import MAX_TOKENS
 
 Rows = Mapping[Row, Row]
 """Values of the other columns by those of the primary key."""

@@ -30,7 +30,7 @@ from kafkawire.log.journal.format import (
     batch_starts,
     read_naming,
 )
-from kafkawire.log.journal.ledger_file import NAMES as LEDGERS
+from kafkawire.log.journal.ledger import NAMES as LEDGERS
 from kafkawire.log.partition.transactions import AbortedIndex
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.result import RecoveredJournal

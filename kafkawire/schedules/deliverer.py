@@ -32,7 +32,7 @@ from kafkawire.schedules.backlog import SAVED_EVERY_S, Backlog
 from kafkawire.schedules.feed import RecordFeed
 from kafkawire.schedules.headers import Delivery, Invalid
 from kafkawire.schedules.progress import Due, Progress
-from kafkawire.schedules.state import PlannedBatch, ScheduleKey, ScheduleState
+from kafkawire.schedules.states import PlannedBatch, ScheduleKey, ScheduleState
 from kafkawire.schedules.step import (
     DueRecord,
     OutgoingBatch,

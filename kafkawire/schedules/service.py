@@ -23,8 +23,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.schedules.check import check_batch
 from kafkawire.schedules.configs import is_schedule
 from kafkawire.schedules.deliverer import Deliverer
-from kafkawire.schedules.state import ScheduleKey, ScheduleState
-from kafkawire.schedules.states import StateCoordinator
+from kafkawire.schedules.states import ScheduleKey, ScheduleState, StateCoordinator
 from kafkawire.schedules.targets import GetPartition, ScheduleTargets
 from kafkawire.schedules.waiting import FILE_NAME, IN_MEMORY, WaitingIndex
 

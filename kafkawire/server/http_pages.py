@@ -24,7 +24,7 @@ from kafkawire.server.health import health
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
-    from kafkawire.security.token_file import TokenFile
+    from kafkawire.security.secret_files import TokenFile
     from kafkawire.server.monitored import MonitoredServer
 
 logger = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ async def open_tokens(env: Env, config: BrokerConfig) -> PageTokens | None:
     path = config.metrics_token_file.strip()
     if not path:
         return None
-    from kafkawire.security.token_file import TokenFile  # most brokers do without
+    from kafkawire.security.secret_files import TokenFile  # most brokers do without
 
     return PageTokens(env, await env.offload.submit("files", TokenFile, path))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.broker import Broker
 from kafkawire.broker.followers.install import NoCopy
-from kafkawire.broker.following.own_removal import OwnRemoval
+from kafkawire.broker.following.removal import OwnRemoval
 from kafkawire.broker.liveness.starting import BrokerReturns
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot

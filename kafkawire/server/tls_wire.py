@@ -15,8 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkawire.log.io.file_span import FileSpan
-from kafkawire.security.tls.mapping import RuleError
-from kafkawire.security.tls.names import SubjectError
+from kafkawire.security.tls.mapping import RuleError, SubjectError
 from kafkawire.server.connection import other_protocol
 from kafkawire.server.listener import ClientProtocol, discard
 from kafkawire.server.tls.handshakes import HANDSHAKE_TIMEOUT_S

@@ -12,7 +12,7 @@ records by key if it contradicts all keys below, between and above them, and no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -21,9 +21,40 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from kafkawire.reading.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.reading.model.columns import KEY, OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 from kafkawire.reading.model.source import PartitionRange
-from kafkawire.sql.texts import KEY_TEXT
+
+# Keys and values as text: null for what is no UTF-8.
+
+
+KEY_TEXT, VALUE_TEXT = "key_text", "value_text"
+ORIGINS = {KEY_TEXT: KEY, VALUE_TEXT: VALUE}
+"""The column of the bytes of each column of texts."""
+
+
+def with_texts(batch: pa.RecordBatch, wanted: Collection[str]) -> pa.RecordBatch:
+    """Return a batch with the wanted columns of texts that it does not have yet."""
+    for name, origin in ORIGINS.items():
+        if name in wanted and name not in batch.schema.names:
+            batch = batch.append_column(name, text_of(batch.column(origin)))
+    return batch
+
+
+def text_of(column: pa.Array) -> pa.Array:
+    """Return binary values as strings. All of a batch are checked in one call, which fails if one
+    of them is no UTF-8."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(each) for each in column.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
 
 SLICES = 64
 """Ranges of one question: with ten questions the first of 2^60 microseconds is found."""
@@ -168,13 +199,6 @@ def _strictly_within(field: pc.Expression, low: object, high: object) -> pc.Expr
     if high is not None:
         found &= field < high
     return found
-
-
-def _text(key: bytes) -> str | None:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def narrowed(keep: Callable[[Sequence[Span]], list[int]], whole: Span) -> Span:

@@ -1,9 +1,10 @@
 """Brokers of other machines that this one runs while they are absent there (docs/cluster.md).
 
 A worker reports which brokers are absent and are to be started here
-(kafkawire.broker.liveness.absence). Each is one more worker, with addresses of its own and a folder
-that is filled from SQL and the remote tier. It is not started again when it ends: it was given back
-to its machine or removed from the cluster, or it is absent again and is reported as such.
+(kafkawire.broker.liveness.takeover). Each is one more worker, with addresses of its own and a
+folder that is filled from SQL and the remote tier. It is not started again when it ends: it was
+given back to its machine or removed from the cluster, or it is absent again and is reported as
+such.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from kafkawire.client.offsets import (
     leaders,
     list_offsets,
 )
-from kafkawire.client.producing import append
+from kafkawire.client.producer import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.configs.parse import text_of
 from kafkawire.codec.configs.row import Value

@@ -29,8 +29,8 @@ from kafkawire.tiering.log_listener import TieringLogListener
 from kafkawire.tiering.manifest.lost_objects import ObjectsLost
 from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
-from kafkawire.tiering.migrate.migrate import Mover
-from kafkawire.tiering.packs.packer import Packer
+from kafkawire.tiering.migrate import Mover
+from kafkawire.tiering.packs import Packer
 from kafkawire.tiering.read.cold_reader import ColdReader, Copy
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier
@@ -145,7 +145,7 @@ class Tiering:
         self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
 
     async def switch(self, url: str) -> None:
-        """Upload to another tier from now on (kafkawire.tiering.migrate.migrate). Objects in the
+        """Upload to another tier from now on (kafkawire.tiering.migrate). Objects in the
         previous one are read from there until they are copied."""
         await self.tiers.begin_move(url)
         await self._stop()

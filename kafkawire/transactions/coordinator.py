@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,16 +32,19 @@ from kafkawire.coordination.coordinator import (
     PartitionCoordinator,
 )
 from kafkawire.log.io.ports import Env
-from kafkawire.transactions.append import TransactionAppender
-from kafkawire.transactions.completion import CompletionWaiters
-from kafkawire.transactions.counts import TransactionCounts
-from kafkawire.transactions.load import TransactionLoader, encode, snapshot_place
+from kafkawire.transactions.coordinator_log import (
+    TransactionAppender,
+    TransactionLoader,
+    encode,
+    snapshot_place,
+)
 from kafkawire.transactions.machine.decision import (
     DropMarkers,
     Effect,
     SendMarkers,
     TransactionDecision,
 )
+from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
@@ -50,8 +53,12 @@ from kafkawire.transactions.machine.request import (
     VerifyPartitions,
 )
 from kafkawire.transactions.machine.shard import TransactionShard
-from kafkawire.transactions.machine.states import ONGOING
-from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import (
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TopicPartition,
+)
 from kafkawire.transactions.marker_sender import MarkerSender, Results
 
 if TYPE_CHECKING:
@@ -59,6 +66,82 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+
+# Requests that wait until the transaction of an id is complete: its markers are written.
+#
+# A producer may begin its next transaction as soon as the outcome of the last one is durable,
+# shortly before that one is complete. Waiting for the completion is faster than asking again at an
+# interval.
+
+
+class CompletionWaiters:
+    """The waiting requests by transactional id. Each connection has at most one."""
+
+    __slots__ = ("_by_id", "_env")
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._by_id: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def wait(self, transactional_id: str, timeout_s: float) -> None:
+        """Return when `wake` is called for the id, or after `timeout_s` seconds."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._by_id.setdefault(transactional_id, [])
+        waiting.append(done)
+        timer = self._env.call_later(timeout_s, _settle, done)
+        try:
+            await done
+        finally:
+            timer.cancel()
+            waiting.remove(done)
+            if not waiting and self._by_id.get(transactional_id) is waiting:
+                del self._by_id[transactional_id]
+
+    def wake(self, transactional_id: str) -> None:
+        """Continue the requests that wait for an id."""
+        for done in self._by_id.get(transactional_id, ()):
+            _settle(done)
+
+    def wake_all(self) -> None:
+        """Continue all requests: the coordinator is unloaded."""
+        for transactional_id in self._by_id:
+            self.wake(transactional_id)
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+# Counters of one coordinator, plain integers that the metrics page reads.
+
+
+class TransactionCounts:
+    """Since the start: transactions `committed` and `aborted` (also by timeout, or because a new
+    producer took over the id), and requests refused because their producer was `fenced`."""
+
+    __slots__ = ("aborted", "committed", "fenced")
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.aborted = 0
+        self.fenced = 0
+
+    def add(self, answer: Answer | None, records: Sequence[TransactionRecord]) -> None:
+        """Count a decision that is carried out. An abort without any partition is not counted:
+        there was no transaction."""
+        if answer is not None and answer.code is ErrorCode.PRODUCER_FENCED:
+            self.fenced += 1
+        for record in records:
+            after = record.value
+            if after is None:
+                continue
+            if after.state is PREPARE_COMMIT:
+                self.committed += 1
+            elif after.state is PREPARE_ABORT and after.partitions:
+                self.aborted += 1
+
 
 MARKER_RETRY_MS = 100
 """When markers that a partition refused are sent again (Kafka: retry.backoff.ms)."""

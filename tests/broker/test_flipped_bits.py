@@ -38,7 +38,7 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
-from kafkawire.log.journal.ledger_file import (
+from kafkawire.log.journal.ledger import (
     RECORDS_AT,
     SLOT_BYTES,
     Change,
@@ -54,7 +54,7 @@ from kafkawire.log.recovery.identity import Identity, read_identity, write_ident
 from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.manifest.reader import Current, Obsolete, pack_current, unpack_current
-from kafkawire.replication import copy_state
+from kafkawire.replication import journal_copy
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.machine import Files
 from kafkawire.tiering.cost import budget
@@ -200,7 +200,7 @@ def read_snapshot(data: bytes) -> object:
 
 
 SCRATCH = tempfile.TemporaryDirectory()
-STATE = copy_state.CopyState(7, 3, 5000, 4096, ((5, 100), (6, 200)), None, (6, 200))
+STATE = journal_copy.CopyState(7, 3, 5000, 4096, ((5, 100), (6, 200)), None, (6, 200))
 
 
 def scratch(name: str) -> Path:
@@ -211,13 +211,13 @@ def scratch(name: str) -> Path:
 
 
 def copy_file() -> bytes:
-    copy_state.save(Files(), str(scratch("copy")), STATE)
-    return (scratch("copy") / copy_state.NAME).read_bytes()
+    journal_copy.save_copy_state(Files(), str(scratch("copy")), STATE)
+    return (scratch("copy") / journal_copy.NAME).read_bytes()
 
 
 def read_copy(data: bytes) -> object:
-    (scratch("copy") / copy_state.NAME).write_bytes(data)
-    return copy_state.load(Files(), str(scratch("copy")))
+    (scratch("copy") / journal_copy.NAME).write_bytes(data)
+    return journal_copy.load_copy_state(Files(), str(scratch("copy")))
 
 
 def backup_manifest() -> bytes:

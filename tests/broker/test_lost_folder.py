@@ -2,7 +2,7 @@
 
 The metadata is in SQLite, the tier in another folder.
 
-Covers: kafkawire.restore.lost_files, kafkawire.log.recovery.report,
+Covers: kafkawire.restore.lost_files, kafkawire.log.recovery.result,
 kafkawire.broker.objects.fresh, kafkawire.broker.objects.opening.
 """
 

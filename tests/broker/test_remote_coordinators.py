@@ -1,6 +1,6 @@
 """Records and offsets of a transaction whose coordinator is another broker.
 
-Covers: kafkawire.broker.remote_coordinators.
+Covers: kafkawire.broker.other_brokers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transactions whose partitions two brokers lead, half each: markers go to both.
 
-Covers: kafkawire.broker.other_brokers, kafkawire.broker.remote_markers.
+Covers: kafkawire.broker.other_brokers, kafkawire.broker.other_brokers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.broker import Broker
-from kafkawire.broker.other_brokers import OtherBrokers
-from kafkawire.broker.remote_markers import RemoteMarkers, codes_of, request_of
+from kafkawire.broker.other_brokers import OtherBrokers, RemoteMarkers, codes_of, request_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.partition.partition import Partition

@@ -20,10 +20,10 @@ from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.codec.segment import layout as segment_layout
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import LogError
-from kafkawire.log.journal import ledger_file
+from kafkawire.log.journal import ledger
 from kafkawire.log.objects.format import VERSION as LOG_OBJECT_VERSION
+from kafkawire.log.recovery.earlier_terms import NAME as LEFT
 from kafkawire.log.recovery.given_up import NAME as GIVEN_UP
-from kafkawire.log.recovery.left_records import NAME as LEFT
 from kafkawire.manifest import layout as manifest_layout
 from kafkawire.manifest.keys import CURRENT, OWNER
 from kafkawire.manifest.sealed_json import seal
@@ -53,12 +53,12 @@ def sealed(path: Path) -> None:
     path.write_bytes(seal(json.dumps({**body, "format": body["format"] + 1})))
 
 
-def ledger(path: Path) -> None:
+def newer_ledger(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    at = ledger_file.RECORDS_AT
+    at = ledger.RECORDS_AT
     (length,) = struct.unpack_from(">I", data, at + 8)
-    struct.pack_into(">H", data, at + 12, ledger_file.VERSION + 1)
-    stop = at + ledger_file.RECORD_HEAD_BYTES + length
+    struct.pack_into(">H", data, at + 12, ledger.VERSION + 1)
+    stop = at + ledger.RECORD_HEAD_BYTES + length
     struct.pack_into(">I", data, at + 4, crc32c(bytes(data[at + 8 : stop])))
     path.write_bytes(data)
 
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "given up": (GIVEN_UP, json_line),
     "left": (LEFT, json_line),
     "spending": ("tier-spending", json_line),
-    "ledger": ("ledger.0", ledger),
+    "ledger": ("ledger.0", newer_ledger),
     "journal": ("journals/*.journal", journal),
     "segment": ("segments/*.segment", segment),
     "section of a segment": ("segments/*.segment", segment_section),

@@ -3,7 +3,7 @@
 In-process and fast; tests/cli/test_admin.py runs commands against a broker,
 tests/cli/test_sources.py covers the sources of settings.
 
-Covers: kafkawire.cli.shared.output, kafkawire.cli.shared.parameters, kafkawire.cli.lazy_group.
+Covers: kafkawire.cli.shared.output, kafkawire.cli.shared.parameters, kafkawire.cli.command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.groups.reset_plan import ResetTarget
+from kafkawire.cli.groups.reset_offsets import ResetTarget
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.groups import assignment
 from kafkawire.testing.process import BrokerProcess

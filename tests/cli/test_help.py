@@ -1,6 +1,6 @@
 """Help and usage errors of every command.
 
-Covers: kafkawire.cli.command, kafkawire.cli.lazy_group, kafkawire.cli.version.
+Covers: kafkawire.cli.command, kafkawire.cli.command, kafkawire.cli.version.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import pytest
 import typer.main
 
 from kafkawire.cli.app import app
-from kafkawire.cli.command import RENAMED, Command, is_flag, options, value_name
-from kafkawire.cli.lazy_group import first_sentence
+from kafkawire.cli.command import RENAMED, Command, first_sentence, is_flag, options, value_name
 from tests.cli.test_documented import test_documented_command_exists
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
@@ -249,7 +248,7 @@ def test_help_imports_no_broker(words: str) -> None:
             "kafkawire.log", "kafkawire.metadata", "kafkawire.server", "rich", "sqlalchemy",
             "sqlite3", "ssl", "uvloop")  # fmt: skip
     loaded = shown.stdout.splitlines()[-1].split()
-    assert "kafkawire.cli.lazy_group" in loaded
+    assert "kafkawire.cli.command" in loaded
     assert [name for name in late if name in loaded] == []
 
 
@@ -262,7 +261,7 @@ def test_help_imports_no_command() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = shown.stdout.splitlines()[-1]
-    assert "kafkawire.cli.lazy_group" in loaded
+    assert "kafkawire.cli.command" in loaded
     assert not re.search(r"kafkawire\.cli\.(records|topics|tier|fsck|backup)|sqlalchemy", loaded)
 
 

@@ -1,6 +1,6 @@
 """`kafkawire offsets`, `consume`, `backup` and `restore`.
 
-Covers: kafkawire.cli.offsets.stored.
+Covers: kafkawire.cli.offsets.report.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kafkawire schedule` with a real broker.
 
-Covers: kafkawire.cli.schedule.commands, kafkawire.handlers.describe_schedules,
+Covers: kafkawire.cli.schedule, kafkawire.handlers.describe_schedules,
 kafkawire.messages.describe_schedules.
 """
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.cli.shared.query_rows import plain
-from kafkawire.cli.sql.values import json_text, plain_values
+from kafkawire.cli.sql.output import json_text, plain_values
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 KINDS: tuple[tuple[pa.DataType, st.SearchStrategy[Any]], ...] = (

@@ -1,6 +1,6 @@
 """`kafkawire transactions` against a broker in the same process.
 
-Covers: kafkawire.cli.transactions.commands, kafkawire.cli.records.consume,
+Covers: kafkawire.cli.transactions, kafkawire.cli.records.consume,
 kafkawire.client.transaction_admin.
 """
 

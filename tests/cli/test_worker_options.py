@@ -1,6 +1,6 @@
 """Options of `serve --workers`: what is refused in a sentence, and what a worker gets.
 
-Covers: kafkawire.cli.serving.workers.
+Covers: kafkawire.cli.serving.run.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ import pytest
 
 from kafkawire.client import producer as module
 from kafkawire.client.errors import BrokerError, ClientError, Closed
-from kafkawire.client.producer import Failure, Producer
-from kafkawire.client.producing import ProduceResult
+from kafkawire.client.producer import Failure, Producer, ProduceResult
 from kafkawire.codec.batches import Record, read_head, records
 from kafkawire.codec.errors import ErrorCode
 

@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas over a socket.
 
 Covers: kafkawire.handlers.describe_client_quotas, kafkawire.handlers.alter_client_quotas,
-kafkawire.security.quotas.store.
+kafkawire.security.quotas.service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transactional batches in Produce, through a socket: their verification, and every code.
 
 Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.long,
-kafkawire.broker.verification, kafkawire.transactions.completion.
+kafkawire.broker.verification, kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations

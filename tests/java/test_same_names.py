@@ -14,8 +14,7 @@ from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from kafkawire.cli.certs import issue
-from kafkawire.security.tls.mapping import PrincipalMapping, RuleError
-from kafkawire.security.tls.names import SubjectError, subject_of
+from kafkawire.security.tls.mapping import PrincipalMapping, RuleError, SubjectError, subject_of
 from tests.java.tools import ToolServer
 from tests.kit.tls import empty_subjects
 

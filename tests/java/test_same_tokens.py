@@ -28,7 +28,7 @@ from kafkawire.messages.describe_delegation_token import (
 from kafkawire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkawire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkawire.security.acls.model import Operation, PatternType, Permission, ResourceKind
-from kafkawire.security.delegation.model import MAX_RENEWERS
+from kafkawire.security.sasl.delegation import MAX_RENEWERS
 from kafkawire.testing.process import BrokerProcess
 from tests.java.apache import start, stop
 from tests.java.test_same_sasl import Conversation, handshake, token

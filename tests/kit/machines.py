@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafkawire.broker.followers.own import read_identity
+from kafkawire.broker.followers.opening import read_identity
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cluster import metadata_url
 from tests.kit.faulty_cluster import S3, SQL, FaultyCluster

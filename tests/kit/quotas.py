@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kafkawire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from kafkawire.messages.describe_client_quotas import EntityData
-from kafkawire.security.quotas.entities import Entity
+from kafkawire.security.quotas.alterations import Entity
 from tests.kit.client import Client
 
 USER: Entity = (("user", "ANONYMOUS"),)

@@ -1,6 +1,6 @@
 """Files uploaded to any object store and downloaded; copies between stores.
 
-Covers: kafkawire.objectstore.folder_errors, kafkawire.objectstore.keys.
+Covers: kafkawire.objectstore.staging, kafkawire.objectstore.url.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Both providers, the storage process over each of them, and the fake of the simul
 tests/objectstore/test_files.py covers files; failures that not every implementation can produce are
 in tests/tiering/store/test_process.py, test_s3.py and test_fake_store.py.
 
-Covers: kafkawire.objectstore.keys,
-kafkawire.objectstore.s3_body.
+Covers: kafkawire.objectstore.url,
+kafkawire.objectstore.s3.
 """
 
 from __future__ import annotations

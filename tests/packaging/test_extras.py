@@ -1,6 +1,6 @@
 """The size of an installation without extras, and the errors of commands that need an extra.
 
-Covers: kafkawire.extras, kafkawire.cli.make_certs.
+Covers: kafkawire.extras, kafkawire.cli.certs.
 """
 
 from __future__ import annotations

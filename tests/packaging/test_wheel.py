@@ -47,7 +47,7 @@ import log.loader
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import fetch, sound_records
 from kafkawire.client.offsets import leaders
-from kafkawire.client.producing import produce
+from kafkawire.client.producer import produce
 
 partition = ("greetings", 0)
 with Cluster(sys.argv[1]) as cluster:

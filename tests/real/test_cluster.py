@@ -1,6 +1,6 @@
 """Two broker processes of one cluster, with librdkafka: each serves what any client asks of it.
 
-Covers: kafkawire.broker.following.follower, kafkawire.broker.following.applier.
+Covers: kafkawire.broker.following.applier, kafkawire.broker.following.applier.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kafkawire cluster remove` with two broker processes.
 
-Covers: kafkawire.cli.cluster.removal.
+Covers: kafkawire.cli.cluster.decommission.
 """
 
 from __future__ import annotations

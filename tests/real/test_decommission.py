@@ -1,7 +1,7 @@
 """A machine is lost forever: another one runs its broker until that has nothing left and removes
 itself.
 
-Covers: kafkawire.cli.cluster.decommission, kafkawire.broker.following.own_removal.
+Covers: kafkawire.cli.cluster.decommission, kafkawire.broker.following.removal.
 """
 
 from __future__ import annotations

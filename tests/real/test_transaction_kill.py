@@ -4,7 +4,8 @@ answered.
 The client repeats what was not answered, as every client does; in the end the checker judges the
 whole history. tests/transactions/test_wired_crash_points.py has the points in between.
 
-Covers: kafkawire.transactions.coordinator, kafkawire.transactions.load, kafkawire.broker.markers.
+Covers: kafkawire.transactions.coordinator, kafkawire.transactions.coordinator_log,
+kafkawire.broker.markers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Epochs of a broker: copies that are continued, logs that diverge, fences.
 
-Covers: kafkawire.replication.node_copies, kafkawire.replication.copy_state.
+Covers: kafkawire.replication.node_copies, kafkawire.replication.journal_copy.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 import pytest
 
 from kafkawire.replication import sealed_file
-from kafkawire.replication.copy_state import MAX_LINEAGE
 from kafkawire.replication.failures import Fenced, FollowerError
+from kafkawire.replication.journal_copy import MAX_LINEAGE
 from kafkawire.replication.node_copies import NodeCopies
 from tests.replication.memory_files import MemoryFiles
 from tests.replication.model import (

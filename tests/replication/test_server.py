@@ -1,7 +1,7 @@
 """A follower's server over sockets: the proof, writing, reading, fences, replaced connections.
 
 Covers: kafkawire.replication.connection, kafkawire.replication.message_socket,
-kafkawire.replication.server, kafkawire.replication.writers.
+kafkawire.replication.server, kafkawire.replication.server.
 """
 
 from __future__ import annotations

@@ -13,14 +13,15 @@ from kafkawire.schedules.headers import (
     DELIVER_AFTER,
     DELIVER_AT,
     DELIVER_EVERY,
+    LAST_MS,
     CancelKey,
     CancelOffset,
     Delivery,
     Instruction,
+    Interval,
     Invalid,
     instruction_of,
 )
-from kafkawire.schedules.times import LAST_MS, Interval
 
 
 def asked(

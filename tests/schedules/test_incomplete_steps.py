@@ -1,7 +1,7 @@
 """Steps of which the plan is in the log and a batch is not: they are completed, by the same broker
 or by the next one; and batches that are there are not appended again.
 
-Covers: kafkawire.schedules.deliverer, kafkawire.schedules.state, kafkawire.schedules.progress.
+Covers: kafkawire.schedules.deliverer, kafkawire.schedules.states, kafkawire.schedules.progress.
 """
 
 from __future__ import annotations

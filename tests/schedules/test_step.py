@@ -1,6 +1,6 @@
 """One step of delivery: partitions, order, limits of the target, and its stored plan.
 
-Covers: kafkawire.schedules.step, kafkawire.schedules.state.
+Covers: kafkawire.schedules.step, kafkawire.schedules.states.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkawire.codec.murmur2 import key_partition
 from kafkawire.codec.types import DecodeError
 from kafkawire.schedules.headers import SCHEDULED_FROM
 from kafkawire.schedules.progress import Corner, Progress
-from kafkawire.schedules.state import (
+from kafkawire.schedules.states import (
     PlannedBatch,
     ScheduleState,
     StateRecord,

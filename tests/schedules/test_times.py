@@ -1,6 +1,6 @@
 """Due times, durations and repetitions, as texts.
 
-Covers: kafkawire.schedules.times.
+Covers: kafkawire.schedules.headers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.schedules.times import (
+from kafkawire.schedules.headers import (
     LAST_MS,
     Cron,
     Interval,

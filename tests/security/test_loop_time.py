@@ -6,7 +6,7 @@ Each case is measured as in tests/broker/test_event_loop_time.py. Frees the load
 too: a case replaces what the one before it has loaded.
 
 Covers: kafkawire.metadata.session, kafkawire.security.acls.service,
-kafkawire.security.delegation.stored, kafkawire.security.quotas.store,
+kafkawire.security.sasl.delegation, kafkawire.security.quotas.service,
 kafkawire.security.sasl.credentials.
 """
 
@@ -40,17 +40,15 @@ from kafkawire.security.acls.service import (
     CHANGES_MAX,
     DECISIONS_MAX,
     AclService,
+    acl_digest,
 )
-from kafkawire.security.acls.stored import digest
-from kafkawire.security.delegation import stored as stored_tokens
-from kafkawire.security.delegation.model import DelegationToken
-from kafkawire.security.delegation.service import DelegationTokens
 from kafkawire.security.principals import Principal
-from kafkawire.security.quotas.alterations import Alteration
+from kafkawire.security.quotas.alterations import Alteration, Entity, entity_text
 from kafkawire.security.quotas.arithmetic import SampleWindow
-from kafkawire.security.quotas.entities import Entity, entity_text
 from kafkawire.security.quotas.service import Quotas
+from kafkawire.security.sasl import delegation as stored_tokens
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
+from kafkawire.security.sasl.delegation import DelegationToken, DelegationTokens
 from kafkawire.security.sasl.scram import Hash, ScramCredential
 from tests.kit.loop_time import MeasuredRun, measured_run
 from tests.kit.postgres import new_database
@@ -62,7 +60,7 @@ RULES = 100_000
 CLIENTS = QUOTAS = TOKENS = 10_000
 TOPIC, READ, LITERAL = ResourceKind.TOPIC, Operation.READ, PatternType.LITERAL
 INSERT_RULES = (
-    "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
+    "INSERT INTO acls (acl_digest, resource_type, resource_name, pattern_type, principal, host,"
     " operation, permission)"
 )
 
@@ -140,7 +138,7 @@ def test_rules_are_loaded_and_changed_in_slices(stored: Stored) -> None:
 
     def fill(session: Session) -> None:
         versions.changed(session, versions.ACLS)
-        insert(session, INSERT_RULES, [(digest(acl), *acl) for acl in rules])
+        insert(session, INSERT_RULES, [(acl_digest(acl), *acl) for acl in rules])
 
     def remove(session: Session) -> None:
         versions.changed(session, versions.ACLS)
@@ -200,7 +198,7 @@ def test_denied_rules_are_compared_in_slices(stored: Stored) -> None:
         versions.changed(session, versions.ACLS)
         for permission in (Permission.ALLOW, Permission.DENY):
             rules = (Acl(TOPIC, n, LITERAL, "User:alice", "*", READ, permission) for n in names)
-            insert(session, INSERT_RULES, [(digest(acl), *acl) for acl in rules])
+            insert(session, INSERT_RULES, [(acl_digest(acl), *acl) for acl in rules])
 
     stored.change(fill)
     acls = AclService(stored.env, stored.store, BrokerConfig({"authorizer": "acl"}))

@@ -11,8 +11,7 @@ import pytest
 from kafkawire.codec.configs.parse import ConfigError, address_limits
 from kafkawire.codec.configs.settings import BrokerConfig, check_broker
 from kafkawire.messages.list_groups import ListGroupsRequest
-from kafkawire.security.quotas.alterations import QuotaChange
-from kafkawire.security.quotas.entities import Entity
+from kafkawire.security.quotas.alterations import Entity, QuotaChange
 from kafkawire.server.quotas.arrivals import Arrivals
 from kafkawire.server.receiving import THROTTLED
 from tests.kit.client import Client

@@ -2,8 +2,8 @@
 
 Covers: kafkawire.handlers.create_delegation_token, kafkawire.handlers.delegation,
 kafkawire.handlers.describe_delegation_token, kafkawire.handlers.expire_delegation_token,
-kafkawire.handlers.renew_delegation_token, kafkawire.security.delegation.model,
-kafkawire.security.delegation.service, kafkawire.security.delegation.stored.
+kafkawire.handlers.renew_delegation_token, kafkawire.security.sasl.delegation,
+kafkawire.security.sasl.delegation, kafkawire.security.sasl.delegation.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkawire.metadata.open import open_metadata
 from kafkawire.security.acls.model import Acl, Operation, PatternType, Permission, ResourceKind
-from kafkawire.security.delegation import stored
-from kafkawire.security.delegation.model import MAX_RENEWERS
-from kafkawire.security.delegation.service import DelegationTokens
 from kafkawire.security.principals import Principal
+from kafkawire.security.sasl import delegation
+from kafkawire.security.sasl.delegation import MAX_RENEWERS, DelegationTokens
 from kafkawire.security.sasl.scram import Hash
 from kafkawire.server.run import Server
 from tests.kit.client import Client
@@ -262,8 +261,8 @@ async def test_tokens_of_others_need_rights(tmp_path: Path) -> None:
 async def test_number_of_tokens_and_renewers_and_names_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "MAX_TOKENS", 3)
-    monkeypatch.setattr(stored, "MAX_PER_REQUESTER", 2)
+    monkeypatch.setattr(delegation, "MAX_TOKENS", 3)
+    monkeypatch.setattr(delegation, "MAX_PER_REQUESTER", 2)
     async with running_sasl(tmp_path, **SETTINGS) as server:
         alice, bob = [await session(server, name) for name in ("alice", "bob")]
         for code, renewers in (
@@ -335,7 +334,7 @@ async def test_stored_token_is_nothing_to_log_in_with(tmp_path: Path) -> None:
     async with running_sasl(tmp_path, **SETTINGS) as server:
         alice = await session(server, "alice")
         made = await alice.call(create(), 3)
-        _, ((row,),) = await server.broker.metadata.transact(stored.load)
+        _, ((row,),) = await server.broker.metadata.transact(delegation.load_tokens)
         assert bytes(made.hmac) not in row
         derived = {hashlib.sha256(made.hmac).digest(), b64encode(made.hmac)}
         assert not derived & {bytes(each) for each in row if isinstance(each, bytes)}

@@ -1,7 +1,7 @@
 """The metrics page and the health page of a running broker, read as a monitor reads them.
 
 Covers: kafkawire.server.health, kafkawire.server.metrics.*, kafkawire.server.monitored,
-kafkawire.transactions.counts.
+kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families, quotas, transactions
 from kafkawire.server.run import Server
-from kafkawire.transactions.counts import TransactionCounts
+from kafkawire.transactions.coordinator import TransactionCounts
 from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
-from kafkawire.transactions.machine.states import ONGOING
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import ONGOING, Transaction
 from tests.kit.client import Client, batch
 from tests.kit.log.transactional import Producer
 from tests.kit.produce_fetch import fetch, make, produce

@@ -1,7 +1,7 @@
 """The pages for monitors with TLS and tokens.
 
-Covers: kafkawire.security.secret_file, kafkawire.security.token_file, kafkawire.server.http_pages,
-kafkawire.server.tls.stream.
+Covers: kafkawire.security.secret_files, kafkawire.security.secret_files,
+kafkawire.server.http_pages, kafkawire.server.tls.stream.
 """
 
 from __future__ import annotations

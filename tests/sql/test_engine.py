@@ -1,6 +1,6 @@
 """Statements over segments in a folder: rows, what filters leave unread, errors, the end.
 
-Covers: kafkawire.sql.topic_dataset, kafkawire.sql.running_scans.
+Covers: kafkawire.sql.topic_dataset, kafkawire.sql.topic_dataset.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pytest
 from kafkawire.reading.model.source import DamagedData, Source, SourceError
 from kafkawire.reading.read_task import read_task
 from kafkawire.sql import topic_dataset
-from kafkawire.sql.engine import SqlEngine
-from kafkawire.sql.failures import SqlError
+from kafkawire.sql.engine import SqlEngine, SqlError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker, value
 from tests.kit.spark.reads import at_batch, tier_files  # noqa: F401  (a fixture, by name)
 from tests.kit.sql import rows_of_statement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.sql.failures import no_topic, sentence
+from kafkawire.sql.engine import no_topic, sentence
 
 TOPICS = ("orders", "my-topic", "my.topic.v2")
 

@@ -1,6 +1,6 @@
 """Filters by key and by its text leave out blocks that cannot have it, and no selected record.
 
-Covers: kafkawire.sql.pruning, kafkawire.sql.texts.
+Covers: kafkawire.sql.pruning, kafkawire.sql.pruning.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.columns import DEFAULT_HEADERS
 from kafkawire.reading.model.source import Source
 from kafkawire.sql.engine import SqlEngine
-from kafkawire.sql.pruning import TopicFilter
-from kafkawire.sql.texts import KEY_TEXT, VALUE_TEXT, text_of
+from kafkawire.sql.pruning import KEY_TEXT, VALUE_TEXT, TopicFilter, text_of
 from tests.kit.spark.files import START_MS, Files, Share, batches
 from tests.kit.spark.key_index import put
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)

@@ -1,7 +1,7 @@
 """A bucket that was deleted, emptied, replaced or put back to an older state: no local file is
 removed, nothing is written to it, and `tier scrub --repair` uploads again what is still here.
 
-Covers: kafkawire.tiering.manifest.lost_objects, kafkawire.tiering.retention.object_presence.
+Covers: kafkawire.tiering.manifest.lost_objects, kafkawire.tiering.retention.local_files.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ import pytest
 
 from kafkawire.manifest.keys import SEGMENTS, pack_key, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LEFT, TierRow
-from kafkawire.tiering.migrate.copy_object import copy_uuid
-from kafkawire.tiering.migrate.migrate import MoveError
+from kafkawire.tiering.migrate import MoveError, copy_uuid
 from tests.kit.tier import fake_store as fakestore
 from tests.kit.tier.checks import check_bucket, check_settled, objects_in
 from tests.kit.tier.crash_points import Died, Points
@@ -95,7 +94,7 @@ def two_buckets(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
     new = FakeBucket(made.rng, now_ms=made.bucket.now_ms)
     monkeypatch.setattr(fakestore, "BUCKETS", {OLD: made.bucket, NEW: new})
 
-    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.GRACE_MS_AT_LEAST", 20_000)
+    monkeypatch.setattr("kafkawire.tiering.migrate.GRACE_MS_AT_LEAST", 20_000)
     monkeypatch.setattr(
         "kafkawire.tiering.service.open_store", lambda url, _: Moving.now.open_store(url)
     )

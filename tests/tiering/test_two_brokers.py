@@ -146,8 +146,8 @@ async def test_each_broker_writes_in_a_place_of_its_own(
 async def test_one_broker_moves_its_objects_and_leaves_the_others(
     tmp_path: Path, buckets: dict[str, FakeBucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.SCAN_INTERVAL_S", 0.1)
-    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.GRACE_MS_AT_LEAST", 1)
+    monkeypatch.setattr("kafkawire.tiering.migrate.SCAN_INTERVAL_S", 0.1)
+    monkeypatch.setattr("kafkawire.tiering.migrate.GRACE_MS_AT_LEAST", 1)
     monkeypatch.setattr("kafkawire.tiering.retention.object_deletion.SCAN_INTERVAL_S", 0.1)
     async with both(tmp_path) as (one, two):
         await create(one, "t", 1, 2)
@@ -235,8 +235,8 @@ async def test_restore_into_one_broker(
     tmp_path: Path, buckets: dict[str, FakeBucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is gone: one broker has the records of both, and ends with one place."""
-    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.SCAN_INTERVAL_S", 0.1)
-    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.GRACE_MS_AT_LEAST", 1)
+    monkeypatch.setattr("kafkawire.tiering.migrate.SCAN_INTERVAL_S", 0.1)
+    monkeypatch.setattr("kafkawire.tiering.migrate.GRACE_MS_AT_LEAST", 1)
     monkeypatch.setattr("kafkawire.tiering.retention.object_deletion.SCAN_INTERVAL_S", 0.1)
     bucket, wanted = buckets[URL], {0: 3, 1: 5, 2: 4}
     async with both(tmp_path) as (one, two):

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.tiering.admin.commands import TierCommands
-from kafkawire.tiering.admin.why import LocalOnlyRange, merged
+from kafkawire.tiering.admin.status import LocalOnlyRange, merged
 from kafkawire.tiering.upload.scheduler import Reason, Why
 from tests.kit.log.transactional import Producer
 from tests.kit.tier.fake_bucket import StoreFaults

@@ -1,7 +1,8 @@
 """Faults of transactions that a whole broker must survive: a topic deleted and created again in
 the middle of one, and a restart with thousands of them open.
 
-Covers: kafkawire.transactions.load, kafkawire.transactions.coordinator, kafkawire.broker.markers.
+Covers: kafkawire.transactions.coordinator_log, kafkawire.transactions.coordinator,
+kafkawire.broker.markers.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.transactions.machine.records import TransactionRecord, batches_of
-from kafkawire.transactions.machine.states import ONGOING
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import ONGOING, Transaction
 from tests.kit.exactly_once.checker import check
 from tests.kit.exactly_once.history import Outcome
 from tests.kit.exactly_once.producer import Abortable, Lost, Transactional

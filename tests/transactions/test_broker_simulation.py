@@ -33,8 +33,7 @@ from kafkawire.groups.shard import Shard
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
 from kafkawire.transactions.machine import init_producer
 from kafkawire.transactions.machine.request import InitProducer
-from kafkawire.transactions.machine.states import ONGOING
-from kafkawire.transactions.machine.transaction import Transaction, initialized
+from kafkawire.transactions.machine.transaction import ONGOING, Transaction, initialized
 from tests.kit.exactly_once.checker import kinds
 from tests.kit.exactly_once.simulation import Simulation, Violations, simulate
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds

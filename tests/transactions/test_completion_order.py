@@ -18,7 +18,7 @@ from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.log.append import commit_log
 from kafkawire.log.journal.write_batch import lay_out
 from kafkawire.transactions.machine.records import decode_record
-from kafkawire.transactions.machine.states import TransactionState
+from kafkawire.transactions.machine.transaction import TransactionState
 from tests.kit.exactly_once.producer import Transactional
 from tests.kit.exactly_once.simulation import prepare
 from tests.kit.exactly_once.world import SimNet, World

@@ -1,6 +1,6 @@
 """The order of append, apply, commit, answer and markers; failures of each.
 
-Covers: kafkawire.transactions.append.
+Covers: kafkawire.transactions.coordinator_log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.transactions import coordinator as coordinator_module
 from kafkawire.transactions.machine.queries import describe_transaction
 from kafkawire.transactions.machine.request import Answer, InitProducer, VerifyPartitions
 from kafkawire.transactions.machine.shard import TransactionShard
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

@@ -1,6 +1,6 @@
 """Records of transactions with tens of thousands of partitions are encoded in steps.
 
-Covers: kafkawire.transactions.append, kafkawire.transactions.coordinator.
+Covers: kafkawire.transactions.coordinator_log, kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import pytest
 from kafkawire.transactions.machine import records
 from kafkawire.transactions.machine.records import MAX_ENCODED_AT_ONCE, partition_steps
 from kafkawire.transactions.machine.request import AddPartitions, Answer, Request
-from kafkawire.transactions.machine.states import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
-from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import (
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_COMMIT,
+    TopicPartition,
+)
 from tests.kit.transactions.bench import TransactionBench
 from tests.kit.transactions.desk import ID
 

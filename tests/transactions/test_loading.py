@@ -11,10 +11,15 @@ from kafkawire.codec.batches import CRC_AT, HEAD_BYTES, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination import snapshot
-from kafkawire.transactions import load as loading
+from kafkawire.transactions import coordinator_log as loading
 from kafkawire.transactions.machine.records import TransactionRecord, batches_of
-from kafkawire.transactions.machine.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import (
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+    Transaction,
+)
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
 from tests.kit.log.recovery import flip_bit

@@ -17,7 +17,7 @@ from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.transactions import coordinator as coordinator_module
 from kafkawire.transactions.coordinator import TransactionCoordinator
 from kafkawire.transactions.machine.request import Answer, InitProducer
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,

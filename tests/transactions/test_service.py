@@ -20,7 +20,7 @@ from kafkawire.transactions.machine.request import (
     ListFilter,
     VerifyPartitions,
 )
-from kafkawire.transactions.machine.states import COMPLETE_COMMIT
+from kafkawire.transactions.machine.transaction import COMPLETE_COMMIT
 from kafkawire.transactions.service import STATE_TOPIC, TransactionService
 from tests.kit.groups.log import fake_env
 from tests.kit.transactions.bench import FakeCluster, StatePartition, TransactionLog

@@ -10,8 +10,8 @@ cuts, uploads and snapshots in between.
 A run tries some points; with SIM_SEEDS=500 each of them, with a power failure and a full disk too.
 `-s` prints the number of points.
 
-Covers: kafkawire.transactions.coordinator, kafkawire.transactions.load, kafkawire.broker.markers,
-kafkawire.groups.load, kafkawire.log.recovery.transactions.
+Covers: kafkawire.transactions.coordinator, kafkawire.transactions.coordinator_log,
+kafkawire.broker.markers, kafkawire.groups.load, kafkawire.log.recovery.restore.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kafkawire.broker.liveness.waiting import SEARCH_S
+from kafkawire.broker.liveness.takeover import SEARCH_S
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, File, LogError
 from kafkawire.log.journal.file import journal_name

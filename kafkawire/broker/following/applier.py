@@ -6,21 +6,73 @@ differences to the catalog have an effect.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kafkawire.broker.following.lock import CatalogLock
+from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import address_of
 from kafkawire.metadata.catalog import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
+from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
+    from kafkawire.coordination.service import CoordinatorService
+    from kafkawire.log.io.ports import Env
+    from kafkawire.log.manager import Log
     from kafkawire.metadata.catalog import BrokerInfo, Catalog
     from kafkawire.metadata.changes import CatalogChanges, ChangedTopic, PartitionPlace
+    from kafkawire.metadata.store import Metadata
+    from kafkawire.schedules.starter import ScheduleStarter
 
 logger = logging.getLogger(__name__)
+
+
+# Applies changes of leadership that another broker made, in the order that keeps one writer.
+#
+# The catalog has the new leaders already. First everything that was lost ends: the log answers
+# NOT_LEADER_OR_FOLLOWER and writes nothing more for the partitions, coordinators answer
+# NOT_COORDINATOR. Then what was gained begins to load.
+
+
+Services = Mapping[str, Callable[[], Awaitable["CoordinatorService[Any]"]]]
+"""Topics of coordinators, and what returns the service of each."""
+
+
+async def apply_moves(
+    catalog: Catalog, log: Log, services: Services, schedules: ScheduleStarter, moves: Moves
+) -> None:
+    """End what this broker lost, and begin what it gained. Schedules are notified of each change:
+    a partition of a schedule topic may be among them."""
+    await log.resign(moves.lost)
+    for topic, indexes in _internal(catalog, services, moves.lost).items():
+        await (await services[topic]()).resign(indexes)
+    await schedules.resign(_indexes(catalog, schedules.topic, moves.lost))
+    await log.lead(moves.gained)
+    for topic, indexes in _internal(catalog, services, moves.gained).items():
+        await (await services[topic]()).lead(indexes)
+    await schedules.lead(_indexes(catalog, schedules.topic, moves.gained))
+
+
+def _indexes(catalog: Catalog, topic: str, numbers: Iterable[int]) -> list[int]:
+    """Return the indexes of those of the partitions that are of this topic."""
+    found = (catalog.locate(number) for number in numbers)
+    return [each.index for each in found if each is not None and each.topic == topic]
+
+
+def _internal(catalog: Catalog, services: Services, numbers: Iterable[int]) -> dict[str, list[int]]:
+    """Return those of the partitions that have coordinators: indexes by topic."""
+    found: dict[str, list[int]] = {}
+    for number in numbers:
+        location = catalog.locate(number)
+        if location is not None and location.topic in services:
+            found.setdefault(location.topic, []).append(location.index)
+    return found
+
 
 TOPICS_PER_SLICE = 50
 """Topics applied per event-loop iteration: about 10 us each."""
@@ -222,3 +274,86 @@ def _info(catalog: Catalog, topic: ChangedTopic) -> TopicInfo:
     return TopicInfo(
         topic.id, topic.name, topic.internal, partitions, topic.configs, topic.created_ms
     )
+
+
+# Polls the metadata for changes of other brokers.
+#
+# The catalog's version in SQL is read every POLL_S, or every ALONE_POLL_S while no other broker is
+# registered; in an SQLite file only if there were changes. When it has risen the changes are read.
+# A poll that fails is repeated: requests are served with the catalog in memory meanwhile.
+
+
+POLL_S = 0.2
+"""So that a change is seen everywhere within 300 ms."""
+ALONE_POLL_S = 1.0
+"""When the only registered broker notices another one."""
+
+
+class CatalogFollower:
+    """Follows the catalog from `start` to `close`. `polled` is called after each poll."""
+
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        metadata: Metadata,
+        lock: CatalogLock,
+        polled: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._polled = polled
+        self._env = env
+        self._catalog = catalog
+        self._metadata = metadata
+        self._lock = lock
+        self._running: asyncio.Task[None] | None = None
+        self._catching_up = SharedLoad(env, "catch up with the catalog", self._poll)
+        self._failing = False
+        self._commits: int | None = None
+
+    def start(self) -> None:
+        """Start to poll in the background."""
+        self._running = self._env.spawn(self._run(), "follow the catalog")
+
+    async def close(self) -> None:
+        """Stop polling."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._catching_up.close()
+
+    async def catch_up(self) -> None:
+        """Apply what other brokers changed until now, before a client gets an error for something
+        that the catalog does not have. Without another registered broker, or if the metadata cannot
+        be read, the catalog stays as it is."""
+        if len(self._catalog.brokers) > 1:
+            await self._catching_up.again()
+
+    async def _run(self) -> None:
+        while True:
+            await self._env.sleep(POLL_S if len(self._catalog.brokers) > 1 else ALONE_POLL_S)
+            await self._poll()
+            self._polled()
+
+    async def _poll(self) -> None:
+        commits = self._metadata.commits()
+        if commits is not None and commits == self._commits:
+            return  # none since the last poll that succeeded
+        try:
+            if await self._metadata.catalog_version() != self._catalog.stored_version:
+                await self._lock.follow()
+        except MetadataError as failure:
+            if not self._failing:
+                logger.error(
+                    "changes of topics and brokers by other brokers cannot be read, this broker "
+                    "serves what it knows until that succeeds: %s", failure,
+                )  # fmt: skip
+            self._failing = True
+        except Exception:
+            if not self._failing:
+                logger.exception("applying changes by other brokers failed, it is repeated")
+            self._failing = True
+        else:
+            if self._failing:
+                logger.info("changes by other brokers are read again")
+            self._failing = False
+            self._commits = commits

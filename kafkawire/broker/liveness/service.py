@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from kafkawire.broker.liveness.absence import AbsenceWatcher
+from kafkawire.broker.liveness.takeover import AbsenceWatcher
 from kafkawire.broker.liveness.watcher import HeartbeatWatcher
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
@@ -94,7 +94,7 @@ class Liveness:
 
     def when_absent(self, fn: Callable[[dict[int, int]], None]) -> None:
         """Call `fn` after each heartbeat with the brokers that this machine is to start, and their
-        epochs (kafkawire.broker.liveness.absence)."""
+        epochs (kafkawire.broker.liveness.takeover)."""
         self._absent = fn
 
     def when_superseded(self, fn: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """Heartbeats of a broker that reads its log at its start, which may take longer than the lease.
 
 They say to other machines that the broker is being started, so that none of them starts it as well
-(kafkawire.broker.liveness.absence, waiting), and that it does not serve yet. Their failures are
+(kafkawire.broker.liveness.takeover, waiting), and that it does not serve yet. Their failures are
 left to the start, which uses the same database.
 
 A start on another machine than the broker's own ends when it is asked to return: it may wait for
@@ -18,7 +18,7 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from kafkawire.broker.liveness.service import INTERVAL_S, Heartbeats
-from kafkawire.broker.liveness.waiting import read_returning
+from kafkawire.broker.liveness.takeover import read_returning
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import BrokerSuperseded, Transactions

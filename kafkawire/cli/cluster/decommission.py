@@ -17,6 +17,7 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.cli.shared.progress import bars
+from kafkawire.client.admin import remove_broker
 from kafkawire.client.cluster import Cluster, registered
 from kafkawire.client.errors import ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.placement import leaders
@@ -130,3 +131,23 @@ def _registered(cluster: Cluster, broker: int) -> set[int]:
             cluster.disconnect(node)
             failure = why
     raise failure or UnknownBroker(f"no other broker than {broker} is known")
+
+
+# `kafkawire cluster remove`: a broker that does not come back leaves the cluster.
+
+
+def remove(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=INT32)],
+    server: Server = LOCAL,
+) -> None:
+    """Remove a stopped broker that leads nothing from the cluster, with its settings.
+
+    It is refused while the broker is alive, leads partitions, or has segments, objects or log
+    objects. Drain and stop it first. A broker that is started again is registered again.
+
+    Examples:
+      kafkawire cluster remove 3
+    """
+    with connected(server) as cluster:
+        remove_broker(cluster, broker)
+        print(f"broker {broker} was removed from the cluster")

@@ -35,7 +35,7 @@ from kafkawire.metadata.store import MetadataError, sqlite_file
 from kafkawire.plural import count
 from kafkawire.restore import security
 from kafkawire.security import versions
-from kafkawire.security.quotas.entities import entity_of
+from kafkawire.security.quotas.alterations import entity_of
 from kafkawire.security.sasl.scram import Hash
 
 MAX_SHOWN = 20

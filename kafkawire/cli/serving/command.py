@@ -1,7 +1,7 @@
 """`kafkawire serve` as a command of typer: its help, and its options for completion.
 
 Both are made from the table in kafkawire.cli.serving.options, whose parser is used for the words
-(START, see kafkawire.cli.lazy_group).
+(START, see kafkawire.cli.command).
 """
 
 from __future__ import annotations

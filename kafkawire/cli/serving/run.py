@@ -10,9 +10,16 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kafkawire import log_format
-from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
+from kafkawire.broker.options import (
+    Listener,
+    SecurityProtocol,
+    ServeOptions,
+    WorkerRole,
+    is_loopback,
+)
 from kafkawire.cli.serving.options import Given, parse
 from kafkawire.cli.serving.sources import Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
@@ -40,6 +47,47 @@ from kafkawire.codec.configs.settings import (
 )
 from kafkawire.extras import MissingExtra, need
 from kafkawire.log_lines import address_of
+from kafkawire.supervisor.plan import PlanError, plans_of
+from kafkawire.supervisor.shares import divided
+
+# The options of `kafkawire serve --workers N`: what is refused, what a worker gets.
+#
+# Imported only if there are workers.
+
+
+class WorkersError(OptionError):
+    """Workers that cannot be with these options: one sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        ValueError.__init__(self, sentence)
+
+
+def checked(options: ServeOptions) -> None:
+    """Raise OptionError unless there can be so many workers with these options."""
+    storage = BrokerConfig(options.settings).offset_storage
+    if storage != "sql":
+        raise OptionError(
+            "offset.storage", storage, f"sql with --workers {options.workers}: the workers read "
+            "each other's segments, whose rows must be in a database of all",
+        )  # fmt: skip
+    try:
+        plans_of(options)
+    except PlanError as wrong:
+        raise WorkersError(str(wrong)) from None
+
+
+def for_worker(options: ServeOptions, text: str) -> ServeOptions:
+    """Return the options of one worker: its share of the machine, its own ports. OptionError."""
+    role = WorkerRole.parse(text)
+    if role is None or len(role.sockets) != len(options.listeners):
+        raise OptionError("worker", text, "what the supervisor of --workers gives its workers")
+    ports = [each.port for each in role.sockets]
+    advertised = {
+        each.name: (options.advertised[each.name][0], port)
+        for each, port in zip(options.listeners, ports, strict=True)
+    }
+    settings = {"node.id": "1", **divided(options.settings, role.workers)}
+    return replace(options, advertised=advertised, settings=settings, worker=role)
 
 
 def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
@@ -74,7 +122,7 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
     if sources.options["workers"].source == "default" and not takes_over and worker is None:
         ports = sources.options["worker-ports"].text
         raise OptionError("worker-ports", ports, "given together with --workers")
-    from kafkawire.cli.serving.workers import checked, for_worker  # most brokers do without
+    from kafkawire.cli.serving.run import checked, for_worker  # most brokers do without
 
     checked(options)
     return options if worker is None else for_worker(options, worker)

@@ -1,6 +1,6 @@
 """The index file next to a rolled journal: its rows of every partition's hot index, in columns.
 
-    0  magic 8s "KWINDEX\\0"     8  format version u32    12  checksum u32 (everything from 16)
+    0  magic 8s "KWINDEX\0"     8  format version u32    12  checksum u32 (everything from 16)
     16 journal number u64      24  end position u64     32  greatest run u64
     40 greatest committed log position claimed u64      48  rows u32   52  partitions u32
     56 frames u32              60  bytes of the section transactions u32
@@ -30,10 +30,11 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Literal
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import write_whole_file
@@ -43,14 +44,52 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.journal.index_columns import MAX_RUNS, IndexColumns
-from kafkawire.log.journal.index_transactions import (
-    JournalTransactions,
-    pack_transactions,
-    read_transactions,
-)
 from kafkawire.log_lines import reason_of
 
 logger = logging.getLogger(__name__)
+
+
+# The section transactions of a journal's index file.
+
+
+_COUNTS = Struct("<II")
+_ABORTED = Struct("<Qqqq")
+_OPENED = Struct("<Qqq")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalTransactions:
+    """Transactions of the partitions of a journal, by partition number: `aborted`, whose markers
+    are in it, and `opened`, by producer ID the first offset of those that were open at its end."""
+
+    aborted: dict[int, list[Aborted]] = field(default_factory=dict)
+    opened: dict[int, dict[int, int]] = field(default_factory=dict)
+
+
+def pack_transactions(transactions: JournalTransactions) -> bytes:
+    """Encode the section."""
+    aborted = [(key, *entry) for key, found in transactions.aborted.items() for entry in found]
+    opened = [(key, *entry) for key, some in transactions.opened.items() for entry in some.items()]
+    parts = [_COUNTS.pack(len(aborted), len(opened))]
+    parts += [_ABORTED.pack(*entry) for entry in aborted]
+    parts += [_OPENED.pack(*entry) for entry in opened]
+    return b"".join(parts)
+
+
+def read_transactions(section: memoryview) -> JournalTransactions:
+    """Decode a section that was checked; JournalFormatError if its counts do not fit."""
+    found = JournalTransactions()
+    ended, begun = _COUNTS.unpack_from(section) if len(section) >= _COUNTS.size else (0, 0)
+    middle = _COUNTS.size + ended * _ABORTED.size
+    if middle + begun * _OPENED.size != len(section):
+        raise JournalFormatError("damaged index file")
+    for key, *entry in _ABORTED.iter_unpack(section[_COUNTS.size : middle]):
+        producer_id, first, last = entry
+        found.aborted.setdefault(key, []).append((producer_id, first, last))
+    for key, producer_id, first in _OPENED.iter_unpack(section[middle:]):
+        found.opened.setdefault(key, {})[producer_id] = first
+    return found
+
 
 VERSION = 2
 MAGIC = b"KWINDEX\0"

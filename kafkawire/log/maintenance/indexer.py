@@ -14,8 +14,7 @@ from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_columns import IndexColumns
-from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.journal.index_transactions import JournalTransactions
+from kafkawire.log.journal.index_file import Extent, JournalTransactions, pack_index, write_index
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.partition.index_eviction import (
     close_extents,

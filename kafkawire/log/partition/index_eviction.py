@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
-from kafkawire.log.journal.index_transactions import JournalTransactions
+from kafkawire.log.journal.index_file import JournalTransactions
 from kafkawire.log.partition.partition import Partition
 
 MAX_INDEX_BYTES = 64 << 20

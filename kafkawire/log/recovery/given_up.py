@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal.json_line import read_json_line, write_json_line
+from kafkawire.log.journal.run_file import read_json_line, write_json_line
 
 logger = logging.getLogger(__name__)
 

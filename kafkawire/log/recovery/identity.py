@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from kafkawire.log.io.ports import Env, FileSystem, LogError
-from kafkawire.log.journal.json_line import read_json_line, write_json_line
+from kafkawire.log.journal.run_file import read_json_line, write_json_line
 from kafkawire.metadata import pairing
 from kafkawire.metadata.pairing import SeenInSql, StoredPairing
 from kafkawire.metadata.session import Session

@@ -38,7 +38,7 @@ from kafkawire.log.journal.directory import SPARE_PREFIX
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import HEADER_BYTES, check, find_frame, read_head, read_header
 from kafkawire.log.journal.index_file import read_index
-from kafkawire.log.journal.ledger_file import LedgerContents
+from kafkawire.log.journal.ledger import LedgerContents
 from kafkawire.log.journal.losses import ends, examine, examine_index
 from kafkawire.log.journal.salvage import find_head
 from kafkawire.log.journal.scan import Gap, Scanned, scan

@@ -6,7 +6,8 @@ kafkawire.fsck, kafkawire.log.recovery.unknown_topics, kafkawire.restore) needs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkawire.log.io.ports import FileSystem, LogError
@@ -14,8 +15,14 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import HEADER_BYTES, JournalHeader, Naming
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
-from kafkawire.log.journal.losses import Damage, DamagedEnds
+from kafkawire.log.journal.losses import Damage, DamagedEnds, Loss, names
 from kafkawire.log.journal.scan import Gap, Scanned
+from kafkawire.log.partition.damaged_ranges import lost_ranges
+from kafkawire.log.partition.partition import Partition
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.port import SegmentCatalog
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -119,3 +126,53 @@ class Recovered:
                     found.journal.log_position + HEADER_BYTES
                 )  # damage is only found after what the index covers
         return -1
+
+
+# Reports what a start found damaged, and which offsets are lost.
+
+
+MAX_REPORTED = 100
+"""Partitions with lost offsets that get a log line each."""
+
+
+async def report(
+    recovered: Recovered,
+    losses: Sequence[Loss],
+    catalog: Catalog,
+    partitions: Mapping[int, Partition],
+    storage: SegmentCatalog,
+    node_id: int,
+) -> None:
+    """Log what is damaged and which offsets are lost, one line each. Raises what the storage
+    raises."""
+    name = catalog.name_of
+    for damage in recovered.examined:
+        logger.critical(
+            "journal %d %s. All other records are served.",
+            damage.gap.journal,
+            damage.text(name),
+        )
+    for loss in losses[:MAX_REPORTED]:
+        logger.critical(
+            "%s continues at offset %d: offsets %d-%d may have been acknowledged and cannot be "
+            "read",
+            name(loss.number),
+            loss.last,
+            loss.first,
+            loss.last - 1,
+        )
+    if len(losses) > MAX_REPORTED:
+        logger.critical(
+            "%d more partitions may have lost offsets: `kafkawire fsck` lists them",
+            len(losses) - MAX_REPORTED,
+        )
+    if any(gap.missing or gap.cut_short for gap in recovered.damage):
+        numbers = range(catalog.last_number() + 1)
+        led = (number for number in numbers if catalog.leader_of(number) == node_id)
+        named = {(loss.number, loss.first) for loss in losses}
+        lost = await lost_ranges(led, partitions, storage)
+        lost = [loss for loss in lost if (loss.number, loss.first) not in named]
+        if lost:
+            logger.critical(
+                "lost offsets, found in no journal and no segment: %s", names(lost, name)
+            )

@@ -21,8 +21,8 @@ from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.ledger import expected_ledger
 from kafkawire.log.journal.run_file import read_run
 from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.restore import TransactionHistory
 from kafkawire.log.recovery.result import Recovered
-from kafkawire.log.recovery.transactions import TransactionHistory
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,10 @@ from kafkawire.manifest.keys import FILTERS
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.objectstore.folder import FOLDER
-from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.open import shared_folder
 from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
 from kafkawire.objectstore.staging import UNFINISHED
-from kafkawire.objectstore.url import TierUrl
+from kafkawire.objectstore.url import TierUrl, check_key
 from kafkawire.reading.files import traffic
 from kafkawire.reading.model.source import SourceError, Unreachable
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.store import Transactions
     from kafkawire.security.acls.service import AclService
-    from kafkawire.security.delegation.service import DelegationTokens
+    from kafkawire.security.sasl.delegation import DelegationTokens
 
 
 class Security:
@@ -100,7 +100,7 @@ async def _open_tokens(
 ) -> DelegationTokens | None:
     if not config.delegation_token_secret_key:
         return None
-    from kafkawire.security.delegation.service import DelegationTokens
+    from kafkawire.security.sasl.delegation import DelegationTokens
 
     tokens = DelegationTokens(env, store, config)
     await tokens.open()

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.log.io import slices
-from kafkawire.metadata.session import Row
+from kafkawire.metadata.session import Row, Session, insert
 from kafkawire.metadata.store import Transactions
 from kafkawire.plural import count
-from kafkawire.security.acls import stored
+from kafkawire.security import versions
 from kafkawire.security.acls.index import AclDecision, AclIndex
 from kafkawire.security.acls.model import Acl, AclFilter
 from kafkawire.security.acls.rights import Cache, Rights, java_address
@@ -32,6 +33,50 @@ if TYPE_CHECKING:
     from kafkawire.log.io.ports import Env
 
 logger = logging.getLogger(__name__)
+
+
+# The table `acls`: rules in SQL. Functions run inside a transaction (`Transactions.transact`).
+
+
+class StoredAcls(NamedTuple):
+    """All rules, as portions of rows, and the version of the table."""
+
+    rows: list[list[Row]]
+    version: int
+
+
+def acl_digest(acl: Acl) -> bytes:
+    """Return the key of a rule: equal for equal rules."""
+    text = "\0".join(map(str, acl))  # no field has a NUL (`service.fault_of`)
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def load_acls(session: Session, known: int) -> StoredAcls | None:
+    """Return all rules; None if their version is `known`."""
+    version = versions.version_of(session, versions.ACLS)
+    if version == known:
+        return None
+    rows = session.checked_portions(
+        "acls",
+        "resource_type, resource_name, pattern_type, principal, host, operation, permission",
+    )
+    return StoredAcls(rows, version)
+
+
+def change_acls(session: Session, added: Sequence[Row], removed: Sequence[Row]) -> int:
+    """Insert rows (a digest, then the rule) and delete rules by digest, the only value of each;
+    return the version."""
+    version = versions.changed(session, versions.ACLS)
+    insert(
+        session,
+        "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
+        " operation, permission)",
+        added,
+        "ON CONFLICT (digest) DO NOTHING",
+    )
+    session.many("DELETE FROM acls WHERE digest = ?", removed)
+    return version
+
 
 ACLS_MAX = 100_000
 """Rules of a cluster: some 60 MB in memory. Clusters with one rule for each of 10,000 clients are
@@ -158,11 +203,9 @@ class AclService:
         if not added and not removed:
             return
         give_way = self._env.slices.give_way
-        rows: list[Row] = await slices.collect(
-            ((stored.digest(acl), *acl) for acl in added), give_way
-        )
-        keys: list[Row] = await slices.collect(((stored.digest(a),) for a in removed), give_way)
-        version = await self._store.transact(lambda session: stored.change(session, rows, keys))
+        rows: list[Row] = await slices.collect(((acl_digest(acl), *acl) for acl in added), give_way)
+        keys: list[Row] = await slices.collect(((acl_digest(a),) for a in removed), give_way)
+        version = await self._store.transact(lambda session: change_acls(session, rows, keys))
         if version == self._version + 1:
             self._version = version  # else others have changed rules, too: `refresh` loads all
         await self._apply(added, removed)
@@ -206,7 +249,7 @@ class AclService:
     async def refresh(self) -> None:
         """Load the rules if other brokers have changed them. Raises MetadataError."""
         async with self._changing:
-            found = await self._store.transact(lambda session: stored.load(session, self._version))
+            found = await self._store.transact(lambda session: load_acls(session, self._version))
             if found is None:
                 return
             give_way = self._env.slices.give_way

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kafkawire.security.quotas.alterations import QuotaChange
-from kafkawire.security.quotas.entities import (
+from kafkawire.security.quotas.alterations import (
     CLIENT_ID,
     CLIENT_KEYS,
     CONNECTIONS,
     IP,
     USER,
     Entity,
+    QuotaChange,
     Values,
     address_of,
 )

@@ -11,14 +11,14 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.security.quotas.arithmetic import Rate, SampleWindow, TokenBucket
-from kafkawire.security.quotas.entities import (
+from kafkawire.security.quotas.alterations import (
     CONNECTIONS,
     CONSUMER_BYTES,
     MUTATIONS,
     PRODUCER_BYTES,
     REQUESTS,
 )
+from kafkawire.security.quotas.arithmetic import Rate, SampleWindow, TokenBucket
 from kafkawire.security.quotas.rules import Limit, Rules
 
 UNUSED_MS = 3_600_000

@@ -11,16 +11,72 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log.io import slices
 from kafkawire.log_lines import shown
+from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import Transactions
-from kafkawire.security.quotas import store
-from kafkawire.security.quotas.alterations import Alteration, Planner, QuotaChange
+from kafkawire.security.quotas.alterations import (
+    CLIENT_KEYS,
+    CONNECTIONS,
+    REQUESTS,
+    Alteration,
+    Entity,
+    Planner,
+    QuotaChange,
+    entity_of,
+    entity_text,
+)
 from kafkawire.security.quotas.arithmetic import SampleWindow
-from kafkawire.security.quotas.entities import CLIENT_KEYS, CONNECTIONS, REQUESTS, Entity
 from kafkawire.security.quotas.rules import Rules
 from kafkawire.security.quotas.sensors import ClientQuotas, Sensors
+from kafkawire.security.versions import CLIENT_QUOTAS, changed, version_of
 
 logger = logging.getLogger(__name__)
+
+
+# The stored quotas: functions inside a transaction (`Transactions.transact`).
+
+
+def load_quotas(session: Session) -> tuple[int, list[list[Row]]]:
+    """Return the version of the table and all quotas, for `rules_of`."""
+    version = version_of(session, CLIENT_QUOTAS)
+    return version, session.checked_portions("client_quotas", "entity, key, value")
+
+
+async def rules_of(rows: list[list[Row]], give_way: Callable[[], Awaitable[None]]) -> Rules:
+    """Return the quotas of rows, which are removed; in slices."""
+    rules = Rules()
+    async for text, key, value in slices.drained(rows, give_way):
+        rules.apply([QuotaChange(entity_of(text), key, value)])
+    return rules
+
+
+class Statements:
+    """The rows of some changes, for `apply`."""
+
+    def __init__(self) -> None:
+        self.removed: list[Row] = []
+        self.set: list[Row] = []
+
+    def add(self, change: QuotaChange) -> None:
+        """Add a change."""
+        entity, key, value = change
+        if value is None:
+            self.removed.append((entity_text(entity), key))
+        else:
+            self.set.append((entity_text(entity), key, value))
+
+
+def apply_quotas(session: Session, changes: Statements) -> int:
+    """Store changes, all or none; return the new version of the table."""
+    version = changed(session, CLIENT_QUOTAS)
+    session.many("DELETE FROM client_quotas WHERE entity = ? AND key = ?", changes.removed)
+    session.many(
+        "INSERT INTO client_quotas (entity, key, value) VALUES (?, ?, ?)"
+        " ON CONFLICT (entity, key) DO UPDATE SET value = excluded.value",
+        changes.set,
+    )
+    return version
 
 
 class Quotas:
@@ -60,8 +116,8 @@ class Quotas:
 
     async def _load(self) -> None:
         """Read all quotas and replace those in memory in one step."""
-        version, rows = await self._metadata.transact(store.load)
-        other = await store.rules_of(rows, self._give_way)
+        version, rows = await self._metadata.transact(load_quotas)
+        other = await rules_of(rows, self._give_way)
         self._version = version
         self.rules.swap(other)
         self._note()
@@ -91,11 +147,11 @@ class Quotas:
         return planner.outcomes
 
     async def _store(self, changes: Sequence[QuotaChange]) -> None:
-        rows = store.Statements()
+        rows = Statements()
         for change in changes:
             rows.add(change)
             await self._give_way()
-        version = await self._metadata.transact(lambda session: store.apply(session, rows))
+        version = await self._metadata.transact(lambda session: apply_quotas(session, rows))
         if version == self._version + 1:
             self._version = version
             for change in changes:  # each is independent of the others

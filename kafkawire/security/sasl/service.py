@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kafkawire.codec.configs.listeners import ListenerConfig
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
-    from kafkawire.security.delegation.service import DelegationTokens
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.security.sasl.delegation import DelegationTokens
 
 MAX_DERIVING = 64
 """Log-ins with PLAIN that wait for the derivation of keys: half a second of two threads. Further
@@ -142,8 +142,14 @@ def _validator(env: Env, config: BrokerConfig) -> Validate:
     if not url:
         raise LoginSettingsError(f"{name}: OAUTHBEARER is enabled, so it must be set")
     try:
-        from kafkawire.security.sasl.keys import KeySource, check_source, read_keys
-        from kafkawire.security.sasl.tokens import KeyRows, TokenRules, TokenValidator
+        from kafkawire.security.sasl.tokens import (
+            KeyRows,
+            KeySource,
+            TokenRules,
+            TokenValidator,
+            check_source,
+            read_keys,
+        )
     except ImportError:
         raise LoginSettingsError(
             f"sasl.enabled.mechanisms: OAUTHBEARER needs joserfc: {install_line('oauth')}"

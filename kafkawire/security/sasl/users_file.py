@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from kafkawire.security.sasl.names import check_name
-from kafkawire.security.secret_file import SecretFileError, Stamp, read_secret
+from kafkawire.security.secret_files import SecretFileError, Stamp, read_secret
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.security.quotas.entities import CONNECTIONS
+from kafkawire.security.quotas.alterations import CONNECTIONS
 from kafkawire.security.quotas.sensors import Label
 from kafkawire.server.metrics.families import MAX_SERIES, counters, gauge, gauges
 

@@ -14,7 +14,7 @@ from kafkawire.server.metrics.families import counter, gauge, gauges
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.transactions.coordinator import TransactionCoordinator
-    from kafkawire.transactions.machine.states import TransactionState
+    from kafkawire.transactions.machine.transaction import TransactionState
 
 LATE_AFTER_MS = 300_000
 """Time after transaction.max.timeout.ms from which an open transaction is late, as in Kafka

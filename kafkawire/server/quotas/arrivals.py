@@ -17,8 +17,8 @@ from kafkawire.codec.configs.parse import address_limits
 from kafkawire.codec.configs.row import INT32_MAX
 from kafkawire.log_lines import LineLimit
 from kafkawire.plural import count
+from kafkawire.security.quotas.alterations import address_of
 from kafkawire.security.quotas.arithmetic import Rate, SampleWindow
-from kafkawire.security.quotas.entities import address_of
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig

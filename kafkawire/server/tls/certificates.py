@@ -13,8 +13,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.security.principals import USER, Principal
 from kafkawire.security.tls.contexts import Contexts, TlsError, TlsSettings, digest_of, load
-from kafkawire.security.tls.mapping import PrincipalMapping
-from kafkawire.security.tls.names import subject_of
+from kafkawire.security.tls.mapping import PrincipalMapping, subject_of
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 Its heartbeats continue if only its own disk, the remote tier, or the machines of its followers do
 not answer, so other machines would not notice. The next process of the broker registers when it
-reaches the tier (kafkawire.broker.objects.registration).
+reaches the tier (kafkawire.broker.objects.opening).
 
 Until a start succeeds, the partitions cannot be read either. So nothing is given up if that does
 not help: no other broker is alive, or a machine answers that its follower does not run.

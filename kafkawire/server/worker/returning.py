@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.liveness.waiting import is_returning
+from kafkawire.broker.liveness.takeover import is_returning
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

@@ -16,7 +16,7 @@ from kafkawire.log.io.ports import WorkerError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.admin import status
 from kafkawire.tiering.cost import traffic
-from kafkawire.tiering.migrate.migrate import MoveError
+from kafkawire.tiering.migrate import MoveError
 from kafkawire.tiering.scrub.plan import ScrubReport
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from kafkawire.log.segments.cut.schedule import (
 )
 from kafkawire.log.segments.merge.levels import limits_of
 from kafkawire.log.segments.store.grouping import LARGE_BYTES
-from kafkawire.tiering.cost.merge_cost import pays, puts_of
-from kafkawire.tiering.cost.merge_model import UNENDING_S, Merges, merges_of
+from kafkawire.tiering.cost.merge_model import UNENDING_S, Merges, merges_of, pays, puts_of
 from kafkawire.tiering.cost.prices import GIGABYTE, Prices
 
 DAY_S = 86_400.0

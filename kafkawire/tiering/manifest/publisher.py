@@ -29,8 +29,7 @@ from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.plural import count
-from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
-from kafkawire.tiering.manifest.compactor import Folding
+from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest, Folding
 from kafkawire.tiering.manifest.lost_objects import first_objects, present, refuse_lost
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
 from kafkawire.tiering.manifest.reconcile import OBJECTS_AT_ONCE, Comparing, uploaded_end

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 
-from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TierLevel, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import Env, FileSystem
@@ -22,15 +24,167 @@ from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
-from kafkawire.offsets.catalog.port import LIVE
+from kafkawire.offsets.catalog.port import LIVE, NEVER, SegmentRange
 from kafkawire.plural import count
-from kafkawire.tiering.cost.merge_cost import pays
+from kafkawire.tiering.cost.merge_model import pays
 from kafkawire.tiering.cost.prices import parse_prices
-from kafkawire.tiering.retention.local_plan import ConfigOf
-from kafkawire.tiering.retention.object_presence import ObjectPresence
 from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.warnings import Warnings
 
 logger = logging.getLogger(__name__)
+
+
+# How long a segment's file is kept once the segment is in the remote tier. Pure.
+#
+# Kafka's local.retention.ms and local.retention.bytes apply to each partition; a file that several
+# share is kept as long as one of them needs it. Sizes are those of local segments and journals.
+
+
+ConfigOf = Callable[[int], TopicConfig | None]
+"""Returns the settings of a partition led by this broker; None if it was deleted or belongs to
+another broker."""
+
+
+class LocalBytes:
+    """The local size of a partition, counted from its end. `mappings` are in offset order."""
+
+    __slots__ = ("_after", "_ends")
+
+    def __init__(
+        self, mappings: Sequence[SegmentRange], is_local: Callable[[int], bool], journals: int
+    ) -> None:
+        here = [row.length if is_local(row.segment_id) else 0 for row in reversed(mappings)]
+        self._ends = [row.end_offset for row in mappings]
+        self._after = list(accumulate(here, initial=journals))[-2::-1]
+
+    def after(self, end_offset: int) -> int:
+        """Return the bytes after the mapping that ends here; 0 if there is none, because rows have
+        changed."""
+        at = bisect_left(self._ends, end_offset)
+        found = at < len(self._ends) and self._ends[at] == end_offset
+        return self._after[at] if found else 0
+
+
+def stays_ms(
+    mappings: Iterable[SegmentRange],
+    config_of: ConfigOf,
+    sizes: Mapping[int, LocalBytes],
+    now_ms: int,
+) -> int:
+    """Return how long the file of a segment with these mappings is kept, as far as time alone
+    decides; 0: it may be removed now, NEVER: time alone never removes it."""
+    return max(
+        (_stays_ms(row, config_of(row.number), sizes, now_ms) for row in mappings), default=0
+    )
+
+
+def _stays_ms(
+    row: SegmentRange, config: TopicConfig | None, sizes: Mapping[int, LocalBytes], now_ms: int
+) -> int:
+    if config is None or not row.length:
+        return 0
+    if not config.tiered:
+        return NEVER  # this partition's records must stay local
+    limit = config.local_retention_bytes
+    if limit >= 0 and row.number in sizes and sizes[row.number].after(row.end_offset) >= limit:
+        return 0
+    if config.local_retention_ms < 0 or row.max_timestamp < 0:
+        return NEVER
+    return max(0, row.max_timestamp + config.local_retention_ms + 1 - now_ms)
+
+
+def by_size(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> set[int]:
+    """Return the partitions whose local size decides, too."""
+    numbers = {row.number for row in mappings}
+    found = ((number, config_of(number)) for number in numbers)
+    return {n for n, config in found if config is not None and config.local_retention_bytes >= 0}
+
+
+def may_be_remote(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> bool:
+    """Return whether a full disk may remove the file: all its partitions can be read from the
+    remote tier."""
+    configs = [config_of(row.number) for row in mappings if row.length]
+    return all(
+        config is None or (config.tiered and config.tier_level is not TierLevel.DISABLE)
+        for config in configs
+    )
+
+
+# Confirms that the tier has the object of a segment before a local file of it is removed.
+#
+# The rows in SQL say what was uploaded, not what is there now: a bucket may have been deleted,
+# emptied or replaced, also while the broker was down. The file is the only copy then. Two HEAD
+# requests for each file that is removed: before its row changes, and after the grace period.
+
+
+AT_ONCE = 8
+"""Concurrent requests: half of the reading threads of a store."""
+OUTAGE_S = 30.0
+"""Time until the tier is asked again after a request failed."""
+LOST_S = 600.0
+"""Time until a lost object is asked for again, which an operator may bring back."""
+
+
+class ObjectPresence:
+    """Asks the tiers for objects. `store_of` returns the store of a segment's object, `on_lost` is
+    called with each segment whose object is lost."""
+
+    def __init__(
+        self,
+        env: Env,
+        store_of: Callable[[Segment], Awaitable[ObjectStore]],
+        on_lost: Callable[[Segment], None],
+    ) -> None:
+        self._env = env
+        self._store_of = store_of
+        self._on_lost = on_lost
+        self._lost: dict[int, float] = {}  # segment -> when (monotonic) to ask again
+        self._asks_at = 0.0
+        self._warnings = Warnings(env, logger)
+
+    async def confirm(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Return the segments whose objects are there, with all their bytes; none during an
+        outage."""
+        now = self._env.clock.monotonic()
+        self._lost = {segment_id: at for segment_id, at in self._lost.items() if at > now}
+        due = [each for each in segments if each.row.id not in self._lost]
+        found: list[Segment] = []
+        for at in range(0, len(due), AT_ONCE):
+            part = due[at : at + AT_ONCE]
+            answers = await asyncio.gather(*map(self._is_there, part))
+            found += [segment for segment, there in zip(part, answers, strict=True) if there]
+        return found
+
+    def is_lost(self, segment: Segment) -> bool:
+        """Return whether the last call has not found the object of a segment."""
+        return segment.row.id in self._lost
+
+    async def _is_there(self, segment: Segment) -> bool:
+        row, now = segment.row, self._env.clock.monotonic()
+        if now < self._asks_at:
+            return False
+        try:
+            store = await self._store_of(segment)
+            size_bytes = (await store.head(segment_key(row.object))).size_bytes
+        except NoSuchObject:
+            why = "is gone"
+        except (StoreError, KafkaError) as failure:
+            self._asks_at = now + OUTAGE_S
+            self._warnings.warn("asking for objects whose local files may be removed", failure)
+            return False
+        else:
+            if size_bytes == row.size_bytes:
+                return True
+            why = f"has {size_bytes} of {row.size_bytes} bytes"
+        logger.error(
+            "the object of segment %s %s in the remote tier: its local file is kept; bring the "
+            "object back, or upload the file again with `kafkawire tier scrub --repair`",
+            segment.name, why,
+        )  # fmt: skip
+        self._lost[row.id] = now + LOST_S
+        self._on_lost(segment)
+        return False
+
 
 DOWNLOADS_AT_ONCE = 4
 """Concurrent downloads, as many as uploads: disk and network limit jobs anyway."""

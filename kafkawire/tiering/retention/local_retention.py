@@ -2,7 +2,7 @@
 
 The file of a segment with a finished object is removed when all partitions in it are past their
 local retention, and earlier if the disk fills up. The tier is asked whether it has the object
-(kafkawire.tiering.retention.object_presence). Then its row is marked as not local, and readers
+(kafkawire.tiering.retention.local_files). Then its row is marked as not local, and readers
 use the remote tier from then on. The file is deleted after `file.delete.delay.ms`, when it has no
 readers (kafkawire.tiering.retention.local_files). Every check works from the current state, so a
 step that failed or was cut off by a crash is repeated by a later check.
@@ -21,10 +21,10 @@ from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.offsets.catalog.port import LIVE, NEVER, SegmentCatalog, SegmentRange
 from kafkawire.plural import count
-from kafkawire.tiering.retention.local_files import LocalFiles
-from kafkawire.tiering.retention.local_plan import (
+from kafkawire.tiering.retention.local_files import (
     ConfigOf,
     LocalBytes,
+    LocalFiles,
     by_size,
     may_be_remote,
     stays_ms,

@@ -4,7 +4,7 @@ those of the other brokers of the cluster, whose objects it reads.
 A tier is a row in SQL with its URL and the broker that writes there; an object's row has its tier.
 Of the brokers that are started with one URL the first uses the URL itself, each other one the
 folder `nodes/<node id>` in it. Usually a broker has one tier. A move
-(kafkawire.tiering.migrate.migrate), or a start with another `tier.url`, makes a new tier the
+(kafkawire.tiering.migrate), or a start with another `tier.url`, makes a new tier the
 current one; the objects of the previous one are then copied. A file in the broker's folder records
 a move in progress, so that the next start continues it.
 """

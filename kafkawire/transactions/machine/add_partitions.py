@@ -9,8 +9,12 @@ from __future__ import annotations
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import MAX_ENCODED_AT_ONCE
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
-from kafkawire.transactions.machine.states import ONGOING, PREPARED
-from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.transaction import (
+    ONGOING,
+    PREPARED,
+    TopicPartition,
+    Transaction,
+)
 
 
 def check_add(at: Transaction | None, ask: AddPartitions, *, pending: bool) -> ErrorCode:

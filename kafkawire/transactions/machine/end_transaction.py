@@ -12,22 +12,20 @@ from enum import Enum
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.request import EndTransaction
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    EPOCH_BUMPS_FROM,
+    EXHAUSTED_FROM,
+    LAST_EPOCH,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
-    TransactionState,
-)
-from kafkawire.transactions.machine.transaction import (
-    EPOCH_BUMPS_FROM,
-    EXHAUSTED_FROM,
-    LAST_EPOCH,
     Transaction,
+    TransactionState,
 )
 
 

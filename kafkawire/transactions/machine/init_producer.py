@@ -8,12 +8,12 @@ from __future__ import annotations
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import fits
 from kafkawire.transactions.machine.request import Answer, InitProducer, TransactionConfig
-from kafkawire.transactions.machine.states import ONGOING
 from kafkawire.transactions.machine.transaction import (
     EXHAUSTED_FROM,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
+    ONGOING,
     Transaction,
     initialized,
     rotated,

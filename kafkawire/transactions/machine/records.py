@@ -21,11 +21,12 @@ from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.codec.varint import put_uvarint
 from kafkawire.coordination import batches
 from kafkawire.messages.stored import TransactionLogKey, TransactionLogValue
-from kafkawire.transactions.machine.states import EMPTY, TransactionState
 from kafkawire.transactions.machine.transaction import (
+    EMPTY,
     NO_PRODUCER_ID,
     TopicPartition,
     Transaction,
+    TransactionState,
 )
 
 KEY_TYPE = 0

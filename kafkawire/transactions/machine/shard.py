@@ -37,16 +37,20 @@ from kafkawire.transactions.machine.request import (
     TransactionConfig,
     VerifyPartitions,
 )
-from kafkawire.transactions.machine.states import AT_REST, EMPTY, ONGOING, PREPARED, may_follow
 from kafkawire.transactions.machine.transaction import (
+    AT_REST,
+    EMPTY,
     EPOCH_BUMPS_FROM,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
+    ONGOING,
+    PREPARED,
     TopicPartition,
     Transaction,
     completed,
     ended,
     fenced,
+    may_follow,
     with_partitions,
 )
 

@@ -15,8 +15,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
-from kafkawire.client.producer import new_producer_id
-from kafkawire.client.producing import append
+from kafkawire.client.producer import append, new_producer_id
 from kafkawire.codec.batches import header_text, records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.reading.files.broker_queries import passes, pause

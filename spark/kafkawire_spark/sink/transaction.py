@@ -19,7 +19,7 @@ from kafkawire.client.admin import create_topic
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import Partition, committed, leaders
-from kafkawire.client.producing import ProduceResult, append
+from kafkawire.client.producer import ProduceResult, append
 from kafkawire.client.transactions import (
     SEQUENCES,
     TransactionalProducer,

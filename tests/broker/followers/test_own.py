@@ -1,6 +1,6 @@
 """The address with which the follower on the machine of a broker is registered.
 
-Covers: kafkawire.broker.followers.own.
+Covers: kafkawire.broker.followers.opening.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.broker.followers.own import advertised_address, own_follower
+from kafkawire.broker.followers.opening import advertised_address, own_follower
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.offsets.catalog import replica_sets

@@ -1,6 +1,6 @@
 """Two brokers on one database serve one catalog.
 
-Covers: kafkawire.broker.following.follower, kafkawire.broker.following.leadership.
+Covers: kafkawire.broker.following.applier, kafkawire.broker.following.applier.
 """
 
 from __future__ import annotations

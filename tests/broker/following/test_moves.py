@@ -1,6 +1,6 @@
 """The order in which changes of leadership are applied: what is lost ends before anything begins.
 
-Covers: kafkawire.broker.following.leadership.
+Covers: kafkawire.broker.following.applier.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kafkawire.broker.following.applier import Moves
-from kafkawire.broker.following.leadership import apply_moves
+from kafkawire.broker.following.applier import Moves, apply_moves
 
 PARTITIONS = {1: ("t", 0), 2: ("__consumer_offsets", 7), 3: ("__schedule_state", 0)}
 

@@ -1,6 +1,6 @@
 """A decommissioned broker hands over all that it has, removes itself and ends.
 
-Covers: kafkawire.broker.following.own_removal, kafkawire.broker.following.removal.
+Covers: kafkawire.broker.following.removal, kafkawire.broker.following.removal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from kafkawire.broker.broker import Broker
 from kafkawire.broker.config_service import Resource
-from kafkawire.broker.following.own_removal import OwnRemoval
+from kafkawire.broker.following.removal import OwnRemoval
 from kafkawire.broker.overrides import AlterConfigOp, Op, ResourceType
 from kafkawire.codec.batches import build
 from kafkawire.log.segments.merge import decommissioned

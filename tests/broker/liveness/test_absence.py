@@ -1,6 +1,6 @@
 """Which broker's machine starts a broker that is gone, and when.
 
-Covers: kafkawire.broker.liveness.absence.
+Covers: kafkawire.broker.liveness.takeover.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.broker.liveness.absence import AbsenceWatcher
+from kafkawire.broker.liveness.takeover import AbsenceWatcher
 
 LEASE_S = 5.0
 EPOCHS = {1: 4, 2: 7, 3: 2}

@@ -13,7 +13,7 @@ A lease in place of the fence must be found, which is right only if clocks agree
 clocks of two machines, or by the wall clock of one.
 
 Covers: kafkawire.broker.liveness.service, kafkawire.broker.liveness.watcher,
-kafkawire.broker.liveness.absence.
+kafkawire.broker.liveness.takeover.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kafkawire.broker.liveness.waiting import (
+from kafkawire.broker.liveness.takeover import (
     RETURNING,
     end_returning,
     is_returning,

@@ -1,6 +1,6 @@
 """Waiting until a broker that runs on another machine has ended there, with real SQL.
 
-Covers: kafkawire.broker.liveness.waiting, kafkawire.metadata.heartbeats,
+Covers: kafkawire.broker.liveness.takeover, kafkawire.metadata.heartbeats,
 kafkawire.server.worker.returning.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from kafkawire.broker.liveness.waiting import (
+from kafkawire.broker.liveness.takeover import (
     INTERVAL_S,
     RETURNING,
     end_returning,

@@ -1,6 +1,6 @@
 """All waits of machines for each other, in a model that is walked through completely.
 
-Covers: kafkawire.broker.liveness.waiting, kafkawire.broker.liveness.starting,
+Covers: kafkawire.broker.liveness.takeover, kafkawire.broker.liveness.starting,
 kafkawire.broker.followers.install.
 
 Machine N is that of broker N, with topics of durability=replicated. It has a disk with its

@@ -1,6 +1,6 @@
 """Brokers and storage that ignores the condition of a PUT: a start and new topics are refused.
 
-Covers: kafkawire.broker.objects.new_topics, kafkawire.broker.objects.opening.
+Covers: kafkawire.broker.objects.opening, kafkawire.broker.objects.opening.
 """
 
 from __future__ import annotations

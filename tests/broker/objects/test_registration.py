@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.liveness.waiting import RETURNING, is_returning
-from kafkawire.broker.objects.registration import register
+from kafkawire.broker.liveness.takeover import RETURNING, is_returning
+from kafkawire.broker.objects.opening import register
 from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import BrokerSuperseded

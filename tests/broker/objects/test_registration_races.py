@@ -1,6 +1,6 @@
 """Starts that find out that their broker was started elsewhere while they waited, with real SQL.
 
-Covers: kafkawire.broker.objects.registration, kafkawire.broker.objects.fresh,
+Covers: kafkawire.broker.objects.opening, kafkawire.broker.objects.fresh,
 kafkawire.log.objects.reachable.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from kafkawire.broker.objects.fresh import _pair, check_unchanged
-from kafkawire.broker.objects.registration import epoch_seen, register
+from kafkawire.broker.objects.opening import epoch_seen, register
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.metadata import pairing
 from kafkawire.metadata.pairing import StoredPairing

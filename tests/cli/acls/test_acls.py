@@ -1,6 +1,6 @@
 """`kafkawire acls` with a broker that enforces rules.
 
-Covers: kafkawire.cli.acls.commands, kafkawire.client.acls.
+Covers: kafkawire.cli.acls, kafkawire.client.acls.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, JournalHeader, Naming
 from kafkawire.transactions.machine.records import TransactionRecord, encode_record
-from kafkawire.transactions.machine.states import ONGOING
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import ONGOING, Transaction
 
 NUMBER = 7
 TOPIC_ID = bytes(range(16))

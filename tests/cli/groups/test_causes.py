@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, causes, named
+from kafkawire.cli.groups.why import Cause, Observation, OpenTransaction, causes, named
 from kafkawire.client.groups import GroupDescription, GroupMember
 from kafkawire.client.lag import GroupLag, PartitionLag
 from kafkawire.messages.group_activity import (

@@ -1,6 +1,6 @@
 """`groups reset-offsets`: by duration, to the committed offsets, and CSV files of offsets.
 
-Covers: kafkawire.cli.groups.reset_plan, kafkawire.cli.groups.reset_offsets.
+Covers: kafkawire.cli.groups.reset_offsets, kafkawire.cli.groups.reset_offsets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kafkawire import testing
-from kafkawire.cli.groups import reset_plan
-from kafkawire.cli.groups.reset_plan import ResetTarget, read_plan, write_plan
+from kafkawire.cli.groups import reset_offsets
+from kafkawire.cli.groups.reset_offsets import ResetTarget, read_plan, write_plan
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.errors import ClientError
 from tests.kit.cli import Typed, no_environment, produce, run  # noqa: F401  (a fixture, by name)
@@ -66,7 +66,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if name != str(tmp_path / "none"):
             with pytest.raises(ClientError, match="cannot be written"):
                 write_plan(name, {})
-    monkeypatch.setattr(reset_plan, "MAX_FILE_BYTES", 5)
+    monkeypatch.setattr(reset_offsets, "MAX_FILE_BYTES", 5)
     (tmp_path / "long").write_bytes(b"t,0,100\n")
     with pytest.raises(OptionError, match="at most"):
         read_plan(str(tmp_path / "long"), "g")

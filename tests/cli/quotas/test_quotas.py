@@ -1,6 +1,6 @@
 """`kafkawire quotas` with a broker.
 
-Covers: kafkawire.cli.quotas.commands, kafkawire.client.quotas.
+Covers: kafkawire.cli.quotas, kafkawire.client.quotas.
 """
 
 from __future__ import annotations

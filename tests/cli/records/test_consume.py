@@ -1,6 +1,6 @@
 """`kafkawire consume`: merged by timestamp, the last records, filters, formats.
 
-Covers: kafkawire.cli.records.tail, kafkawire.cli.records.filters.
+Covers: kafkawire.cli.records.consume, kafkawire.cli.records.filters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.cli.records import tail
+from kafkawire.cli.records import consume
 from kafkawire.client import fetching, merging
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import PART_BYTES
@@ -172,5 +172,5 @@ def test_missing_batch_is_an_error(kafka: FakeKafka, monkeypatch: pytest.MonkeyP
 
 
 def test_most_records_of_tail_are_bounded(kafka: FakeKafka) -> None:
-    refused = Typed(kafka.address, "consume", "t", "--tail", str(tail.MAX_TAIL + 1))
+    refused = Typed(kafka.address, "consume", "t", "--tail", str(consume.MAX_TAIL + 1))
     assert refused.code == 2

@@ -1,6 +1,6 @@
 """Files of records: what is exported is imported again, byte for byte.
 
-Covers: kafkawire.cli.records.parquet, kafkawire.cli.records.export,
+Covers: kafkawire.cli.records.files, kafkawire.cli.records.export,
 kafkawire.cli.records.import_file.
 """
 
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from kafkawire import testing
 from kafkawire.cli.app import app
-from kafkawire.cli.records import files, parquet
+from kafkawire.cli.records import files
 from kafkawire.cli.records.files import FORMATS, format_of_file, rows_of, writer_of
 from kafkawire.cli.records.text import Parsed, RecordError
 from kafkawire.cli.shared.options import OptionError
@@ -76,8 +76,8 @@ def test_round_trip(kind: str, rows: list[Any]) -> None:
 
 
 def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "MAX_ROWS", 4)
-    monkeypatch.setattr(parquet, "MAX_BYTES", 100)
+    monkeypatch.setattr(files, "MAX_ROWS", 4)
+    monkeypatch.setattr(files, "MAX_BYTES", 100)
     records = [Record(n, n, None, bytes(10 if n < 10 else 200)) for n in range(12)]
     stream = written("parquet", records)
     assert pyarrow.parquet.ParquetFile(stream).num_row_groups == 4

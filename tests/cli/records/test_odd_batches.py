@@ -16,7 +16,7 @@ from kafkawire.cli.records.text import as_json
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import fetch, sound_records
 from kafkawire.client.offsets import leaders
-from kafkawire.client.producing import append
+from kafkawire.client.producer import append
 from kafkawire.codec.batches import Record
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.codec.odd_batches import COUNT, ODD

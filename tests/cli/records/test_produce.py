@@ -1,6 +1,6 @@
 """`kafkawire produce` against a broker; the choice of partitions and lines without one.
 
-Covers: kafkawire.cli.records.lines, kafkawire.client.producing.
+Covers: kafkawire.cli.records.produce, kafkawire.client.producer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pytest
 from kafka import KafkaConsumer
 
 from kafkawire.cli.app import app
-from kafkawire.cli.records import lines
-from kafkawire.cli.records.lines import lines_of
-from kafkawire.cli.records.produce import STICKY_RECORDS, Chooser
+from kafkawire.cli.records import produce
+from kafkawire.cli.records.produce import STICKY_RECORDS, Chooser, lines_of
 from kafkawire.cli.records.text import RecordError
 from kafkawire.client.errors import ClientError
 from kafkawire.testing.process import BrokerProcess
@@ -37,7 +36,7 @@ def test_partitions_are_chosen() -> None:
 
 
 def test_lines_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(produce, "CHUNK_BYTES", 3)
     path = tmp_path / "a"
     path.write_bytes(b"one\n\ntwo\r\n\xff\x00 three")
     idle: list[None] = []
@@ -46,7 +45,7 @@ def test_lines_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert found[3][0] == "line 4"
     whole = list(lines_of([str(path)] * 2, lambda: None, whole=True))
     assert [data for _, data in whole] == [path.read_bytes()] * 2
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 7)
+    monkeypatch.setattr(produce, "MAX_LINE_BYTES", 7)
     with pytest.raises(ClientError, match="line 4 is longer than"):
         list(lines_of([str(path)], lambda: None))
     with pytest.raises(ClientError, match="is larger than"):
@@ -57,7 +56,7 @@ def test_lines_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_waiting_input_is_reported_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "IDLE_S", 0)
+    monkeypatch.setattr(produce, "IDLE_S", 0)
     reader, writer = os.pipe()
     with open(reader, "rb") as stream:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from kafkawire.cli.shared.option_set import OptionSet, with_options
+from kafkawire.cli.shared.parameters import OptionSet, with_options
 
 
 @dataclass(frozen=True)

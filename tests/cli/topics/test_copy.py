@@ -22,8 +22,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.copying import Copier, PartitionCopy
 from kafkawire.client.errors import ClientError
 from kafkawire.client.lag import known_leaders
-from kafkawire.client.producer import Producer
-from kafkawire.client.producing import append
+from kafkawire.client.producer import Producer, append
 from kafkawire.codec.batches import Record
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 

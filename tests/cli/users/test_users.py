@@ -1,7 +1,7 @@
 """`kafkawire users`, with and without a broker, and commands that log in.
 
-Covers: kafkawire.cli.shared.command_config, kafkawire.cli.users.commands,
-kafkawire.cli.users.stores, kafkawire.client.login.
+Covers: kafkawire.cli.shared.command_config, kafkawire.cli.users,
+kafkawire.cli.users, kafkawire.client.security.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kafkawire.client.errors import BrokerError
-from kafkawire.client.producing import ProduceResult
+from kafkawire.client.producer import ProduceResult
 from kafkawire.client.transactions import TransactionalProducer
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode

@@ -18,8 +18,7 @@ from kafkawire.transactions.machine.request import (
     InitProducer,
     Request,
 )
-from kafkawire.transactions.machine.states import TransactionState
-from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import TopicPartition, TransactionState
 from kafkawire.transactions.marker_sender import Leader, MarkerSender, Results
 from tests.kit.groups.log import FakeCommitLog, FakePartition, fake_env
 from tests.kit.transactions.desk import ID, T0, TransactionSettings

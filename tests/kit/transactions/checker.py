@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafkawire.transactions.machine.records import TransactionRecord
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     AT_REST,
     EMPTY,
     ONGOING,
     PREPARED,
+    TopicPartition,
+    Transaction,
     TransactionState,
 )
-from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
 from tests.kit.transactions.partitions import PartitionModel
 from tests.kit.transactions.producers import ABORTED, COMMITTED, UNKNOWN, History
 from tests.kit.transactions.world import World

@@ -16,8 +16,14 @@ from kafkawire.transactions.machine.request import (
     VerifyPartitions,
 )
 from kafkawire.transactions.machine.shard import TransactionShard
-from kafkawire.transactions.machine.states import EMPTY, ONGOING, PREPARED, TransactionState
-from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.transaction import (
+    EMPTY,
+    ONGOING,
+    PREPARED,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
 
 ID = "T"
 PID = 1000

@@ -20,8 +20,7 @@ from kafkawire.metadata.catalog import NewTopic, TopicInfo
 from kafkawire.transactions.machine.decision import SendMarkers
 from kafkawire.transactions.machine.records import TransactionRecord, decode_record
 from kafkawire.transactions.machine.request import AddPartitions, Answer, Request, VerifyPartitions
-from kafkawire.transactions.machine.states import AT_REST
-from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import AT_REST, TopicPartition
 from kafkawire.transactions.marker_sender import Leader, Results
 from kafkawire.transactions.service import STATE_TOPIC, TransactionService
 from tests.kit.env import sim_env

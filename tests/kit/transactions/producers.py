@@ -17,8 +17,7 @@ from kafkawire.transactions.machine.request import (
     EndTransaction,
     InitProducer,
 )
-from kafkawire.transactions.machine.states import EMPTY
-from kafkawire.transactions.machine.transaction import EXHAUSTED_FROM
+from kafkawire.transactions.machine.transaction import EMPTY, EXHAUSTED_FROM
 from tests.kit.transactions.partitions import Key
 from tests.kit.transactions.world import Reply, World
 

@@ -16,8 +16,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.fsck.check import check
 from kafkawire.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name, journal_name
-from kafkawire.log.journal.ledger import MIN_RESERVE, read_ledger
-from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT
+from kafkawire.log.journal.ledger import MIN_RESERVE, NAMES, RECORD_MAGIC, RECORDS_AT, read_ledger
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS

@@ -2,7 +2,7 @@
 and in segments, through crashes, cuts and merges.
 
 Covers: kafkawire.log.partition.markers, kafkawire.log.partition.transactions,
-kafkawire.log.recovery.transactions, kafkawire.log.journal.index_transactions,
+kafkawire.log.recovery.restore, kafkawire.log.journal.index_file,
 kafkawire.log.segments.store.aborted_cache, kafkawire.codec.control.
 """
 

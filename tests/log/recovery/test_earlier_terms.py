@@ -1,6 +1,6 @@
 """Journals with records of a term that has ended, at a start.
 
-Covers: kafkawire.log.recovery.earlier_terms, kafkawire.log.recovery.left_records.
+Covers: kafkawire.log.recovery.earlier_terms, kafkawire.log.recovery.earlier_terms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.left_records import LeftRecords, read_left, write_left
+from kafkawire.log.recovery.earlier_terms import LeftRecords, read_left, write_left
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import batch, read_all
 from tests.kit.log.pair import Pair

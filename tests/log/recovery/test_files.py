@@ -1,6 +1,6 @@
 """Recovery of files that are missing, old, new or foreign: indexes, journals, the run file.
 
-Covers: kafkawire.log.io.atomic_file, kafkawire.log.journal.json_line.
+Covers: kafkawire.log.io.atomic_file, kafkawire.log.journal.run_file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transactions found again at a start, from index files and scanned journals.
 
-Covers: kafkawire.log.recovery.transactions.
+Covers: kafkawire.log.recovery.restore.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import pytest
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.control import ABORT, Aborted, ControlContent
 from kafkawire.log.journal.index_columns import IndexColumns
-from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
-from kafkawire.log.journal.index_transactions import JournalTransactions
+from kafkawire.log.journal.index_file import Extent, JournalIndex, JournalTransactions, pack_index
 from kafkawire.log.journal.scan import Fact
-from kafkawire.log.recovery.transactions import TransactionHistory
+from kafkawire.log.recovery.restore import TransactionHistory
 
 PRODUCER = 7
 NUMBER = 1

@@ -21,7 +21,7 @@ from kafkawire.log.replicas.link import ReplicatedLog
 from kafkawire.log.replicas.service import Replication
 from kafkawire.log.replicas.source import FollowerSource
 from kafkawire.offsets.catalog import replica_sets
-from kafkawire.replication.copy_state import NO_LIMIT
+from kafkawire.replication.journal_copy import NO_LIMIT
 from kafkawire.replication.node_copies import NodeCopies
 from tests.kit.seeds import quiet
 from tests.log.replicas.test_replication_simulation import simulate

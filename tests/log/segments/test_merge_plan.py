@@ -16,8 +16,7 @@ from kafkawire.log.segments.merge.levels import (
     max_small,
     next_merge,
 )
-from kafkawire.tiering.cost.merge_cost import pays
-from kafkawire.tiering.cost.merge_model import merges_of
+from kafkawire.tiering.cost.merge_model import merges_of, pays
 from kafkawire.tiering.cost.prices import TABLES
 from tests.kit.log.merging import GIB, START_MS, Merging
 

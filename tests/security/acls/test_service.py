@@ -1,6 +1,6 @@
 """The rules of a broker: stored, loaded, changed and refreshed; and the rights of clients.
 
-Covers: kafkawire.security.acls.stored, kafkawire.security.acls.security.
+Covers: kafkawire.security.acls.service, kafkawire.security.acls.security.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.security import versions
-from kafkawire.security.acls import service, stored
+from kafkawire.security.acls import service
 from kafkawire.security.acls.model import (
     Acl,
     AclFilter,
@@ -174,7 +174,7 @@ async def replace_by_other_broker(acls: AclService, names: list[str]) -> None:
             made = [rule(name)._replace(principal="User:bob")]
             if number % 2:
                 made.append(rule(name, Permission.DENY))
-            stored.change(session, [(stored.digest(acl), *acl) for acl in made], [])
+            service.change_acls(session, [(service.acl_digest(acl), *acl) for acl in made], [])
 
     await acls._store.transact(work)
 

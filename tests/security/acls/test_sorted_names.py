@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.security.acls.sorted_names import CHUNK, SortedNames
+from kafkawire.security.acls.index import CHUNK, SortedNames
 
 names = st.text("ab\U0010ffff", max_size=5)
 

@@ -6,8 +6,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.security.quotas import alterations
-from kafkawire.security.quotas.alterations import Alteration, Planner, QuotaChange
-from kafkawire.security.quotas.entities import Entity, Values
+from kafkawire.security.quotas.alterations import Alteration, Entity, Planner, QuotaChange, Values
 
 USER: Entity = (("user", "a"),)
 BOTH: Entity = (("client-id", None), ("user", "a"))

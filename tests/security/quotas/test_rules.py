@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from kafkawire.security.quotas.alterations import QuotaChange
-from kafkawire.security.quotas.entities import (
+from kafkawire.security.quotas.alterations import (
     Entity,
+    QuotaChange,
     address_of,
     entity_of,
     entity_text,

@@ -6,9 +6,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.security.quotas import sensors as module
-from kafkawire.security.quotas.alterations import QuotaChange
+from kafkawire.security.quotas.alterations import Entity, QuotaChange
 from kafkawire.security.quotas.arithmetic import SampleWindow
-from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.rules import Rules
 from kafkawire.security.quotas.sensors import MAX_SENSORS, Label, Sensors
 

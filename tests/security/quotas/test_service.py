@@ -14,9 +14,8 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.security import versions
 from kafkawire.security.acls.security import Security
-from kafkawire.security.quotas.alterations import Alteration
+from kafkawire.security.quotas.alterations import Alteration, Entity
 from kafkawire.security.quotas.arithmetic import SampleWindow
-from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.sensors import ClientQuotas
 from kafkawire.security.quotas.service import Quotas
 from tests.kit.postgres import new_database

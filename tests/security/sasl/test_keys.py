@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.security.sasl.keys import MAX_BYTES, KeySource, check_source, read_source
-from kafkawire.security.sasl.tokens import KeyRows, parse_keys
+from kafkawire.security.sasl.tokens import (
+    MAX_BYTES,
+    KeyRows,
+    KeySource,
+    check_source,
+    parse_keys,
+    read_source,
+)
 from tests.kit.issuer import Issuer
 
 

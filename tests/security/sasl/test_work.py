@@ -1,6 +1,6 @@
 """An unknown user costs what a known one costs: the same hashes and HMACs, counted.
 
-Covers: kafkawire.security.delegation.service, kafkawire.security.sasl.service.
+Covers: kafkawire.security.sasl.delegation, kafkawire.security.sasl.service.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kafkawire.codec.configs.listeners import ListenerConfig
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.open import open_metadata
-from kafkawire.security.delegation.service import DelegationTokens
 from kafkawire.security.principals import Principal
 from kafkawire.security.sasl import service
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
+from kafkawire.security.sasl.delegation import DelegationTokens
 from kafkawire.security.sasl.plain import PLAIN
 from kafkawire.security.sasl.replies import LoginFailure
 from kafkawire.security.sasl.scram import Hash, derive

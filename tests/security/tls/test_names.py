@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.cli.certs import issue
-from kafkawire.security.tls.names import SubjectError, subject_of
+from kafkawire.security.tls.mapping import SubjectError, subject_of
 from tests.kit.tls import empty_subjects
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.liveness.waiting import RETURNING
+from kafkawire.broker.liveness.takeover import RETURNING
 from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange
 from kafkawire.server.run import CLOSE_WITHIN_S, END_WITHIN_S, End, close_for
 from kafkawire.server.worker.giving_up import GIVE_UP_S, watch_storage

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.lazy_group import group
+from kafkawire.cli.command import group
 from kafkawire.reading.model.columns import NATIVE
 from kafkawire.reading.model.source import REASONS
 from kafkawire.testing.process import BrokerProcess

@@ -1,7 +1,7 @@
 """Filter packs in a running broker: written when enough objects are in none, dropped when hardly
 needed, and kill -9 at every step leaves nothing over.
 
-Covers: kafkawire.tiering.packs.packer, kafkawire.tiering.packs.stored_list,
+Covers: kafkawire.tiering.packs, kafkawire.tiering.packs,
 kafkawire.log.segments.file.pack_job.
 """
 
@@ -34,9 +34,9 @@ STRIDE = 1 if int(os.environ.get("SIM_SEEDS", "100")) >= 500 else 3
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of four objects."""
-    for module in ("kafkawire.tiering.packs.packer", "kafkawire.log.segments.file.pack_job"):
+    for module in ("kafkawire.tiering.packs", "kafkawire.log.segments.file.pack_job"):
         monkeypatch.setattr(f"{module}.MAX_OBJECTS", IN_PACK)
-    monkeypatch.setattr("kafkawire.tiering.packs.packer.TRIED", IN_PACK + 1)
+    monkeypatch.setattr("kafkawire.tiering.packs.TRIED", IN_PACK + 1)
 
 
 def live(act: Act, world: TierWorld | None = None, points: Points | None = None) -> TierWorld:
@@ -152,11 +152,11 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
         await life.produce("t", 6)
         await packed(life)
 
-    monkeypatch.setattr("kafkawire.tiering.packs.packer.MAX_OBJECTS", 1000)
+    monkeypatch.setattr("kafkawire.tiering.packs.MAX_OBJECTS", 1000)
     world = live(before)
     assert len(indexed(world)) > IN_PACK
     assert PACK_LIST not in world.bucket.objects
-    monkeypatch.setattr("kafkawire.tiering.packs.packer.MAX_OBJECTS", IN_PACK)
+    monkeypatch.setattr("kafkawire.tiering.packs.MAX_OBJECTS", IN_PACK)
     return world
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.offsets.catalog.port import NEVER, SegmentRange
-from kafkawire.tiering.retention.local_plan import LocalBytes, by_size, may_be_remote, stays_ms
+from kafkawire.tiering.retention.local_files import LocalBytes, by_size, may_be_remote, stays_ms
 
 BROKER = {"tier.url": "s3://b/p"}
 

@@ -1,6 +1,6 @@
 """Scrubs of a running broker: damage is found and repaired, everything else is unchanged.
 
-Covers: kafkawire.tiering.scrub.check, kafkawire.tiering.scrub.manifest,
+Covers: kafkawire.tiering.scrub.check, kafkawire.tiering.scrub.scrub,
 kafkawire.tiering.scrub.scrub.
 """
 

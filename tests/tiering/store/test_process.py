@@ -25,7 +25,7 @@ from kafkawire.childprocess.process_thread import spawn
 from kafkawire.objectstore.errors import NoSuchObject, SlowDown, StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store import process
-from kafkawire.tiering.store import process_client as link
+from kafkawire.tiering.store import process as link
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.process_protocol import (

@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.port import FileRange
-from kafkawire.tiering.store import process_client as link
+from kafkawire.tiering.store import process as link
 from kafkawire.tiering.store import process_protocol as calls
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess

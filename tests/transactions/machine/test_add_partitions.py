@@ -6,8 +6,13 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import TransactionRecord
-from kafkawire.transactions.machine.states import AT_REST, ONGOING, PREPARED, TransactionState
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import (
+    AT_REST,
+    ONGOING,
+    PREPARED,
+    Transaction,
+    TransactionState,
+)
 from tests.kit.transactions.desk import EPOCH, ID, NOW_MS, PID, T0, T1, Desk, some
 
 OK = ErrorCode.NONE

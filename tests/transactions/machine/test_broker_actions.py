@@ -7,17 +7,17 @@ import pytest
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.decision import DropMarkers, MarkersWritten, SendMarkers
 from kafkawire.transactions.machine.records import TransactionRecord
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
+    NO_TIMEOUT_MS,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
     TransactionState,
 )
-from kafkawire.transactions.machine.transaction import NO_TIMEOUT_MS
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

@@ -9,7 +9,12 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import TransactionRecord
-from kafkawire.transactions.machine.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING
+from kafkawire.transactions.machine.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+)
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -11,17 +11,18 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import STRING_BYTES
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    NO_TIMEOUT_MS,
     ONGOING,
     PREPARE_ABORT,
     PREPARED,
+    Transaction,
     TransactionState,
 )
-from kafkawire.transactions.machine.transaction import NO_TIMEOUT_MS, Transaction
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
-from kafkawire.transactions.machine.states import EMPTY, PREPARED
-from kafkawire.transactions.machine.transaction import Transaction
+from kafkawire.transactions.machine.transaction import EMPTY, PREPARED, Transaction
 from tests.kit.transactions.desk import ID, Desk, TransactionSettings
 from tests.kit.transactions.model import Model
 

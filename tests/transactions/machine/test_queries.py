@@ -14,7 +14,7 @@ from kafkawire.transactions.machine.queries import (
 )
 from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.request import ListFilter, append_error
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

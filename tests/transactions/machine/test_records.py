@@ -29,14 +29,14 @@ from kafkawire.transactions.machine.records import (
     encode_record,
     fits,
 )
-from kafkawire.transactions.machine.states import (
+from kafkawire.transactions.machine.transaction import (
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     PREPARE_ABORT,
+    Transaction,
     TransactionState,
 )
-from kafkawire.transactions.machine.transaction import Transaction
 
 NO_TAGS = b"\0"
 

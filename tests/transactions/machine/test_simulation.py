@@ -17,7 +17,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.machine import add_partitions, shard, states, transaction
+from kafkawire.transactions.machine import add_partitions, shard, transaction
 from kafkawire.transactions.machine.decision import TransactionDecision
 from kafkawire.transactions.machine.shard import TransactionShard
 from kafkawire.transactions.machine.transaction import Transaction
@@ -56,7 +56,7 @@ def bump_never(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_pending(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(states, "PREPARED", frozenset())
+    patch.setattr(transaction, "PREPARED", frozenset())
     patch.setattr(add_partitions, "PREPARED", frozenset())
     check_add = add_partitions.check_add
     patch.setattr(

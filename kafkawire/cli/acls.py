@@ -8,11 +8,18 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kafkawire.cli.shared.option_set import OptionSet, with_options
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
+from kafkawire.cli.shared.parameters import (
+    LOCAL,
+    Json,
+    OptionSet,
+    Server,
+    Wide,
+    not_empty,
+    with_options,
+)
 from kafkawire.client.acls import (
     AclRow,
     AclRowFilter,

@@ -1,8 +1,18 @@
-"""The delegation tokens of a cluster: created, renewed, ended, and found for log-ins.
+"""Delegation tokens: passwords that expire, which a logged-in client gets for its workers (KIP-48,
+KIP-373).
 
-Tokens are in SQL, with a copy in memory, which `refresh` reads again if another broker of the same
-PostgreSQL has changed them. A log-in with a token that is not known here asks for that at once, at
-a bounded rate, because workers log in right after their token was created, maybe by another broker.
+The token itself, which the client gets, is the HMAC of its id with `delegation.token.secret.key`:
+it is stored nowhere. The rest is in SQL, with a copy in memory, which `refresh` reads again if
+another broker of the same PostgreSQL has changed it. A log-in with a token that is not known here
+asks for that at once, at a bounded rate, because workers log in right after their token was
+created, maybe by another broker.
+
+Easy to get wrong:
+
+- Another secret key makes all tokens invalid: those in the table have been made with a key whose
+  fingerprint is not that of the current one, and are ignored until they expire.
+- A log-in with a token is one with SCRAM whose first message has the extension `tokenauth=true`.
+  Its keys are derived when the token is created.
 """
 
 from __future__ import annotations
@@ -10,18 +20,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.log.io.shared_load import SharedLoad
+from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import MetadataError, Transactions
 from kafkawire.plural import count
 from kafkawire.security import versions
-from kafkawire.security.delegation import stored
-from kafkawire.security.delegation.model import DelegationToken, check_principals, until
+from kafkawire.security.principals import USER, Principal, parse_principal
+from kafkawire.security.sasl.names import check_name
 from kafkawire.security.sasl.scram import (
     MIN_ITERATIONS,
     Hash,
@@ -33,10 +46,164 @@ from kafkawire.security.sasl.scram import (
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
-    from kafkawire.metadata.session import Session
-    from kafkawire.security.principals import Principal
 
 logger = logging.getLogger(__name__)
+
+
+# The fields of a delegation token, and who may do what with one.
+
+
+MAX_RENEWERS = 50
+"""Principals that may renew a token: 5 to 50 KB of names for each token that is shown."""
+
+
+class DelegationToken(NamedTuple):
+    """One token; times in milliseconds since 1970. `credentials`: with which a log-in is checked,
+    not with which to log in."""
+
+    id: str
+    owner: Principal
+    requester: Principal
+    renewers: tuple[Principal, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+    credentials: Mapping[Hash, ScramCredential]
+
+    def concerns(self, principals: Container[Principal]) -> bool:
+        """Return whether one of the principals owns, requested or may renew the token."""
+        return any(each in principals for each in (self.owner, self.requester, *self.renewers))
+
+    def check_renewer(self, principal: Principal) -> None:
+        """Raise KafkaError unless a principal may renew or end the token."""
+        if principal != self.owner and principal not in self.renewers:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+
+    def check_valid(self, now_ms: int) -> None:
+        """Raise KafkaError if the token has expired."""
+        if self.has_expired(now_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether the token can no longer be used."""
+        return self.expires_ms < now_ms
+
+
+def check_principals(owner: Principal, renewers: tuple[Principal, ...]) -> None:
+    """Raise KafkaError unless a token may have this owner and these renewers. Their names are those
+    that a log-in may have."""
+    for each in (*renewers, owner):
+        if each.kind != USER:
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    try:
+        for each in (*renewers, owner):
+            check_name(each.name)
+    except ValueError as wrong:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(wrong)) from None
+    if len(renewers) > MAX_RENEWERS:
+        text = f"{len(renewers)} renewers; at most {MAX_RENEWERS} are allowed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def until(now_ms: int, limit_ms: int, asked_ms: int) -> int:
+    """Return when a period ends: a client may only ask for less than the limit."""
+    return now_ms + (min(limit_ms, asked_ms) if asked_ms > 0 else limit_ms)
+
+
+# The table `delegation_tokens`. Functions run inside a transaction (`Transactions.transact`).
+
+
+MAX_TOKENS = 10_000
+"""Tokens of a cluster: 20 MB in memory. Each running job of a cluster has one."""
+MAX_PER_REQUESTER = 1_000
+"""Tokens that one principal may have created, so that no client takes the room of all others."""
+
+_COLUMNS = (
+    "token_id, key_id, owner, requester, renewers, issued_ms, expires_ms, max_ms, salt, iterations,"
+    " stored_key_256, server_key_256, stored_key_512, server_key_512"
+)
+KEY_ID = 1
+"""The column with the fingerprint of the secret key."""
+
+
+def row_of(token: DelegationToken, key_id: bytes) -> Row:
+    """Return a token as a row."""
+    small, large = (token.credentials[kind] for kind in Hash)
+    return (
+        token.id, key_id, str(token.owner), str(token.requester),
+        json.dumps([str(each) for each in token.renewers]), token.issued_ms, token.expires_ms,
+        token.max_ms, small.salt, small.iterations, small.stored_key, small.server_key,
+        large.stored_key, large.server_key,
+    )  # fmt: skip
+
+
+def token_of(row: Row) -> DelegationToken:
+    """Return the token of a row."""
+    token_id, _, owner, requester, renewers, issued_ms, expires_ms, max_ms = row[:8]
+    salt, iterations = bytes(row[8]), int(row[9])
+    small, large = row[10:12], row[12:14]
+    return DelegationToken(
+        token_id,
+        parse_principal(owner),
+        parse_principal(requester),
+        tuple(map(parse_principal, json.loads(renewers))),
+        int(issued_ms),
+        int(expires_ms),
+        int(max_ms),
+        {
+            kind: ScramCredential(salt, bytes(keys[0]), bytes(keys[1]), iterations)
+            for kind, keys in zip(Hash, (small, large), strict=True)
+        },
+    )
+
+
+def load_tokens(session: Session) -> tuple[int, list[list[Row]]]:
+    """Return the version of the table and all rows, in portions."""
+    version = versions.version_of(session, versions.DELEGATION_TOKENS)
+    return version, session.checked_portions("delegation_tokens", _COLUMNS)
+
+
+def insert_token(session: Session, row: Row) -> int:
+    """Insert a token; return the new version. Raises KafkaError if there are too many."""
+    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    for where, values, limit, whose in (
+        ("", (), MAX_TOKENS, "in the cluster"),
+        (" WHERE requester = ?", (row[3],), MAX_PER_REQUESTER, "of one requester"),
+    ):
+        ((found,),) = session.rows(f"SELECT COUNT(*) FROM delegation_tokens{where}", values)
+        if found >= limit:
+            text = f"There may be {limit} delegation tokens {whose}."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+    marks = ", ".join("?" * len(row))
+    session.run(f"INSERT INTO delegation_tokens ({_COLUMNS}) VALUES ({marks})", row)
+    return version
+
+
+def set_expiry(session: Session, token_id: str, expires_ms: int) -> int:
+    """Change when a token ends; return the new version. Raises KafkaError if it is gone."""
+    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    sql = "UPDATE delegation_tokens SET expires_ms = ? WHERE token_id = ?"
+    if not session.run(sql, (expires_ms, token_id)):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+    return version
+
+
+def delete_token(session: Session, token_id: str) -> int:
+    """Delete a token; return the new version. Raises KafkaError if it is gone."""
+    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    if not session.run("DELETE FROM delegation_tokens WHERE token_id = ?", (token_id,)):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+    return version
+
+
+def delete_expired(session: Session, now_ms: int) -> int:
+    """Delete tokens that have ended, also those of other secret keys; return how many."""
+    sql = "FROM delegation_tokens WHERE expires_ms < ?"
+    if not session.rows(f"SELECT 1 {sql} LIMIT 1", (now_ms,)):
+        return 0
+    versions.changed(session, versions.DELEGATION_TOKENS)
+    return session.run(f"DELETE {sql}", (now_ms,))
+
 
 ASKED_AGAIN_S = 0.1
 """The least time between two refreshes because of unknown tokens, which a stranger can cause."""
@@ -120,12 +287,12 @@ class DelegationTokens:
                 await self._load()
 
     async def _load(self) -> None:
-        version, rows = await self._store.transact(stored.load)
+        version, rows = await self._store.transact(load_tokens)
         fresh = _Loaded(version, {}, {})
         give_way = self._env.slices.give_way
         async for row in slices.drained(rows, give_way):
-            if bytes(row[stored.KEY_ID]) == self._key_id:
-                self._put(fresh, stored.token_of(row))
+            if bytes(row[KEY_ID]) == self._key_id:
+                self._put(fresh, token_of(row))
         before, self._loaded = self._loaded, fresh
         await slices.emptied(before.by_id, give_way)
         await slices.emptied(before.by_secret, give_way)
@@ -154,9 +321,9 @@ class DelegationTokens:
         token = DelegationToken(
             token_id, owner, requester, renewers, now_ms, expires_ms, max_ms, credentials
         )
-        row = stored.row_of(token, self._key_id)
+        row = row_of(token, self._key_id)
         async with self._changing:
-            version = await self._store.transact(lambda session: stored.insert(session, row))
+            version = await self._store.transact(lambda session: insert_token(session, row))
             if not await self._missed(version):
                 self._put(self._loaded, token)
         return token
@@ -193,7 +360,7 @@ class DelegationTokens:
 
     async def _delete(self, token: DelegationToken, secret: bytes) -> None:
         async with self._changing:
-            version = await self._store.transact(lambda session: stored.delete(session, token.id))
+            version = await self._store.transact(lambda session: delete_token(session, token.id))
             if not await self._missed(version):
                 self._loaded.by_id.pop(token.id, None)
                 self._loaded.by_secret.pop(_digest(secret), None)
@@ -201,7 +368,7 @@ class DelegationTokens:
     async def _set_expiry(self, token: DelegationToken, expires_ms: int) -> int:
         async with self._changing:
             version = await self._store.transact(
-                lambda session: stored.set_expiry(session, token.id, expires_ms)
+                lambda session: set_expiry(session, token.id, expires_ms)
             )
             if not await self._missed(version):
                 known = self._loaded.by_id.get(token.id, token)
@@ -227,7 +394,7 @@ class DelegationTokens:
     async def sweep(self) -> None:
         """Delete expired tokens. Raises MetadataError."""
         now_ms = self._env.clock.now_ms()
-        deleted = await self._store.transact(lambda session: stored.delete_expired(session, now_ms))
+        deleted = await self._store.transact(lambda session: delete_expired(session, now_ms))
         if deleted:
             logger.info("deleted %s that had expired", count(deleted, "delegation token"))
             await self.refresh()

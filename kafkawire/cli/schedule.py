@@ -18,7 +18,7 @@ from kafkawire.cli.shared.units import duration_ms
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import leaders
-from kafkawire.client.producing import append
+from kafkawire.client.producer import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.murmur2 import key_partition
 from kafkawire.messages.registry import DESCRIBE_SCHEDULES

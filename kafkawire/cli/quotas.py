@@ -7,15 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.option_set import OptionSet, with_options
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
+from kafkawire.cli.shared.parameters import (
+    LOCAL,
+    Json,
+    OptionSet,
+    Server,
+    Wide,
+    not_empty,
+    with_options,
+)
 from kafkawire.cli.shared.units import parse_rate, size
 from kafkawire.client.quotas import QuotaRow, alter_quotas, find_quotas
 from kafkawire.plural import count
-from kafkawire.security.quotas.entities import (
+from kafkawire.security.quotas.alterations import (
     CLIENT_ID,
     CLIENT_KEYS,
     CONNECTIONS,

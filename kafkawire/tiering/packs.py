@@ -1,4 +1,4 @@
-"""Writes filter packs of uploaded objects, and drops those that are hardly needed.
+"""Filter packs: the key filters of many objects in one, for searches by key without a broker.
 
 The steps, between any two of which a crash may come: (1) The worker writes a pack of 64 objects
 with key indexes that are in no pack, oldest first, to a local file; objects without a local file
@@ -8,6 +8,10 @@ list, and its other objects wait for the next pack: so packs have at most twice 
 needed, and each is rewritten at most once. It is deleted after the grace period of objects.
 
 Nothing is read or written unless a topic has `index.keys.enable`.
+
+A pack states facts about objects that never change (kafkawire.codec.segment.filter_pack), and
+readers do without it, so it is written after the manifest, by one broker or by several, and no
+other step waits for it. Readers only ask for the objects that the manifest names.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import logging
 import os.path
 from collections.abc import Callable, Iterable, Sequence
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import KEYS, TAIL_BYTES, read_trailer
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.segments.file.pack_job import (
@@ -29,18 +33,73 @@ from kafkawire.log.segments.file.pack_job import (
 )
 from kafkawire.log.segments.file.writer import INDEX_KEYS
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
-from kafkawire.manifest.keys import pack_key, segment_key
-from kafkawire.manifest.packs import FilterPack, ObsoletePack, PackList
+from kafkawire.manifest.keys import PACK_LIST, pack_key, segment_key
+from kafkawire.manifest.packs import FilterPack, ObsoletePack, PackList, read_packs, write_packs
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.objectstore.backoff import wait_s
-from kafkawire.objectstore.errors import NoSuchObject
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog
 from kafkawire.plural import count
-from kafkawire.tiering.packs.stored_list import StoredPackList
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 
 logger = logging.getLogger(__name__)
+
+
+# The list of filter packs in the bucket, changed by conditional PUTs only.
+#
+# It is decoded and encoded in a thread: that of a hundred thousand objects has 3 MB.
+
+
+class StoredPackList:
+    """`filters/current` of a bucket, as last read or written."""
+
+    def __init__(self, env: Env, store: ObjectStore) -> None:
+        self._env = env
+        self._store = store
+        self._known: PackList | None = None
+        self._etag: str | None = None
+
+    async def read(self) -> PackList:
+        """Return the list, which is read once; an empty one if there is none. Raises StoreError,
+        Refused if a newer program wrote it."""
+        if self._known is None:
+            self._known = await self._read()
+        return self._known
+
+    async def _read(self) -> PackList:
+        try:
+            data, self._etag = await self._store.get(PACK_LIST)
+        except NoSuchObject:
+            self._etag = None
+            return PackList()
+        try:
+            return await self._env.offload.submit("files", read_packs, data)
+        except NewerFormatError as failure:
+            raise Refused("NewerFormat", f"{failure}; no filter packs are written") from None
+        except FormatError as failure:
+            logger.warning(
+                "%s: the filter packs are written again; `kafkawire tier scrub --repair` removes "
+                "the old ones",
+                failure,
+            )
+            # Above all numbers that ever were, which readers of the old list may still use.
+            return PackList(self._env.clock.now_ms())
+
+    async def exchange(self, packs: PackList) -> None:
+        """Replace the list as it was read. Raises StoreError; it is read again then, because it may
+        have been replaced nevertheless, or by another broker."""
+        data = await self._env.offload.submit("files", write_packs, packs)
+        self._known = None
+        try:
+            if self._etag is None:
+                stored = await self._store.put(PACK_LIST, data, if_absent=True)
+            else:
+                stored = await self._store.put(PACK_LIST, data, if_match=self._etag)
+        except ConditionFailed as failure:
+            raise StoreError(failure.code, f"{PACK_LIST} was changed meanwhile") from None
+        self._known, self._etag = packs, stored.etag
+
 
 CHECKED_EVERY_S = 10.0
 """How often it is checked whether enough was uploaded: no request, no loop."""

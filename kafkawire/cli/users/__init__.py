@@ -1,1 +1,0 @@
-"""Commands about the users of log-ins."""

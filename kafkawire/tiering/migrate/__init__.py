@@ -1,1 +1,0 @@
-"""Migration: copies all objects of a tier to another one."""
