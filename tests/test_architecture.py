@@ -118,7 +118,6 @@ PURE = (
     "kafkawire/log/journal/scan.py",
     "kafkawire/log/segments/compact/offset_map.py",
     "kafkawire/log/segments/compact/retain.py",
-    "kafkawire/log/segments/compact/transactions.py",
     "kafkawire/log/journal/write_batch.py",
     "kafkawire/log/objects/format.py",
     "kafkawire/tiering/read/hedging.py",

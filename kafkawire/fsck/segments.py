@@ -24,7 +24,7 @@ from kafkawire.log.segments.file import verify
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, read_entries, segment_path
 from kafkawire.log.segments.skip.job import run as skip_job
 from kafkawire.log.segments.skip.skipper import SkipWriter
-from kafkawire.log.segments.store.unfinished import Known, describe, find_unaccounted
+from kafkawire.log.segments.strays import Known, describe, find_unaccounted
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     DELETING,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
-from kafkawire.log.segments.store.remote_port import local_log_start, readable_log_start
+from kafkawire.log.segments.store.remote_tier import local_log_start, readable_log_start
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

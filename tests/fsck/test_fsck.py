@@ -2,7 +2,7 @@
 
 Covers: kafkawire.cli.fsck, kafkawire.fsck.journals, kafkawire.fsck.offsets,
 kafkawire.log.io.read_only_disk, kafkawire.fsck.segments,
-kafkawire.log.segments.store.unfinished.
+kafkawire.log.segments.strays.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def simulate(seed: int) -> Model:
     with (
         patch("kafkawire.log.maintenance.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
         patch("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", index_bytes),
-        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
+        patch("kafkawire.log.segments.merge.plan.MAX_SMALL", model.rng.choice((2, 4, 32))),
     ):
         for kind in [Life] * LIVES + [LastLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

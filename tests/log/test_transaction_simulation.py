@@ -2,7 +2,7 @@
 compaction, uploads, crashes and lost index files; a model says what a reader of committed records
 must get. `SIM_SEEDS=500 pytest tests/log/test_transaction_simulation.py` runs more.
 
-Covers: kafkawire.log.recovery.restore, kafkawire.log.segments.compact.transactions,
+Covers: kafkawire.log.recovery.restore, kafkawire.log.segments.compact.retain,
 kafkawire.tiering.read.aborted.
 """
 

@@ -248,7 +248,7 @@ def simulate(seed: int) -> tuple[int, bool]:
     small = rng.choice((2000, 1 << 20))  # a compaction has several outputs, or one
     size = property(lambda _: small, lambda _, value: None)
     with (
-        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", rng.choice((3, 6))),
+        patch("kafkawire.log.segments.merge.plan.MAX_SMALL", rng.choice((3, 6))),
         patch("kafkawire.log.segments.compact.job.PIECE_BYTES", 1000),
         patch("kafkawire.codec.configs.settings.TopicConfig.segment_bytes", size),
     ):

@@ -178,7 +178,7 @@ SCENARIOS: list[Act] = [
 
 def run_until(act: Act, fatal: int, how: str) -> Points:
     """One run: the first process dies at a point, the next one finishes."""
-    with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 3 if act is merging else 112):
+    with patch("kafkawire.log.segments.merge.plan.MAX_SMALL", 3 if act is merging else 112):
         return _run_until(act, fatal, how)
 
 

@@ -312,7 +312,7 @@ def simulate(seed: int) -> TierWorld:
     world.config.tier_upload_buffer_bytes = rng.choice((1, 20000, 1 << 28))
     world.config.journal_bytes = rng.choice((1 << 14, 1 << 16))
     world.config.hot_bytes = rng.choice((0, 20000))
-    with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", rng.choice((3, 6, 112))):
+    with patch("kafkawire.log.segments.merge.plan.MAX_SMALL", rng.choice((3, 6, 112))):
         for kind in [Life] * LIVES + [LastLife]:
             world.fs.faults.__init__()  # type: ignore[misc]
             life = kind(world)

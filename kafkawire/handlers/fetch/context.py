@@ -16,7 +16,7 @@ from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.fetch.rack_reads import RackReads
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.leader_hints import LeaderHints
-from kafkawire.log.segments.store.remote_port import readable_log_start
+from kafkawire.log.segments.store.remote_tier import readable_log_start
 from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:

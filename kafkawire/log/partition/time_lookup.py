@@ -7,7 +7,7 @@ The index has for each batch the newest timestamp that its head names. Of a batc
 MAX_WALKED_RECORDS a producer may have computed that wrongly, so before records are deleted or
 passed over by time, the rows of the journals with such batches are read once, and corrected. In
 segments the heads themselves are right: the cut corrects them
-(kafkawire.log.segments.cut.correct_heads). A correction costs a third of a millisecond for 1000
+(kafkawire.log.segments.cut.job). A correction costs a third of a millisecond for 1000
 records, in slices of the event loop, and is remembered until the partition is unloaded. With
 record.validation=head nothing is corrected.
 """

@@ -32,9 +32,14 @@ from kafkawire.log.segments.store.delete_delay import FileDelays
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, empty
 from kafkawire.log.segments.store.swap import Swapper
-from kafkawire.log.segments.store.unfinished import Known, describe, held_in_memory, unaccounted
 from kafkawire.log.segments.store.warm_reader import WarmReader
-from kafkawire.log.segments.strays import check_records
+from kafkawire.log.segments.strays import (
+    Known,
+    check_records,
+    describe,
+    held_in_memory,
+    unaccounted,
+)
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
 
@@ -172,7 +177,7 @@ class Segments:
 
     async def clean(self) -> None:
         """Remove the files of cuts that a crash interrupted; files with records that are nowhere
-        else are moved into the quarantine (kafkawire.log.segments.store.unfinished)."""
+        else are moved into the quarantine (kafkawire.log.segments.strays)."""
         leftover, self._leftover = self._leftover, []
         for segment in leftover:
             await self._keep_records(segment)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
-from kafkawire.log.segments.store.remote_port import local_log_start
+from kafkawire.log.segments.store.remote_tier import local_log_start
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.tiering.upload.scheduler import Reason, Why

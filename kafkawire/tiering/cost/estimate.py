@@ -28,7 +28,7 @@ from kafkawire.log.segments.cut.schedule import (
     SCANS_AHEAD,
     SCANS_PER_LAG,
 )
-from kafkawire.log.segments.merge.levels import limits_of
+from kafkawire.log.segments.merge.plan import limits_of
 from kafkawire.log.segments.store.grouping import LARGE_BYTES
 from kafkawire.tiering.cost.merge_model import UNENDING_S, Merges, merges_of, pays, puts_of
 from kafkawire.tiering.cost.prices import GIGABYTE, Prices

@@ -1,4 +1,4 @@
-"""Closed-form model of kafkawire.log.segments.merge.levels for even traffic.
+"""Closed-form model of kafkawire.log.segments.merge.plan for even traffic.
 Pure.
 
 Used by `kafkawire tier estimate`; a test compares it with the merge plan.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from kafkawire.log.segments.merge.levels import (
+from kafkawire.log.segments.merge.plan import (
     MIN_INPUTS,
     TWICE_BYTES,
     WHOLE_PART,

@@ -19,13 +19,13 @@ from kafkawire.codec.segment.format import (
     section_body,
 )
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.store.aborted_cache import (
+from kafkawire.log.segments.store.index_cache import (
     AbortedCache,
+    DamagedSegment,
     SegmentAborted,
     has_transactions,
 )
-from kafkawire.log.segments.store.index_cache import DamagedSegment
-from kafkawire.log.segments.store.remote_port import Taken
+from kafkawire.log.segments.store.remote_tier import Taken
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import SegmentRange
 from kafkawire.tiering.read.requests import Object, Requests, within

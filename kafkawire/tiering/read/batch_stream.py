@@ -7,7 +7,7 @@ from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
 from kafkawire.log.segments.store.index_cache import DamagedSegment, sound_part
-from kafkawire.log.segments.store.remote_port import RemoteReadRequest, Taken
+from kafkawire.log.segments.store.remote_tier import RemoteReadRequest, Taken
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import SegmentRange
 from kafkawire.tiering.read.block_cache import CachedBlock

@@ -28,7 +28,7 @@ from kafkawire.log.segments.store.index_cache import (
     WarmIndexes,
     read_index,
 )
-from kafkawire.log.segments.store.remote_port import Exchanged, RemoteReadRequest, Taken
+from kafkawire.log.segments.store.remote_tier import Exchanged, RemoteReadRequest, Taken
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.log.segments.store.warm_reader import SLACK_BYTES
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
@@ -89,7 +89,7 @@ class Tier:
 
 class ColdReader:
     """Reads batches from segments in the remote tier (port:
-    kafkawire.log.segments.store.remote_port.Cold). `stores` returns the store of a tier by its
+    kafkawire.log.segments.store.remote_tier.Cold). `stores` returns the store of a tier by its
     number; `indexes` are shared with the warm reader, `lane` with kafkawire.log.partition.reader.
     `report` is called for a damaged copy of a segment that has another copy, `find_tier` before the
     first read of a tier, which another broker may just have begun."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kafkawire.log.manager import Log
-from kafkawire.log.segments.store.remote_port import local_log_start
+from kafkawire.log.segments.store.remote_tier import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog
 from kafkawire.plural import count

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.io.worker_jobs import DamagedRange, Lost
-from kafkawire.log.segments.store.unfinished import describe, find_unaccounted
+from kafkawire.log.segments.strays import describe, find_unaccounted
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap

@@ -17,7 +17,7 @@ from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.log.segments.store.swap import Swapper
-from kafkawire.log.segments.store.unfinished import Known
+from kafkawire.log.segments.strays import Known
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkawire.log.segments.merge.levels import MergeCandidate, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.plan import MergeCandidate, limits_of, max_small, next_merge
 
 GIB = 1 << 30
 START_MS = 1_700_000_000_000

@@ -106,7 +106,7 @@ async def test_replaced_segment_is_listed_as_deleted_while_file_exists() -> None
     async with begun(3) as world:
         before = await world.complete_manifest()
         world.config.segment_dead_max_ms = 0
-        with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 3):
+        with patch("kafkawire.log.segments.merge.plan.MAX_SMALL", 3):
             await world.log.segments.tend()
         after = await world.complete_manifest()
         assert len(after.objects) < len(before.objects)

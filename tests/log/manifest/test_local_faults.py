@@ -63,7 +63,7 @@ async def test_replaced_segments_are_removed_after_lost_response() -> None:
             return await ask(ids)
 
         with (
-            patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 2),
+            patch("kafkawire.log.segments.merge.plan.MAX_SMALL", 2),
             patch.object(world.storage, "segments_by_id", fail_once),
         ):
             await world.log.segments.tend()
@@ -183,7 +183,7 @@ async def run_until(left: int, power: bool) -> int:
     fs.left = left
     world = ManifestWorld(env=memory_env(fs))
     with (
-        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 2),
+        patch("kafkawire.log.segments.merge.plan.MAX_SMALL", 2),
         patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 2),
     ):
         await everything(world)

@@ -209,7 +209,7 @@ def simulate(seed: int) -> ManifestModel:
             "kafkawire.log.maintenance.indexer.evict",
             partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20))),
         ),
-        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
+        patch("kafkawire.log.segments.merge.plan.MAX_SMALL", model.rng.choice((2, 4, 32))),
         patch("kafkawire.log.manifest.service.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
         patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
         patch("kafkawire.log.manifest.compaction.KEPT_MS", model.rng.choice((0, 100))),

@@ -1,6 +1,6 @@
 """Newest timestamps that a producer computed wrongly: no lookup and no deletion rests on them.
 
-Covers: kafkawire.log.partition.time_lookup, kafkawire.log.segments.cut.correct_heads.
+Covers: kafkawire.log.partition.time_lookup, kafkawire.log.segments.cut.job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.codec.compression import LZ4, ZSTD
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.cut.correct_heads import corrected
+from kafkawire.log.segments.cut.job import correct_heads
 from tests.kit.codec.odd_batches import unreadable, with_newest
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.log.cutting import JOURNAL, cut
@@ -165,10 +165,10 @@ async def test_cut_believes_heads_where_they_are_trusted() -> None:
 
 def test_only_wrong_heads_are_rewritten() -> None:
     wrong, right = too_old(), memoryview(pack(items(EPOCH_MS)))
-    assert corrected([right, right], [COUNT, COUNT]) is None
-    assert corrected([wrong], [8]) is None, "walked when it was appended"
+    assert correct_heads([right, right], [COUNT, COUNT]) is None
+    assert correct_heads([wrong], [8]) is None, "walked when it was appended"
     both = memoryview(bytes(right) + bytes(wrong))
-    made = corrected([right, wrong, both], [COUNT, COUNT, 2 * COUNT])
+    made = correct_heads([right, wrong, both], [COUNT, COUNT, 2 * COUNT])
     assert made is not None
     assert made[0] is right
     assert made[1] == right
@@ -178,8 +178,8 @@ def test_only_wrong_heads_are_rewritten() -> None:
 def test_what_cannot_be_read_keeps_its_head() -> None:
     for name, raw in unreadable(items(EPOCH_MS)).items():
         old = with_newest(raw, 7)
-        assert corrected([memoryview(old)], [COUNT]) is None, name
+        assert correct_heads([memoryview(old)], [COUNT]) is None, name
     damaged = bytearray(too_old())
     damaged[-5] ^= 1
-    assert corrected([memoryview(damaged)], [COUNT]) is None, "its checksum must stay wrong"
+    assert correct_heads([memoryview(damaged)], [COUNT]) is None, "its checksum must stay wrong"
     assert read_head(damaged).max_timestamp < EPOCH_MS

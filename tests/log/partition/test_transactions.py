@@ -3,7 +3,7 @@ and in segments, through crashes, cuts and merges.
 
 Covers: kafkawire.log.partition.markers, kafkawire.log.partition.transactions,
 kafkawire.log.recovery.restore, kafkawire.log.journal.index_file,
-kafkawire.log.segments.store.aborted_cache, kafkawire.codec.control.
+kafkawire.log.segments.store.index_cache, kafkawire.codec.control.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The job `compact` over segment files: several sources, transactions, remainders, damage, outputs.
 
-Covers: kafkawire.log.segments.compact.output.
+Covers: kafkawire.log.segments.compact.job.
 """
 
 from __future__ import annotations

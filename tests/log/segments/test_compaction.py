@@ -1,6 +1,6 @@
 """Cleaning compacted topics in a whole Log: what is due, and what readers see.
 
-Covers: kafkawire.log.segments.compact.cleaner, kafkawire.log.segments.compact.output.
+Covers: kafkawire.log.segments.compact.cleaner, kafkawire.log.segments.compact.job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cutting: journals become segments, readers find each batch in one place, crashes leave no files.
 
-Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.store.result_rows,
+Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.store.swap,
 kafkawire.log.segments.manager, kafkawire.log.segments.store.swap, kafkawire.log.partition.truncate,
 kafkawire.log.journal.reindex_job.
 """

@@ -10,7 +10,7 @@ from kafkawire.codec.batches import LENGTH_AT, iter_batches
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.damage import BadBatches, bad_batches, sound_run
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
-from kafkawire.log.segments.store.remote_port import readable_log_start
+from kafkawire.log.segments.store.remote_tier import readable_log_start
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.tiering.read.cold_reader import Copy

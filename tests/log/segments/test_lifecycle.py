@@ -185,7 +185,7 @@ async def test_half_dead_segment_is_rewritten_at_once() -> None:
 
 
 async def test_many_small_segments_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
+    monkeypatch.setattr("kafkawire.log.segments.merge.plan.MAX_SMALL", 3)
     world = await started(2)
     for _ in range(5):
         await fill(world.find("t0"), 20)
@@ -212,7 +212,7 @@ async def test_many_small_segments_are_merged(monkeypatch: pytest.MonkeyPatch) -
 async def test_more_segments_than_one_plan_holds_are_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
+    monkeypatch.setattr("kafkawire.log.segments.merge.plan.MAX_SMALL", 3)
     monkeypatch.setattr("kafkawire.log.segments.merge.merger.MAX_PLANNED", 4)
     world = await started(1)
     for _ in range(12):

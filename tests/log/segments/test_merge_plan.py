@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.log.segments.merge.levels import (
+from kafkawire.log.segments.merge.plan import (
     MAX_SMALL,
     MIB,
     MergeCandidate,

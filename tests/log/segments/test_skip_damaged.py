@@ -1,6 +1,6 @@
 """The job that skips damaged batches, and its account, which later jobs keep.
 
-Covers: kafkawire.log.segments.skip.job, kafkawire.log.segments.skip.outcomes.
+Covers: kafkawire.log.segments.skip.job, kafkawire.log.segments.skip.job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkawire.log.io.worker_jobs import (
     unpack_all,
 )
 from kafkawire.log.segments.file.open import read_lost_ranges
-from kafkawire.log.segments.skip.outcomes import Outcomes
+from kafkawire.log.segments.skip.job import Outcomes
 from tests.kit.log.compaction import keyed
 from tests.kit.log.segment_jobs import (
     BadDisk,

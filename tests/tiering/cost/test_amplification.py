@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.segments.merge import levels as mergeplan
+from kafkawire.log.segments.merge import plan as mergeplan
 from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.tiering.cost.estimate import DAY_S, Machine, TopicLoad, estimate
 from kafkawire.tiering.cost.prices import TABLES

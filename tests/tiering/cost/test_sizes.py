@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.log.segments.merge import levels as mergeplan
+from kafkawire.log.segments.merge import plan as mergeplan
 from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ import pytest
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.segments.store.remote_port import local_log_start
+from kafkawire.log.segments.store.remote_tier import local_log_start
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.segments import split
 from tests.kit.tier.cold import (

@@ -1,7 +1,7 @@
 """Readers of committed records in the remote tier: aborted transactions come from the object's
 state, once for all readers, and a damaged state hides nothing but transactions.
 
-Covers: kafkawire.tiering.read.aborted, kafkawire.log.segments.store.aborted_cache.
+Covers: kafkawire.tiering.read.aborted, kafkawire.log.segments.store.index_cache.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment.format import STATE
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import SegmentFile
-from kafkawire.log.segments.store.aborted_cache import (
-    MAX_KEPT_BYTES,
+from kafkawire.log.segments.store.index_cache import (
+    MAX_ABORTED_BYTES,
     SEGMENT_BYTES,
     AbortedCache,
     SegmentAborted,
@@ -110,10 +110,10 @@ async def test_a_damaged_state_of_a_file_is_read_from_the_object() -> None:
 
 def test_the_cache_is_bounded() -> None:
     cache = AbortedCache()
-    count = MAX_KEPT_BYTES // SEGMENT_BYTES + 10
+    count = MAX_ABORTED_BYTES // SEGMENT_BYTES + 10
     for segment_id in range(count):
         cache.keep(segment_id, SegmentAborted({}))
-    assert cache.size_bytes <= MAX_KEPT_BYTES
+    assert cache.size_bytes <= MAX_ABORTED_BYTES
     assert cache.find(0) is None
     assert cache.find(count - 1) is not None
     first = SegmentAborted({1: [(5, 0, 3)]})

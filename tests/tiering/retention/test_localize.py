@@ -1,6 +1,6 @@
 """Remote segments downloaded as files for the rewriter, and deleted again.
 
-Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.store.localizer_port,
+Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.store.remote_tier,
 kafkawire.tiering.retention.local_files, kafkawire.log.segments.store.remote_tier.
 """
 
@@ -338,7 +338,7 @@ async def test_lost_object_is_not_requested_at_each_scan() -> None:
 async def test_remote_segments_are_fetched_for_worthwhile_merges(
     monkeypatch: pytest.MonkeyPatch, prices: str
 ) -> None:
-    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 6)
+    monkeypatch.setattr("kafkawire.log.segments.merge.plan.MAX_SMALL", 6)
     world = LocalWorld(tier_prices=prices)
     partition = await world.begin()
     for _ in range(6):

@@ -18,8 +18,8 @@ from kafkawire.log.segments.compact.messages import (
 )
 from kafkawire.log.segments.compact.plan import MAX_OUTPUTS, SHARED_BYTES, Dirty
 from kafkawire.log.segments.store.grouping import retention_class
-from kafkawire.log.segments.store.result_rows import mappings_of
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
+from kafkawire.log.segments.store.swap import mappings_of
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 

@@ -35,9 +35,8 @@ from kafkawire.log.segments.cut.plan import JOB_BYTES, JOB_PARTITIONS, CutShare,
 from kafkawire.log.segments.cut.schedule import NEVER, Timing
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.store.grouping import group
-from kafkawire.log.segments.store.result_rows import mappings_of
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
-from kafkawire.log.segments.store.swap import Swapper
+from kafkawire.log.segments.store.swap import Swapper, mappings_of
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 from kafkawire.plural import count

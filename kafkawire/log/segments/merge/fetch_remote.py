@@ -15,8 +15,7 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, read_trailer
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.store.localizer_port import Localizer
-from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.remote_tier import Localizer, RemoteTier
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.plural import count
 

@@ -29,24 +29,21 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.decommissioned import DecommissionedSegments
 from kafkawire.log.segments.merge.fetch_remote import Fetcher
-from kafkawire.log.segments.merge.levels import (
+from kafkawire.log.segments.merge.plan import (
+    MAX_MAPPINGS,
     SPANS,
     MergeCandidate,
+    Rewrite,
+    is_half_dead,
     limits_of,
     max_small,
     next_merge,
-)
-from kafkawire.log.segments.merge.plan import (
-    MAX_MAPPINGS,
-    Rewrite,
-    is_half_dead,
     no_limit,
     plan_rewrite,
 )
 from kafkawire.log.segments.store.remote_tier import RemoteTier
-from kafkawire.log.segments.store.result_rows import mappings_of
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, payload_bytes
-from kafkawire.log.segments.store.swap import Swapper
+from kafkawire.log.segments.store.swap import Swapper, mappings_of
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow, StaleSwap
 from kafkawire.plural import count
 

@@ -24,9 +24,8 @@ from kafkawire.log.io.worker_jobs import (
 )
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.store.result_rows import mappings_of
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
-from kafkawire.log.segments.store.swap import Swapper
+from kafkawire.log.segments.store.swap import Swapper, mappings_of
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 

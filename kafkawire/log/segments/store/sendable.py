@@ -18,7 +18,7 @@ from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.io.ports import File
 from kafkawire.log.partition.read_plan import SegmentRead, skip_before
 from kafkawire.log.segments.store.index_cache import WarmIndex, WarmIndexes
-from kafkawire.log.segments.store.remote_port import RemoteReadRequest, Taken
+from kafkawire.log.segments.store.remote_tier import RemoteReadRequest, Taken
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import SegmentRange
 

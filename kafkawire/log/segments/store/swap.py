@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.worker_jobs import Made, unpack
 from kafkawire.log.partition import truncate
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.partition import Partition
@@ -29,6 +30,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     StaleSwap,
     Swap,
+    range_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -242,3 +244,24 @@ class Swapper:
         own = [row.id for row in rows if row.id in self._store.by_id]
         if own:
             self._hooks.segments(own)
+
+
+async def mappings_of(
+    env: Env, made: Made, row: SegmentRow, partitions: Mapping[int, Partition]
+) -> list[SegmentRange]:
+    """Return the mappings into a segment that was written, and complete its row. In slices.
+
+    The time at which retention checks one follows from the partition's settings; a partition that
+    is not loaded is checked soon, and gets its time then.
+    """
+    row.size_bytes = made.size_bytes
+    found: list[SegmentRange] = []
+    for packed in made.entries:
+        for entry in unpack(packed):
+            partition = partitions.get(entry.number)
+            newest = entry.max_timestamp
+            due = due_ms(partition.config, newest) if partition is not None else 0
+            found.append(range_of(entry, row.id, due))
+            row.max_timestamp = max(row.max_timestamp, newest)
+        await env.slices.pause()
+    return found

@@ -31,22 +31,23 @@ from kafkawire.log.partition.read_plan import (
     whole_batches,
 )
 from kafkawire.log.segments.file.open import read_aborted
-from kafkawire.log.segments.store.aborted_cache import SegmentAborted, has_transactions
 from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,
+    SegmentAborted,
     WarmIndex,
     WarmIndexes,
+    has_transactions,
     read_index,
     sound_part,
 )
-from kafkawire.log.segments.store.remote_port import (
+from kafkawire.log.segments.store.remote_tier import (
     Cold,
     Exchanged,
     RemoteReadRequest,
+    RemoteTier,
     Taken,
     local_log_start,
 )
-from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
 from kafkawire.log.segments.store.sendable import (
     SegmentSpans,
