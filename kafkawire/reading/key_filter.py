@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.reading.files.key_blocks import KeyBlocks
+from kafkawire.reading.files.key_index import KeyBlocks
 from kafkawire.reading.files.locations import Place
 from kafkawire.reading.model.source import PartitionRange, Piece, TaskPart
 

@@ -18,8 +18,7 @@ from kafkawire.progress import Progress
 from kafkawire.reading.catalog import SourceCatalog, open_catalog
 from kafkawire.reading.files import traffic
 from kafkawire.reading.files.checked_entries import BatchRun, CheckedEntry
-from kafkawire.reading.files.key_blocks import KeyBlocks
-from kafkawire.reading.files.key_index import KeyIndexBlocks
+from kafkawire.reading.files.key_index import KeyBlocks, KeyIndexBlocks
 from kafkawire.reading.files.locations import FolderPlace
 from kafkawire.reading.files.read_ahead import Load, loads
 from kafkawire.reading.matching import matching, verified_matching

@@ -1,6 +1,6 @@
 """Searches by key with filter packs: nothing is missed, few requests, any damage is a warning.
 
-Covers: kafkawire.reading.files.filter_packs.
+Covers: kafkawire.reading.files.key_index.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkawire.codec.batches import build
 from kafkawire.manifest.keys import PACK_LIST, pack_key
 from kafkawire.manifest.packs import read_packs
 from kafkawire.reading import TopicReader, open_folder
-from kafkawire.reading.files import filter_packs, key_index
+from kafkawire.reading.files import key_index
 from kafkawire.reading.files.open import open_place
 from tests.kit.spark.files import START_MS, Files, Share, batches
 from tests.kit.spark.key_index import put, put_packs
@@ -175,7 +175,7 @@ def test_search_finds_what_a_scan_finds(
     everything: list[bytes | None] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_index, "MIN_WHOLE_BYTES", 0)
-        patch.setattr(filter_packs, "MIN_OBJECTS", 1)
+        patch.setattr(key_index, "MIN_OBJECTS", 1)
         files = Files(open_place(folder))
         [number] = files.topic("t")
         for name, segment in enumerate(contents, 1):

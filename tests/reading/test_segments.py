@@ -1,6 +1,6 @@
 """Records of folders: by offset, time and key, with gaps, transactions, damage, replaced files.
 
-Covers: kafkawire.reading.model.records, kafkawire.reading.port, kafkawire.reading.files.key_blocks,
+Covers: kafkawire.reading.model.records, kafkawire.reading.port, kafkawire.reading.files.key_index,
 kafkawire.reading.files.traffic.
 """
 

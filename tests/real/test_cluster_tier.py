@@ -2,7 +2,7 @@
 readers of the bucket alone, before and after partitions have moved.
 
 Covers: kafkawire.tiering.store.store_folder, kafkawire.tiering.upload.other_uploads,
-kafkawire.reading.files.broker_folders.
+kafkawire.reading.files.manifests.
 """
 
 from __future__ import annotations

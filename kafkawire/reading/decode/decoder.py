@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.types import Buffer
-from kafkawire.reading.decode import heads, walk
+from kafkawire.reading.decode import walk
 from kafkawire.reading.decode.gather import WANT_HEADERS, WANT_KEY, WANT_SIZE, WANT_VALUE, gather
 from kafkawire.reading.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.reading.decode.output import Output
@@ -41,11 +41,11 @@ _GAPS = 4 * GAPS_LISTED  # `note` returns when half of them are used
 _REASONS = (CONTROL, ABORTED, COMPACTED)  # in the order of the walk.GAP_ constants
 _NONE = np.empty((0, 3), np.int64)
 _HEAD_WRONG = {
-    heads.CUT: "a batch is cut off",
-    heads.LENGTH: "a batch has a length that no batch can have",
-    heads.MAGIC: "there is no batch of format 2 where one should begin",
-    heads.ORDER: "the offsets of its batches do not rise",
-    heads.BEYOND: "a batch goes beyond where these offsets should end",
+    walk.CUT: "a batch is cut off",
+    walk.LENGTH: "a batch has a length that no batch can have",
+    walk.MAGIC: "there is no batch of format 2 where one should begin",
+    walk.ORDER: "the offsets of its batches do not rise",
+    walk.BEYOND: "a batch goes beyond where these offsets should end",
 }
 _RECORD_WRONG = {
     walk.RECORD: "record {} of a batch does not fit its bytes",
@@ -115,9 +115,9 @@ class Decoder:
                 self.broken = listing.span(wrong.row)
                 after = max(min(listing.end_offset(wrong.row), end), self.cursor + 1)
                 raise self._damaged(str(wrong), self.cursor, after) from None
-            if why == heads.OVER or self.cursor >= end:
+            if why == walk.OVER or self.cursor >= end:
                 return
-            if why != heads.ALL:
+            if why != walk.ALL:
                 self.broken = (listing.position, listing.size_bytes)
                 after = end if upto is None else max(min(upto, end), self.cursor + 1)
                 raise self._damaged(_HEAD_WRONG[why], self.cursor, after)

@@ -20,11 +20,70 @@ from kafkawire.codec.batches import (
     read_head,
     unpacked_limit,
 )
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.compression import BufferTooSmall, decompress_into
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.crc32c import crc32c
-from kafkawire.reading.decode import heads
-from kafkawire.reading.decode.unpack import NoRoom, Unpacker
+from kafkawire.reading.decode import walk
+
+GROUP_BYTES = 256 * 1024
+"""Batches are decompressed up to this size before their records are read, so that these are in the
+CPU cache."""
+_KEPT_BYTES = 16 * 1024 * 1024
+"""A buffer that grew beyond this size for one batch is not reused."""
+
+
+class NoRoom(Exception):
+    """The buffer is large enough for this batch, but not in addition to its content."""
+
+
+class Unpacker:
+    """Decompresses batches one after another into one reused buffer of bounded size. The bytes are
+    written where the loops over records read them, without an object for each batch.
+    `data[:used]`: those decompressed since `clear`."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(2 * GROUP_BYTES, np.uint8)
+        self.used = 0
+
+    @property
+    def address(self) -> int:
+        """Address of `data`."""
+        return self.data.ctypes.data
+
+    def clear(self) -> None:
+        """Empty the buffer after everything in it was read."""
+        self.used = 0
+        if len(self.data) > _KEPT_BYTES:
+            self.data = np.empty(2 * GROUP_BYTES, np.uint8)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the buffer should be read and cleared before more is added."""
+        return self.used >= GROUP_BYTES
+
+    def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int]:
+        """Decompress a batch's records; return their position in `data`.
+
+        Raises NoRoom if `clear` must be called first, and KafkaError as
+        `codec.compression.decompress` does.
+        """
+        while True:
+            start = self.used
+            out = self.data[start : start + limit_bytes]
+            try:
+                self.used = start + decompress_into(codec, packed, out)
+            except BufferTooSmall:
+                pass
+            else:
+                return start, self.used
+            if len(out) >= limit_bytes:
+                text = f"the batch unpacks to more than {limit_bytes} bytes"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+            if start:
+                raise NoRoom
+            self.data = np.empty(min(4 * len(self.data), limit_bytes), np.uint8)
+
 
 NO_LIMIT = 1 << 62
 _TABLE_ROWS = 2048  # its 144 KiB stay in the processor's L2 cache
@@ -43,7 +102,7 @@ class Listing:
     stopped."""
 
     def __init__(self) -> None:
-        self.table = np.zeros((_TABLE_ROWS, heads.TABLE_FIELDS), np.int64)
+        self.table = np.zeros((_TABLE_ROWS, walk.TABLE_FIELDS), np.int64)
         self.address = self.table.ctypes.data
         self._unpacker = Unpacker()
         self.n = self.flags = self.position = self._floor = self._limit = 0
@@ -60,14 +119,14 @@ class Listing:
         return len(self._view)
 
     def next(self, end: int) -> int:
-        """List batches below offset `end`; return why heads.heads stopped. `flags`: their
+        """List batches below offset `end`; return why walk.list_batches stopped. `flags`: their
         attributes, or-ed."""
-        self.n, self.position, why, self.flags = heads.heads(
+        self.n, self.position, why, self.flags = walk.list_batches(
             self._address, len(self._view), self.position, self._floor, self._limit, end,
             self.address, _TABLE_ROWS,
         )  # fmt: skip
         if self.n:
-            self._floor = int(self.table[self.n - 1, heads.LAST]) + 1
+            self._floor = int(self.table[self.n - 1, walk.LAST]) + 1
         return why
 
     def groups(self, check_crc: bool, low: int) -> Iterator[tuple[int, int, int]]:
@@ -87,14 +146,14 @@ class Listing:
 
     def span(self, row: int) -> tuple[int, int]:
         """Return the byte range of the batch in `row`."""
-        start = int(self.table[row, heads.POSITION])
+        start = int(self.table[row, walk.POSITION])
         length = self._view[start + LENGTH_AT : start + LENGTH_AT + 4]
         return start, start + PREFIX_BYTES + int.from_bytes(length, "big")
 
     def end_offset(self, row: int) -> int:
         """Return the end of the offsets of the batch in `row`: the base of the next batch, if there
         is one, because the batch's own header may be damaged."""
-        base, last = int(self.table[row, heads.BASE]), int(self.table[row, heads.LAST])
+        base, last = int(self.table[row, walk.BASE]), int(self.table[row, walk.LAST])
         stop = self.span(row)[1]
         if len(self._view) - stop >= HEAD_BYTES:
             following = read_head(self._view, stop)
@@ -104,9 +163,7 @@ class Listing:
 
     def _first_bad_crc(self, low: int) -> int:
         view = self._view
-        for row, (at, last) in enumerate(
-            self.table[: self.n, [heads.POSITION, heads.LAST]].tolist()
-        ):
+        for row, (at, last) in enumerate(self.table[: self.n, [walk.POSITION, walk.LAST]].tolist()):
             stop = at + PREFIX_BYTES + int.from_bytes(view[at + LENGTH_AT : at + LENGTH_AT + 4])
             stored = int.from_bytes(view[at + CRC_AT : at + CRC_FROM])
             if last >= low and crc32c(view[at + CRC_FROM : stop]) != stored:
@@ -118,7 +175,7 @@ class Listing:
         at = 0
         while at < n:
             first = at
-            while at < n and not rows[at][heads.ATTRIBUTES] & CODEC_MASK:
+            while at < n and not rows[at][walk.ATTRIBUTES] & CODEC_MASK:
                 at += 1
             if at > first:
                 yield self._address, first, at
@@ -127,7 +184,7 @@ class Listing:
             wrong = None
             try:
                 for row in rows[first:]:
-                    if not row[heads.ATTRIBUTES] & CODEC_MASK or self._unpacker.is_full:
+                    if not row[walk.ATTRIBUTES] & CODEC_MASK or self._unpacker.is_full:
                         break
                     spans.append(self._unpack(row, low))
             except NoRoom:
@@ -136,7 +193,7 @@ class Listing:
                 wrong = Unreadable(first + len(spans), error.message or "")
             at = first + len(spans)
             if spans:
-                self.table[first:at, heads.FROM : heads.STOP + 1] = spans
+                self.table[first:at, walk.FROM : walk.STOP + 1] = spans
                 yield self._unpacker.address, first, at
             self._unpacker.clear()
             if wrong is not None:

@@ -1,27 +1,92 @@
-"""Verify the records of listed batches and find their fields, in a compiled loop.
+"""List the batches of a chunk, verify their records and find their fields, in compiled loops.
 
-`note` fills a table with a block of rows for `gather` to copy. numba checks no bounds, so each read
-is preceded by a bounds check. Importing loads the compiled code from numba's cache, or compiles it,
-which takes some seconds once per machine.
+`list_batches` fills a table of batches; `note` verifies the records of listed batches and fills a
+table with a block of rows for `gather` to copy. numba checks no bounds, so each read is preceded by
+a bounds check. Importing loads the compiled code from numba's cache, or compiles it, which takes
+some seconds once per machine.
 """
 
 from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.codec.compiled import BAD, compiled, get, put, read_field, read_record, read_varint
-from kafkawire.reading.decode import heads
-from kafkawire.reading.decode.heads import (
-    ATTRIBUTES,
-    BASE,
-    COUNT,
-    FROM,
-    LAST,
-    PRODUCER,
-    STOP,
-    TABLE_FIELDS,
-    TIME,
+from kafkawire.codec.compiled import (
+    ATTRIBUTES_AT,
+    BAD,
+    COUNT_AT,
+    HEAD_BYTES,
+    LAST_DELTA_AT,
+    LENGTH_AT,
+    MAGIC_AT,
+    PREFIX_BYTES,
+    byte,
+    compiled,
+    get,
+    put,
+    read_field,
+    read_int32,
+    read_int64,
+    read_record,
+    read_varint,
 )
+
+# Columns of the table of batches.
+POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
+TABLE_FIELDS = 9
+
+# Why the loop stopped.
+ALL, OVER, CUT, LENGTH, MAGIC, ORDER, BEYOND = range(7)
+
+_MAGIC, _LOG_APPEND_TIME = 2, 0x08
+_ROW_BYTES = 8 * TABLE_FIELDS
+_OFFSETS_MAX = 1 << 62  # so that no sum overflows
+
+
+@compiled(types.UniTuple(types.int64, 4)(*[types.int64] * 8))
+def list_batches(
+    data: int, size: int, pos: int, floor: int, upto: int, end: int, table: int, most: int
+) -> tuple[int, int, int, int]:
+    """List the whole batches from `pos` on of the `size` bytes at the address `data`, as the rows
+    of a table at the address `table`, at most `most`.
+
+    No batch may begin below `floor` or end beyond `upto`; those from `end` on are not read. Returns
+    their number, the position of the next one, why it stopped, and their attributes, or-ed.
+    """
+    n = attributes = 0
+    while n < most and pos < size:
+        if size - pos < HEAD_BYTES:
+            return n, pos, CUT, attributes
+        length = read_int32(data, pos + LENGTH_AT)
+        if length < HEAD_BYTES - PREFIX_BYTES:
+            return n, pos, LENGTH, attributes
+        if byte(data, pos + MAGIC_AT) != _MAGIC:
+            return n, pos, MAGIC, attributes
+        if length > size - pos - PREFIX_BYTES:
+            return n, pos, CUT, attributes
+        base, delta = read_int64(data, pos), read_int32(data, pos + LAST_DELTA_AT)
+        if base < floor or base >= _OFFSETS_MAX or delta < 0:
+            return n, pos, ORDER, attributes
+        if base >= end:
+            return n, pos, OVER, attributes
+        if base + delta >= upto:
+            return n, pos, BEYOND, attributes
+        flags = byte(data, pos + ATTRIBUTES_AT + 1)
+        row = table + n * _ROW_BYTES
+        put(row, POSITION, pos)
+        put(row, FROM, pos + HEAD_BYTES)
+        put(row, STOP, pos + PREFIX_BYTES + length)
+        put(row, BASE, base)
+        put(row, LAST, base + delta)
+        put(row, ATTRIBUTES, flags)
+        put(row, TIME, read_int64(data, pos + (35 if flags & _LOG_APPEND_TIME else 27)))
+        put(row, PRODUCER, read_int64(data, pos + 43))
+        put(row, COUNT, read_int32(data, pos + COUNT_AT))
+        pos += PREFIX_BYTES + length
+        attributes |= flags
+        floor = base + delta + 1
+        n += 1
+    return n, pos, ALL, attributes
+
 
 # The state that `note` keeps between calls.
 (
@@ -249,7 +314,7 @@ def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int,
     return FULL if why == FULL or get(state, ROWS) + n == most else PART
 
 
-@compiled(types.int64(*[types.int64] * 10), heads)
+@compiled(types.int64(*[types.int64] * 10))
 def note(
     data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
     gaps: int, state: int, most: int,

@@ -23,9 +23,9 @@ from kafkawire.codec.batches import (
     stamp,
 )
 from kafkawire.codec.compression import ZSTD
-from kafkawire.reading.decode import gather, heads, walk
+from kafkawire.reading.decode import gather, walk
 from kafkawire.reading.decode.decoder import Decoder
-from kafkawire.reading.decode.unpack import GROUP_BYTES, Unpacker
+from kafkawire.reading.decode.listing import GROUP_BYTES, Unpacker
 from kafkawire.reading.model.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
 from kafkawire.reading.model.source import (
     ABORTED,
@@ -75,7 +75,7 @@ def test_heads_of_batches_are_read_where_they_are_built() -> None:
 
 
 def test_compiled_code_is_cached_with_the_state_of_all_its_sources() -> None:
-    for loop, count in ((heads.heads, 1), (walk.note, 2), (gather.gather, 2)):
+    for loop, count in ((walk.list_batches, 1), (walk.note, 1), (gather.gather, 2)):
         (_, *others) = loop._cache._cache_file._source_stamp  # type: ignore[attr-defined]
         assert len(others) == count
 

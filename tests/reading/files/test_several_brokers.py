@@ -1,6 +1,6 @@
 """A tier that several brokers use is read as one: no record twice, none missing.
 
-Covers: kafkawire.reading.files.broker_folders.
+Covers: kafkawire.reading.files.manifests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.manifest.contents import Manifest
 from kafkawire.reading.catalog import SourceCatalog, open_catalog
-from kafkawire.reading.files import broker_folders, manifests
+from kafkawire.reading.files import manifests
 from kafkawire.reading.files.locations import FolderPlace, Place
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import PartitionRange, Source
@@ -158,9 +158,9 @@ def test_folders_are_found_by_listing_one_key_each(tier: Tier) -> None:
     assert isinstance(place, FolderPlace)
     for key in ("nodes/10/owner", "nodes/2/a", "nodes/2/b", "nodes/x/c", "nodes/30/a"):
         place.put(key, b"")
-    assert sorted(broker_folders._listed_nodes(place)) == [2, 10, 30]
-    assert sorted(broker_folders._local_nodes(place)) == [2, 10, 30]
-    assert broker_folders.broker_folders(place) == []
+    assert sorted(manifests._listed_nodes(place)) == [2, 10, 30]
+    assert sorted(manifests._local_nodes(place)) == [2, 10, 30]
+    assert manifests.broker_folders(place) == []
     other = open_place(f"{tier.url}/nodes/2")
-    assert broker_folders.whole_tier(other) == place
-    assert broker_folders.whole_tier(place) is place
+    assert manifests.whole_tier(other) == place
+    assert manifests.whole_tier(place) is place
