@@ -9,11 +9,9 @@ from __future__ import annotations
 import os.path
 from itertools import count
 
-from kafkawire.fsck.give_up import GiveUp
 from kafkawire.fsck.journals import JournalCheck, JournalContents
-from kafkawire.fsck.objects import beyond
-from kafkawire.fsck.offsets import cut_end, missing, stored_end
-from kafkawire.fsck.report import FsckReport
+from kafkawire.fsck.offsets import cut_end, find_beyond, find_missing, stored_end
+from kafkawire.fsck.report import FsckReport, GiveUp
 from kafkawire.fsck.segments import SegmentCheck
 from kafkawire.fsck.transactions import TransactionCheck
 from kafkawire.log.io.ports import Env
@@ -48,14 +46,15 @@ async def check(
     report = FsckReport()
     log_position = await storage.load_log_position(node_id)
     give_up = GiveUp(env, home)
-    journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
-    held = journals.run(log_position)
+    seen = gather_from_folder(env, home, silent, log_position)
+    journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up, seen)
+    held = journals.run()
     await _topics(journals, catalog, metadata, report)
     segments = SegmentCheck(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
     )
     usable = await segments.run()
-    seen, data = gather_from_folder(env, home, silent), os.path.dirname(os.path.dirname(home))
+    data = os.path.dirname(os.path.dirname(home))
     transactions = TransactionCheck(
         env.fs, segments.intact, held.transactions, report, journals.without_index
     )
@@ -121,7 +120,7 @@ async def _partitions(
             report.partitions += 1
             where = catalog.locate(row.number)
             assert where is not None, "only those of the catalog are asked for"
-            for problem in beyond(row):
+            for problem in find_beyond(row):
                 report.add(f"{where.topic}-{where.index}", problem)
             ranges = held.ranges.get(row.number, [])
             next_offset = held.next_offset(row.number, stored_end(row))
@@ -132,7 +131,7 @@ async def _partitions(
             unmapped = sorted(part for each in wrong for part in each.unmapped)
             absent = [
                 part
-                for gap in missing(row, usable, ranges, next_offset)
+                for gap in find_missing(row, usable, ranges, next_offset)
                 for part in uncovered(*gap, unmapped)  # no loss: a rebuild restores it
             ]
             if all(end <= border for _, end in absent):

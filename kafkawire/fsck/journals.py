@@ -1,8 +1,7 @@
 """Check of the journals: every frame and batch, and whether their index files agree.
 
-It runs recovery on a file system that changes nothing, so that a check and the next start find the
-same end of the log. In addition the frames that recovery takes from index files are read. Blocks:
-nothing else runs.
+The evidence of the folder has what the next start will find, with the same end of the log. In
+addition the frames that recovery takes from index files are read. Blocks: nothing else runs.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kafkawire.fsck.give_up import GiveUp
-from kafkawire.fsck.report import Fix, FsckReport
+from kafkawire.fsck.report import Fix, FsckReport, GiveUp
 from kafkawire.fsck.transactions import JournalTransactionFacts
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
@@ -21,15 +19,15 @@ from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import read_index
-from kafkawire.log.journal.ledger import bounds_of, expected_ledger
+from kafkawire.log.journal.ledger import expected_ledger
 from kafkawire.log.journal.losses import Damage, Name, examine
 from kafkawire.log.journal.run_file import NAME, read_run
 from kafkawire.log.journal.scan import Scanned, scan
 from kafkawire.log.partition.damaged_ranges import Range
-from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import contradiction, not_deleted
 from kafkawire.progress import Progress
+from kafkawire.restore.evidence import FolderEvidence
 
 REBUILD = "the start is refused until the metadata is rebuilt with `kafkawire restore --from-log`"
 
@@ -67,6 +65,7 @@ class JournalCheck:
         report: FsckReport,
         progress: Progress,
         give_up: GiveUp,
+        seen: FolderEvidence,
     ) -> None:
         self._env = replace(env, fs=ReadOnlyFileSystem(env.fs))
         self._disk = env.fs
@@ -76,10 +75,10 @@ class JournalCheck:
         self._report = report
         self._progress = progress
         self._give_up = give_up
-        self.held = JournalContents()
+        self.held = JournalContents(recovered=seen.recovered, bounds=seen.bounds)
 
-    def run(self, claimed: int) -> JournalContents:
-        """Check all of it. `claimed`: the log position of the checkpoint, which is committed."""
+    def run(self) -> JournalContents:
+        """Check all of it."""
         last = read_run(self._env.fs, self._home)
         names = self._disk.listdir(self._home)
         if last is None and NAME in names:
@@ -88,13 +87,11 @@ class JournalCheck:
                 f"{os.path.join(self._home, NAME)} is damaged; the next start does without it",
                 harmless=True,
             )
-        clean_end = last.end if last is not None else -1
-        ledger, wrong = expected_ledger(self._env.fs, self._home, last)
+        _, wrong = expected_ledger(self._env.fs, self._home, last)
         if wrong:
             self._report.add("ledger", f"it {wrong}; the next start writes it again", harmless=True)
-        recovered = recover(self._env, self._folder, claimed, clean_end, ledger)
-        self.held.recovered, self.held.bounds = recovered, bounds_of(ledger)
-        if recovered.contradicts(claimed):
+        recovered = self.held.recovered
+        if recovered.contradicts(recovered.checkpoint):
             text = contradiction(os.path.basename(self._home), recovered)
             self._report.add("table checkpoints", f"{text}; {REBUILD}")
         for damage in recovered.examined:

@@ -1,5 +1,5 @@
 """Check that every offset from log start to log end is stored: in a segment below the cut, in a
-journal above it. Pure.
+journal above it; and how far it is tiered. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kafkawire.log.partition.damaged_ranges import Range, uncovered
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 
 
-def missing(
+def find_missing(
     row: PartitionRow, usable: set[int], held: Sequence[Range], next_offset: int
 ) -> list[Range]:
     """Return the offset ranges of a partition that are stored nowhere.
@@ -41,3 +41,20 @@ def stored_end(row: PartitionRow) -> int:
 
 def _covered(living: Iterable[SegmentRange], usable: set[int]) -> list[Range]:
     return [(m.base_offset, m.end_offset) for m in living if m.segment_id in usable]
+
+
+def find_beyond(row: PartitionRow) -> list[str]:
+    """Check how far a partition is tiered; return the problems as sentences. Pure."""
+    start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    cut = max([start, *(mapping.end_offset for mapping in row.mappings)])
+    problems = []
+    if row.dispatch_offset > cut:
+        problems.append(
+            f"its dispatch offset {row.dispatch_offset} is beyond its segments, which end at {cut}"
+        )
+    if not 0 <= row.commit_offset <= row.dispatch_offset:
+        problems.append(
+            f"its commit offset {row.commit_offset} is not between 0 and its dispatch offset, "
+            f"{row.dispatch_offset}"
+        )
+    return problems

@@ -28,7 +28,7 @@ from kafkawire.log.journal.format import (
     read_naming,
     topics_of,
 )
-from kafkawire.log.journal.ledger import bounds_of, read_ledger
+from kafkawire.log.journal.ledger import bounds_of, expected_ledger
 from kafkawire.log.journal.run_file import read_run
 from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.recovery.recover import recover
@@ -55,16 +55,19 @@ Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
 """By partition number and topic id: the end of its newest segment, and its state there."""
 
 
-def gather_from_folder(env: Env, home: str, progress: Progress) -> FolderEvidence:
-    """Read all of `<data>/brokers/<node>`. FormatError for journals or segments that a newer
-    program has written, OSError from the disk."""
+def gather_from_folder(
+    env: Env, home: str, progress: Progress, checkpoint: int = 0
+) -> FolderEvidence:
+    """Read all of `<data>/brokers/<node>`. `checkpoint`: the log position that SQL has, up to which
+    all is committed; 0: SQL is lost. FormatError for journals or segments that a newer program has
+    written, OSError from the disk."""
     seen = FolderEvidence()
     env = replace(env, fs=ReadOnlyFileSystem(env.fs))
     _read_segments(env, os.path.join(home, "segments"), seen, progress)
     last = read_run(env.fs, home)
     clean_end = last.end if last is not None else -1
-    ledger = read_ledger(env.fs, home) if last is None or last.ledger else None
-    recovered = recover(env, os.path.join(home, "journals"), 0, clean_end, ledger)
+    ledger, _ = expected_ledger(env.fs, home, last)
+    recovered = recover(env, os.path.join(home, "journals"), checkpoint, clean_end, ledger)
     seen.recovered, seen.bounds = recovered, bounds_of(ledger)
     seen.damage = recovered.examined
     seen.journals = len(recovered.found)

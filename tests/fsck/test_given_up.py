@@ -1,6 +1,6 @@
 """Damaged offsets in journals that an operator discarded: the cut skips them and records them.
 
-Covers: kafkawire.fsck.give_up.
+Covers: kafkawire.fsck.report.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """fsck and a restore from the log, for folders with segments in the remote tier.
 
-Covers: kafkawire.fsck.objects.
+Covers: kafkawire.fsck.segments.
 """
 
 from __future__ import annotations
