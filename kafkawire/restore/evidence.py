@@ -1,7 +1,7 @@
 """Evidence about topics, partitions and segments, as the sources of a restore have it.
 
 Plain data. `data_folder` fills it from journals, segment files and the local manifest, `bucket`
-from a tier's manifest and objects; the plans read it.
+from a tier's manifest and objects; `plan` reads it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def rewrite_folder(
 ) -> Conversion:
     """Write the new files of a folder whose evidence is mixed; see Conversion for what is next.
 
-    One partition number may belong to two topics (`_Topics` of kafkawire.restore.plan): a journal's
+    One partition number may belong to two topics (kafkawire.restore.plan): a journal's
     frames name their partition only by number, so such journals cannot be read under the new
     numbers. Every journal becomes segments, and so does every segment file with a number that
     changed; the old files are moved into the quarantine once the new metadata is in place. Files

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.progress import Progress, silent
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.choose_segments import choose_most, find_rivals
 from kafkawire.restore.combine import add_bucket
 from kafkawire.restore.evidence import (
     EPOCH_MARGIN,
     NUMBER_MARGIN,
     BucketEvidence,
     FolderEvidence,
-    SegmentSeen,
-    SegmentShare,
     TopicSeen,
 )
-from kafkawire.restore.plan import (
-    Hole,
-    RestorePlan,
-    plan_restore,
-    recovered_name,
-)
+from kafkawire.restore.plan import Hole, RestorePlan, plan_restore, recovered_name
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.store.object_footer import read_tail
 from tests.kit.env import memory_env, sim_env
@@ -66,73 +53,6 @@ def read_from(restored: RestorePlan, number: int) -> list[tuple[int, int, int]]:
 def checkpoint(restored: RestorePlan, number: int) -> PartitionCheckpoint:
     (found,) = [each for each in restored.checkpoints if each.number == number]
     return found
-
-
-# Tiling
-
-
-def piece(base: int, end: int, generation: int = 0, created_ms: int = 0) -> SegmentShare:
-    file = SegmentSeen(b"", created_ms, 0, generation=generation)
-    return SegmentShare(file, Entry(1, base, end, 0, 0, 0, 0, 0, 0, 0, 0))
-
-
-def test_highest_generation_is_used() -> None:
-    old = [piece(0, 50), piece(50, 100)]
-    new = piece(0, 100, 1)
-    assert choose_most([*old, new], 0) == [new]
-    assert choose_most([*old, piece(0, 50, 2), piece(50, 100, 1)], 0) == [
-        piece(0, 50, 2), piece(50, 100, 1),
-    ]  # fmt: skip
-
-
-def test_covered_offsets_take_precedence_over_generation() -> None:
-    """Only a part of a rewrite's output was uploaded: its input has all offsets."""
-    assert choose_most([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
-    assert choose_most([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
-
-
-def test_newer_of_equal_objects_and_nothing_below_log_start() -> None:
-    assert choose_most([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
-        piece(0, 9, 0, 7)
-    ]
-    assert choose_most([piece(0, 9), piece(9, 12)], 9) == [piece(9, 12)]
-    assert choose_most([], 0) == []
-    assert choose_most([piece(4, 4)], 0) == []
-
-
-pieces_drawn = st.lists(
-    st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 3), st.integers(0, 2)).map(
-        lambda t: piece(t[0], t[0] + t[1], t[2], t[3])
-    ),
-    max_size=7,
-)
-
-
-@given(pieces_drawn, st.integers(0, 10))
-def test_chosen_objects_cover_most_offsets(pieces: list[SegmentShare], log_start: int) -> None:
-    def covered(some: Sequence[SegmentShare]) -> tuple[int, int]:
-        sizes = [(p.offsets[1] - max(p.offsets[0], log_start), p.file.generation) for p in some]
-        return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
-
-    def disjoint(some: Sequence[SegmentShare]) -> bool:
-        return all(one.offsets[1] <= other.offsets[0] for one, other in pairwise(some))
-
-    chosen = choose_most(pieces, log_start)
-    assert disjoint(chosen)
-    useful = [p for p in pieces if p.offsets[1] > max(p.offsets[0], log_start)]
-    useful.sort(key=lambda share: share.offsets)
-    best = (0, 0)
-    for count in range(1, len(useful) + 1):
-        for some in combinations(useful, count):
-            if disjoint(some):
-                best = max(best, covered(some))
-    assert covered(chosen) == best
-
-
-def test_conflicting_objects() -> None:
-    one, two, three = piece(0, 10, 1), piece(5, 12, 1), piece(5, 12, 2)
-    assert find_rivals([one, two, three]) == [(one, two)]
-    assert find_rivals([piece(0, 10, 1), piece(10, 12, 1), piece(3, 3, 1)]) == []
 
 
 def test_number_that_two_topics_of_a_bucket_have() -> None:

@@ -1,13 +1,24 @@
-"""The sources of a partition after local files were lost, compared with all possibilities."""
+"""The segments that a partition is read from, compared with all possibilities."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.restore.choose_segments import Chosen, PieceKind, SegmentPiece, cover_lost_files
+from kafkawire.manifest.columns import Entry
+from kafkawire.restore.choose_segments import (
+    Chosen,
+    PieceKind,
+    SegmentPiece,
+    choose_most,
+    cover_lost_files,
+    find_rivals,
+)
+from kafkawire.restore.evidence import SegmentSeen, SegmentShare
 
 KEPT, STORED, LOST = PieceKind.KEPT, PieceKind.STORED, PieceKind.LOST
 
@@ -119,3 +130,70 @@ def test_chosen_pieces_are_contiguous_and_reach_as_far_as_possible(
     sound = _reach([each for each in rows if each.kind != LOST], begin, commit)
     end = sound if sound >= commit else _reach(rows, begin, commit)
     assert (chosen[-1].piece.end if chosen else begin) == end
+
+
+# Objects of a bucket
+
+
+def share(base: int, end: int, generation: int = 0, created_ms: int = 0) -> SegmentShare:
+    file = SegmentSeen(b"", created_ms, 0, generation=generation)
+    return SegmentShare(file, Entry(1, base, end, 0, 0, 0, 0, 0, 0, 0, 0))
+
+
+def test_highest_generation_is_used() -> None:
+    old = [share(0, 50), share(50, 100)]
+    new = share(0, 100, 1)
+    assert choose_most([*old, new], 0) == [new]
+    assert choose_most([*old, share(0, 50, 2), share(50, 100, 1)], 0) == [
+        share(0, 50, 2), share(50, 100, 1),
+    ]  # fmt: skip
+
+
+def test_covered_offsets_take_precedence_over_generation() -> None:
+    """Only a part of a rewrite's output was uploaded: its input has all offsets."""
+    assert choose_most([share(0, 100), share(0, 60, 1)], 0) == [share(0, 100)]
+    assert choose_most([share(0, 100), share(0, 60, 1)], 99) == [share(0, 100)]
+
+
+def test_newer_of_equal_objects_and_nothing_below_log_start() -> None:
+    assert choose_most([share(0, 9, 0, 5), share(0, 9, 0, 7), share(0, 9, 0, 6)], 0) == [
+        share(0, 9, 0, 7)
+    ]
+    assert choose_most([share(0, 9), share(9, 12)], 9) == [share(9, 12)]
+    assert choose_most([], 0) == []
+    assert choose_most([share(4, 4)], 0) == []
+
+
+shares_drawn = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 3), st.integers(0, 2)).map(
+        lambda t: share(t[0], t[0] + t[1], t[2], t[3])
+    ),
+    max_size=7,
+)
+
+
+@given(shares_drawn, st.integers(0, 10))
+def test_chosen_objects_cover_most_offsets(pieces: list[SegmentShare], log_start: int) -> None:
+    def covered(some: Sequence[SegmentShare]) -> tuple[int, int]:
+        sizes = [(p.offsets[1] - max(p.offsets[0], log_start), p.file.generation) for p in some]
+        return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
+
+    def disjoint(some: Sequence[SegmentShare]) -> bool:
+        return all(one.offsets[1] <= other.offsets[0] for one, other in pairwise(some))
+
+    chosen = choose_most(pieces, log_start)
+    assert disjoint(chosen)
+    useful = [p for p in pieces if p.offsets[1] > max(p.offsets[0], log_start)]
+    useful.sort(key=lambda each: each.offsets)
+    best = (0, 0)
+    for count in range(1, len(useful) + 1):
+        for some in combinations(useful, count):
+            if disjoint(some):
+                best = max(best, covered(some))
+    assert covered(chosen) == best
+
+
+def test_conflicting_objects() -> None:
+    one, two, three = share(0, 10, 1), share(5, 12, 1), share(5, 12, 2)
+    assert find_rivals([one, two, three]) == [(one, two)]
+    assert find_rivals([share(0, 10, 1), share(10, 12, 1), share(3, 3, 1)]) == []
