@@ -1,8 +1,8 @@
 """Print the functions, files and packages that one request passes: `python -m bench.trip`.
 
 A broker runs in this process, warm: each request was served three times before. Functions of the
-event loop and of other threads count; those of an idle broker in the same time do not. `--list`
-prints them in the order of their first call.
+event loop and of other threads count, if each of three such requests passes them; those of
+background tasks do not. `--list` prints them in the order of their first call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkawire.reading import open_bucket
 from kafkawire.testing import TopicProducer, broker
 
 ROOT = f"{Path(__file__).parent.parent / 'kafkawire'}/"
-WARM_UP = 3
+WARM_UP = REPEATS = 3
 SETTLE_S = 0.4
 """After a request: what it starts, such as a commit of the log, has ended."""
 COMMIT = {TopicPartition("trip", 0): OffsetAndMetadata(1, "", -1)}
@@ -59,16 +59,19 @@ class Calls:
                 self.found[Function(file, name)] = None
 
     def of(self, request: Callable[[], object], settle_s: float = SETTLE_S) -> list[Function]:
-        """Return the functions that a request passes."""
+        """Return the functions that a request passes each time."""
         for _ in range(WARM_UP):
             request()
             time.sleep(settle_s)
-        self.found = {}
-        self.recording = True
-        request()
-        time.sleep(settle_s)
-        self.recording = False
-        return list(self.found)
+        passed: list[dict[Function, None]] = []
+        for _ in range(REPEATS):
+            self.found = {}
+            self.recording = True
+            request()
+            time.sleep(settle_s)
+            self.recording = False
+            passed.append(self.found)
+        return [each for each in passed[0] if all(each in found for found in passed)]
 
 
 def trips(calls: Calls, folder: str) -> dict[str, list[Function]]:

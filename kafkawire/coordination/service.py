@@ -77,8 +77,9 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
     def new_coordinator(self, partition: Partition) -> CoordinatorT:
         """Return a coordinator that is not started."""
 
+    @staticmethod
     @abstractmethod
-    def partition_of(self, name: str, partitions: int) -> int:
+    def partition_of(name: str, partitions: int) -> int:
         """Return the partition that a group or transactional id belongs to."""
 
     # -- life -----------------------------------------------------------------------------

@@ -22,9 +22,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.control import TransactionMarker
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination.appender import RecordAppender
+from kafkawire.coordination.batches import batches_of
 from kafkawire.coordination.coordinator import (
     DEFECT_RETRY_MS,
     RETRY_MS,
@@ -32,10 +35,11 @@ from kafkawire.coordination.coordinator import (
     EncodeSnapshot,
     PartitionCoordinator,
 )
-from kafkawire.groups.append import Appender, names_of
+from kafkawire.coordination.settling import Effect
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, encode
-from kafkawire.groups.model.decision import CancelTimer, Decision, Reply, SetTimer, session
+from kafkawire.groups.model.decision import Decision, Reply, SetTimer, session
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record, encode_record
 from kafkawire.groups.model.request import (
     Client,
     GroupRequest,
@@ -45,8 +49,9 @@ from kafkawire.groups.model.request import (
     Response,
     ResponseT,
     Settings,
+    append_error,
 )
-from kafkawire.groups.replies import UnansweredRequest
+from kafkawire.groups.model.transactional import PendingBatch, TransactionStep, encode_batch
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers
@@ -67,10 +72,61 @@ EXPIRY_SLICE = 100
 MAX_CAPTURED_PENDING = 1_000
 """Pending offsets of a snapshot, which are listed at once: a millisecond. While there are more, of
 transactions that end within minutes, none is written."""
+MARKER_BYTES = 78
+"""Size of a control batch with a marker."""
+
+LOGGED_CHARS = 500
+"""Maximum length of group names in one log line: a batch may have hundreds of groups."""
 _EXPIRY = "expiry"
 
 
 _ACTIVE = CoordinatorPhase.ACTIVE  # for heartbeats: an enum lookup costs as much as a call
+
+
+class Appender(RecordAppender[Record]):
+    """Appends the records of decisions to one partition of `__consumer_offsets`: all or nothing."""
+
+    def encode(self, records: Sequence[Record], now_ms: int) -> list[bytearray]:
+        """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
+        pairs = [encode_record(record) for record in records]
+        return batches_of(pairs, self.partition.config.max_message_bytes, now_ms)
+
+    def names_of(self, records: Sequence[Record]) -> str:
+        """Name the groups of some records."""
+        return names_of(records)
+
+    def error_of(self, code: ErrorCode) -> ErrorCode:
+        """Map an append error to the code that members of groups expect."""
+        return append_error(code)
+
+    def append_transactional(self, step: TransactionStep, now_ms: int) -> ErrorCode | None:
+        """Append the batch of a transaction's step; like `append`."""
+        try:
+            if not isinstance(step, PendingBatch):
+                self.partition.append_marker(step, now_ms)
+                self.log_bytes += MARKER_BYTES
+                self.next_offset += 1
+                return None
+            batch = encode_batch(step, now_ms)
+            self.partition.append_offsets(memoryview(batch), step.guard, now_ms)
+        except KafkaError as error:
+            return self.refused(error)
+        self.log_bytes += len(batch)
+        self.next_offset += len(step.records)
+        return None
+
+
+def names_of(records: Sequence[Record]) -> str:
+    """Return the groups of some records, for a log line."""
+    names = sorted({record.group_id for record in records})
+    return f"groups {', '.join(names)[:LOGGED_CHARS]}"
+
+
+class UnansweredRequest(NamedTuple):
+    """A request that has no answer yet: `future` gets it."""
+
+    ask: GroupRequest[Any, Any]
+    future: asyncio.Future[Any]
 
 
 class Coordinator(PartitionCoordinator[GroupLoader]):
@@ -100,7 +156,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self.owed: dict[str, int] = {}  # deleted topics without durable tombstones -> serial number
         self._deletions = 0
         self._tokens = 0
-        self._waiting: dict[int, UnansweredRequest[Any, Any]] = {}
+        self._waiting: dict[int, UnansweredRequest] = {}
         self._commits: list[tuple[int, Decision]] = []
 
     def submit(
@@ -115,17 +171,31 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self._tokens += 1
         token = self._tokens
         ask = GroupRequest(kind, token, version, request, client, fresh_id)
-        waiting = UnansweredRequest(ask)
+        future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
         if self.phase is not _ACTIVE:
-            waiting.fail(self._refusal(request))
-            return waiting.future
-        self._waiting[token] = waiting
+            future.set_result(ask.error(self._refusal(request)))
+            return future
+        self._waiting[token] = UnansweredRequest(ask, future)
+        now_ms = self.env.clock.now_ms()
         try:
-            self._decide(ask, self.env.clock.now_ms())
+            if isinstance(request, OffsetCommitRequest):
+                decision = self.shard.decide(ask, now_ms)
+                if decision.steps:  # the commits of an event-loop iteration share a batch
+                    if not self._commits:
+                        self.env.call_soon(self._append_commits)
+                    self._commits.append((token, decision))
+                    return future
+            else:
+                if not isinstance(request, HeartbeatRequest):
+                    self._append_commits()
+                decision = self.shard.decide(ask, now_ms)
+            failure = self._carry_out([decision], now_ms)
         except Exception:  # a defect: only this client gets an error
             self.appender.log_defect(f"{type(request).__name__} of client {client.id!r}")
-            self._fail(token, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return waiting.future
+            failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        if failure is not None:
+            self._fail(token, failure)
+        return future
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, extending its session; None without any effect if
@@ -142,35 +212,39 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
 
-    def _decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> None:
-        if isinstance(ask.request, OffsetCommitRequest):
-            self._queue_commit(ask.token, self.shard.decide(ask, now_ms))
-            return
-        if not isinstance(ask.request, HeartbeatRequest):
-            self._append_commits()
-        failure = self._carry_out(self.shard.decide(ask, now_ms), now_ms)
-        if failure is not None:
-            self._fail(ask.token, failure)
-
     def _refusal(self, request: Request) -> ErrorCode:
         if self.phase is CoordinatorPhase.LOADING and isinstance(request, HeartbeatRequest):
             return ErrorCode.NONE  # its session has not begun; Kafka answers NONE, too
         return self.phase.value
 
-    def _reply(self, reply: Reply) -> None:
-        waiting = self._waiting.pop(reply.token, None)
-        if waiting is not None:
-            waiting.answer(reply.body)
+    def _reply(self, token: int, body: Response) -> None:
+        """Answer a request; no effect if the coordinator was unloaded, which has answered it, or
+        if its connection has closed. Raises TypeError for a response of another request type."""
+        waiting = self._waiting.pop(token, None)
+        if waiting is None:
+            return
+        if not isinstance(body, waiting.ask.kind.response):
+            raise TypeError(f"{type(body).__name__} is no answer to {waiting.ask.request}")
+        if not waiting.future.done():
+            waiting.future.set_result(body)
 
     def _fail(self, token: int, code: ErrorCode) -> None:
-        waiting = self._waiting.pop(token, None)
+        """Answer a request with only an error code."""
+        waiting = self._waiting.get(token)
         if waiting is not None:
-            waiting.fail(code)
+            self._reply(token, waiting.ask.error(code))
 
-    def _carry_out(self, decision: Decision, now_ms: int) -> ErrorCode | None:
+    def _carry_out(self, decisions: Sequence[Decision], now_ms: int) -> ErrorCode | None:
         """Execute steps 2 to 4. Return the error if the records could not be appended; then nothing
         was changed."""
-        records, transactional = decision.records, decision.transactional
+        records: list[Record] = []
+        transactional: TransactionStep | None = None  # then it is the only step
+        for decision in decisions:
+            for step in decision.steps:
+                if isinstance(step, GroupRecord | OffsetRecord):
+                    records.append(step)
+                elif isinstance(step, PendingBatch | TransactionMarker):
+                    transactional = step
         failure: ErrorCode | None = None
         if transactional is not None:
             failure = self.appender.append_transactional(transactional, now_ms)
@@ -178,43 +252,33 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             failure = self.appender.append(records, now_ms)
         if failure is not None:
             return failure
-        if self._apply([decision], now_ms):
-            appended = bool(records) or transactional is not None
-            self._release([decision], appended=appended)
-        return None
-
-    def _release(self, decisions: Sequence[Decision], *, appended: bool) -> None:
-        replies = [partial(self._reply, reply) for each in decisions for reply in each.replies]
-        self.commits.release([*replies], appended=appended)
-
-    def _apply(self, decisions: Sequence[Decision], now_ms: int) -> bool:
-        """Apply the decisions. Return False after a defect: they may be partly applied, so
-        everything is loaded again and every waiting client has been answered."""
         try:
-            for decision in decisions:
-                for step in decision.steps:
-                    self.shard.apply(decision.group_id, step)
-                for effect in decision.effects:
-                    if isinstance(effect, SetTimer):
-                        self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
-                    elif isinstance(effect, CancelTimer):
-                        self.timers.cancel(decision.group_id, effect.key)
-                if decision.events:
-                    self.events.report(decision.group_id, decision.events)
+            replies = self._apply(decisions, now_ms)
         except Exception:
-            records = [record for decision in decisions for record in decision.records]
+            # They may be partly applied: all is loaded again, which answers every waiting client.
             self.appender.log_defect(f"applying {len(decisions)} decisions, {names_of(records)},")
             self.reload(delay_ms=DEFECT_RETRY_MS)
-            return False
-        return True
+        else:
+            appended = bool(records) or transactional is not None
+            self.commits.release(replies, appended=appended)
+        return None
 
-    def _queue_commit(self, token: int, decision: Decision) -> None:
-        if not decision.steps:
-            self._carry_out(decision, self.env.clock.now_ms())
-            return
-        if not self._commits:
-            self.env.call_soon(self._append_commits)
-        self._commits.append((token, decision))
+    def _apply(self, decisions: Sequence[Decision], now_ms: int) -> list[Effect]:
+        """Apply the decisions, and return their replies, which wait for the commit."""
+        replies: list[Effect] = []
+        for decision in decisions:
+            for step in decision.steps:
+                self.shard.apply(step, decision.group_id)
+            for effect in decision.effects:
+                if isinstance(effect, Reply):
+                    replies.append(partial(self._reply, effect.token, effect.body))
+                elif isinstance(effect, SetTimer):
+                    self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
+                else:
+                    self.timers.cancel(decision.group_id, effect.key)
+            if decision.events:
+                self.events.report(decision.group_id, decision.events)
+        return replies
 
     def _append_commits(self) -> None:
         """Append the commits of this event-loop iteration together or, if that fails, individually:
@@ -224,15 +288,13 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             return
         now_ms = self.env.clock.now_ms()
         if len(commits) > 1:
-            together = [record for _, decision in commits for record in decision.records]
-            if self.appender.append(together, now_ms) is None:
-                if self._apply([decision for _, decision in commits], now_ms):
-                    self._release([decision for _, decision in commits], appended=True)
+            together = [decision for _, decision in commits]
+            if self._carry_out(together, now_ms) is None:
                 return
         for token, decision in commits:
             if token not in self._waiting:
                 return  # the coordinator was unloaded, which answered all clients
-            failure = self._carry_out(decision, now_ms)
+            failure = self._carry_out([decision], now_ms)
             if failure is not None:
                 self._fail(token, failure)
 
@@ -242,7 +304,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             return
         now_ms = self.env.clock.now_ms()
         try:
-            failure = self._carry_out(self.shard.decide_timer(group_id, key, now_ms), now_ms)
+            decision = self.shard.decide_timer(group_id, key, now_ms)
+            failure = self._carry_out([decision], now_ms)
         except Exception:
             self.appender.log_defect(f"timer {key} of group {group_id!r}")
             failure = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -259,7 +322,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self._append_commits()
             now_ms = self.env.clock.now_ms()
             try:
-                self._carry_out(self.shard.decide_expiry(group_id, now_ms), now_ms)
+                self._carry_out([self.shard.decide_expiry(group_id, now_ms)], now_ms)
             except Exception:
                 self.appender.log_defect(f"expiry of group {group_id!r}")
         if self.snapshot_bytes and self.env.clock.monotonic() * 1000 >= self._renewal_ms:
@@ -279,7 +342,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         """Only uncommitted tombstones are repeated by a later load, which would otherwise delete
         new commits, too."""
         decision = self.shard.decide_topic_deleted(topics)
-        failure = self._carry_out(decision, self.env.clock.now_ms())
+        failure = self._carry_out([decision], self.env.clock.now_ms())
         if failure is None and self.phase is _ACTIVE:  # else a defect: all is loaded again
             done = {topic: self.owed[topic] for topic in topics & self.owed.keys()}
             self.commits.release([partial(self._forgive, done)], appended=False)
@@ -303,7 +366,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         gone = {topic for topic in self.shard.topics() if topic not in self.topics}
         self._forget_topics(gone | self.owed.keys())
         for decision in self.shard.decide_loaded(now_ms):
-            self._carry_out(decision, now_ms)
+            self._carry_out([decision], now_ms)
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def discard(self) -> None:

@@ -96,9 +96,9 @@ class GroupLoader(PartitionLoader):
         """Apply a record."""
         record = decode_record(key, value)
         if isinstance(record, OffsetRecord) and record.value is not None and producer_id >= 0:
-            self.shard.load_transactional(PendingBatch(producer_id, -1, (record,)))
+            self.shard.apply(PendingBatch(producer_id, -1, (record,)))
         elif record is not None:  # a tombstone deletes at once, in a transaction too, as in Kafka
-            self.shard.load(record)
+            self.shard.apply(record)
 
     def take_pending(self, stored: PendingPair) -> None:
         """Apply a pending offset of a snapshot."""
@@ -111,7 +111,7 @@ class GroupLoader(PartitionLoader):
         kind = read_marker(buffer, position, head).kind
         if kind in (ABORT, COMMIT):  # no other types end a transaction
             ending = TransactionMarker(head.producer_id, head.producer_epoch, NO_COORDINATOR, kind)
-            self.shard.load_transactional(ending)
+            self.shard.apply(ending)
 
     async def pass_damage(self, first: int, end: int) -> None:
         """Record which commits are lost."""

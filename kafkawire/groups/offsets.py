@@ -16,14 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.model.member import CONSUMER
-from kafkawire.groups.model.records import Offset, OffsetKey, OffsetRecord, fits
+from kafkawire.groups.model.records import (
+    STRING_BYTES,
+    Offset,
+    OffsetKey,
+    OffsetRecord,
+    fits,
+)
 from kafkawire.groups.model.request import Settings, VerifiedCommit, transactional_error
 from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.pending import PendingOffsets
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -183,10 +188,11 @@ def commit(
         for entry in topic.partitions:
             code = ErrorCode.NONE
             metadata = entry.committed_metadata or ""
-            if _units(metadata) > limit or not fits(metadata):
+            if _is_too_long(metadata, limit):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                value = _value(entry, now_ms, expires_at_ms)
+                offset, epoch = entry.committed_offset, entry.committed_leader_epoch
+                value = Offset(offset, epoch, metadata, now_ms, expires_at_ms)
                 records.append(
                     OffsetRecord(request.group_id, topic.name, entry.partition_index, value)
                 )
@@ -201,19 +207,13 @@ def commit(
     return records, response
 
 
-def _value(entry: OffsetCommitRequestPartition, now_ms: int, expires_at_ms: int) -> Offset:
-    return Offset(
-        entry.committed_offset,
-        entry.committed_leader_epoch,
-        entry.committed_metadata or "",
-        now_ms,
-        expires_at_ms,
-    )
-
-
-def _units(text: str) -> int:
-    """Return the length as Kafka counts it, in UTF-16 units."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+def _is_too_long(metadata: str, limit: int) -> bool:
+    """Return whether a metadata string is over the limit, which Kafka counts in UTF-16 units, or
+    does not fit a record."""
+    if metadata.isascii():
+        return len(metadata) > min(limit, STRING_BYTES)
+    units = len(metadata.encode("utf-16-le", "surrogatepass")) // 2
+    return units > limit or not fits(metadata)
 
 
 def commit_pending(
@@ -228,7 +228,7 @@ def commit_pending(
     for topic, answers in zip(request.topics, response.topics, strict=True):
         for entry, answer in zip(topic.partitions, answers.partitions, strict=True):
             metadata = entry.committed_metadata or ""
-            if _units(metadata) > limit or not fits(metadata):
+            if _is_too_long(metadata, limit):
                 answer.error_code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             epoch = entry.committed_leader_epoch

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import TransactionMarker
@@ -24,23 +25,13 @@ from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.model.request import (
     DELETE,
     DESCRIBE,
-    HEARTBEAT,
-    JOIN,
-    LEAVE,
     LIST,
     MARKER,
-    OFFSET_COMMIT,
     OFFSET_DELETE,
-    OFFSET_FETCH,
-    STABLE_FETCH,
-    SYNC,
-    TXN_COMMIT,
     Client,
     RequestKind,
     RequestT,
     ResponseT,
-    StableOffsetFetch,
-    VerifiedCommit,
     WriteMarker,
 )
 from kafkawire.groups.model.states import GroupState
@@ -56,32 +47,24 @@ from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafkawire.messages.group_activity import GroupActivityResponse
-from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkawire.messages.heartbeat import HeartbeatRequest
+from kafkawire.messages.join_group import JoinGroupRequest
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kafkawire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
 )
 from kafkawire.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponseGroup,
 )
-from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
 )
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
-    from kafkawire.log.partition.verification import Guard
     from kafkawire.metadata.catalog import Catalog
 
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
@@ -132,9 +115,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 coordinator.topic_deleted(name)
         return coordinator
 
-    def partition_of(self, name: str, partitions: int) -> int:
-        """Return the partition that a group belongs to."""
-        return group_partition_of(name, partitions)
+    partition_of = staticmethod(group_partition_of)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Forget the offsets committed for a topic. The tombstones are appended on return and
@@ -144,66 +125,36 @@ class GroupService(CoordinatorService[Coordinator]):
         for gained in self.gained.values():
             gained.deleted[name] = None
 
-    def join_group(
-        self, client: Client, version: int, request: JoinGroupRequest
-    ) -> asyncio.Future[JoinGroupResponse]:
-        """Join a group. A parked request completes later; the caller may serve other requests
-        meanwhile."""
-        return self._submit(JOIN, request.group_id, client, version, request)
-
-    def sync_group(
-        self, client: Client, version: int, request: SyncGroupRequest
-    ) -> asyncio.Future[SyncGroupResponse]:
-        """Sync a group. A parked request completes later."""
-        return self._submit(SYNC, request.group_id, client, version, request)
+    def submit(
+        self,
+        kind: RequestKind[RequestT, ResponseT],
+        client: Client,
+        version: int,
+        request: RequestT,
+    ) -> asyncio.Future[ResponseT]:
+        """Have the coordinator of the group decide on a request. A parked request (JoinGroup,
+        SyncGroup) completes later: the caller may serve other requests meanwhile. Topics of
+        requests about offsets must exist and have names; the members of a LeaveGroup are in
+        `request.members` in every version; the handlers see to both."""
+        group_id = kind.group_of(request)
+        coordinator = self.find_coordinator(group_id)
+        if coordinator is None:
+            future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+            future.set_result(kind.error(request, int(self._refusal(group_id, request))))
+            return future
+        fresh_id = ""
+        if isinstance(request, JoinGroupRequest) and not request.member_id:
+            # Machines have no source of randomness.
+            fresh_id = str(UUID(bytes=self.env.random.randbytes(16)))
+        return coordinator.submit(kind, request, version, client, fresh_id)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
-        it has to wait for a commit: then use `heartbeat`. Hot."""
+        it has to wait for a commit: then use `submit`. Hot."""
         coordinator = self.find_coordinator(request.group_id)
         if coordinator is None:
             return self._refusal(request.group_id, request)
         return coordinator.heartbeat(request)
-
-    def heartbeat(
-        self, client: Client, version: int, request: HeartbeatRequest
-    ) -> asyncio.Future[HeartbeatResponse]:
-        """Answer a Heartbeat after the changes before it are committed."""
-        return self._submit(HEARTBEAT, request.group_id, client, version, request)
-
-    def leave_group(
-        self, client: Client, version: int, request: LeaveGroupRequest
-    ) -> asyncio.Future[LeaveGroupResponse]:
-        """Remove members. `request.members` is set for every version; see the handler."""
-        return self._submit(LEAVE, request.group_id, client, version, request)
-
-    def offset_commit(
-        self, client: Client, version: int, request: OffsetCommitRequest
-    ) -> asyncio.Future[OffsetCommitResponse]:
-        """Commit offsets. Topics must exist and have names; see the handler."""
-        return self._submit(OFFSET_COMMIT, request.group_id, client, version, request)
-
-    def offset_fetch(
-        self, client: Client, version: int, request: OffsetFetchRequestGroup
-    ) -> asyncio.Future[OffsetFetchResponseGroup]:
-        """Return the offsets of one group of the request; topics must have names."""
-        return self._submit(OFFSET_FETCH, request.group_id, client, version, request)
-
-    def offset_fetch_stable(
-        self, client: Client, version: int, request: OffsetFetchRequestGroup
-    ) -> asyncio.Future[OffsetFetchResponseGroup]:
-        """Return the offsets of one group like `offset_fetch`, with UNSTABLE_OFFSET_COMMIT for
-        partitions that an open transaction has committed."""
-        stable = StableOffsetFetch(request)
-        return self._submit(STABLE_FETCH, request.group_id, client, version, stable)
-
-    def txn_offset_commit(
-        self, client: Client, version: int, request: TxnOffsetCommitRequest, guard: Guard | None
-    ) -> asyncio.Future[TxnOffsetCommitResponse]:
-        """Commit offsets in a transaction; `guard` is from `verify_transaction`. Topics must exist
-        and have names; see the handler."""
-        commit = VerifiedCommit(request, guard)
-        return self._submit(TXN_COMMIT, request.group_id, client, version, commit)
 
     async def verify_transaction(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
         """Have the transaction coordinator verify (from version 5: add) the partition of the group.
@@ -235,14 +186,8 @@ class GroupService(CoordinatorService[Coordinator]):
         if found is None:
             loading = partition in self.gained
             return self.absence_at(partition) if loading else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer = await self._put(found, MARKER, BROKER, 0, WriteMarker(marker))
+        answer = await found.submit(MARKER, WriteMarker(marker), 0, BROKER)
         return ErrorCode(answer.error_code)
-
-    def offset_delete(
-        self, client: Client, version: int, request: OffsetDeleteRequest
-    ) -> asyncio.Future[OffsetDeleteResponse]:
-        """Delete offsets. Topics must exist; see the handler."""
-        return self._submit(OFFSET_DELETE, request.group_id, client, version, request)
 
     async def describe_groups(
         self, client: Client, version: int, request: DescribeGroupsRequest
@@ -253,7 +198,7 @@ class GroupService(CoordinatorService[Coordinator]):
         distinct = await slices.counted(request.groups, self.env.slices.give_way)
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
-            asked.append(self._submit(DESCRIBE, group_id, client, version, one))
+            asked.append(self.submit(DESCRIBE, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.groups += [(await future).groups[0] for future in asked]
@@ -272,7 +217,7 @@ class GroupService(CoordinatorService[Coordinator]):
         for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
-            asked.append(self._submit(DELETE, group_id, client, version, one))
+            asked.append(self.submit(DELETE, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.results += [(await future).results[0] for future in asked]
@@ -299,7 +244,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 ]
                 part = OffsetDeleteRequestTopic(name=name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
-                self._submit(OFFSET_DELETE, group_id, client, version, request)
+                self.submit(OFFSET_DELETE, client, version, request)
                 await self.env.slices.pause()
 
     async def list_groups(
@@ -311,7 +256,7 @@ class GroupService(CoordinatorService[Coordinator]):
         if self.gained:
             return LIST.error(request, int(CoordinatorPhase.LOADING.value))
         for coordinator in self.led():
-            part = await self._put(coordinator, LIST, client, version, request)
+            part = await coordinator.submit(LIST, request, version, client)
             if part.error_code:
                 return part
             response.groups += part.groups
@@ -335,42 +280,8 @@ class GroupService(CoordinatorService[Coordinator]):
         shard = coordinator.shard
         return await activity(shard.groups.get(group_id), group_id, shard.offsets, give_way)
 
-    def _submit(
-        self,
-        kind: RequestKind[RequestT, ResponseT],
-        group_id: str,
-        client: Client,
-        version: int,
-        request: RequestT,
-    ) -> asyncio.Future[ResponseT]:
-        coordinator = self.find_coordinator(group_id)
-        if coordinator is None:
-            future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
-            future.set_result(kind.error(request, int(self._refusal(group_id, request))))
-            return future
-        return self._put(coordinator, kind, client, version, request)
-
     def _refusal(self, group_id: str, request: object) -> ErrorCode:
         code = self.absence(group_id)
         if code is CoordinatorPhase.LOADING.value and isinstance(request, HeartbeatRequest):
             return ErrorCode.NONE  # as by a coordinator that is loading
         return code
-
-    def _put(
-        self,
-        coordinator: Coordinator,
-        kind: RequestKind[RequestT, ResponseT],
-        client: Client,
-        version: int,
-        request: RequestT,
-    ) -> asyncio.Future[ResponseT]:
-        fresh_id = ""
-        if isinstance(request, JoinGroupRequest) and not request.member_id:
-            fresh_id = _uuid(self.env.random.randbytes(16))
-        return coordinator.submit(kind, request, version, client, fresh_id)
-
-
-def _uuid(random: bytes) -> str:
-    """Return 16 random bytes in the usual uuid format, for member ids."""
-    text = random.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

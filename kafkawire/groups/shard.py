@@ -1,8 +1,9 @@
 """One coordinator partition: its groups, their committed offsets, and its decisions.
 
 The pure part of a coordinator. `decide` decides on any request about groups of this partition;
-`apply` applies steps, and `load` records from the log, with the same code. Groups are created by a
-record or by a commit without a group (a simple consumer), and deleted by a tombstone.
+`apply` applies the steps of a decision, and records read from the log, with the same code. Groups
+are created by a record or by a commit without a group (a simple consumer), and deleted by a
+tombstone.
 
 Driven by kafkawire.groups.coordinator, which appends, waits, sends, and loads snapshots.
 """
@@ -36,7 +37,7 @@ from kafkawire.groups.model.request import (
     WriteMarker,
 )
 from kafkawire.groups.model.states import GroupState
-from kafkawire.groups.model.transactional import PendingBatch, TransactionStep
+from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.pending import PendingRecord
 from kafkawire.messages.delete_groups import (
@@ -294,38 +295,29 @@ class Shard:
             decision.steps.append(GroupRecord(group_id, None))
         return decision
 
-    def apply(self, group_id: str, step: Step) -> None:
-        """Apply one step of a decision about `group_id`."""
-        if isinstance(step, GroupRecord | OffsetRecord):
-            self.load(step)
-        elif isinstance(step, PendingBatch | TransactionMarker):
-            self.load_transactional(step)
-        else:
-            self.groups[group_id].apply(step)
-
-    def load(self, record: Record) -> None:
-        """Apply a record, just appended or read from the log."""
-        if isinstance(record, GroupRecord):
-            if record.value is None:
-                self.groups.pop(record.group_id, None)
+    def apply(self, step: Step, group_id: str = "") -> None:
+        """Apply one step of a decision about `group_id`, just appended; or a record or the end of a
+        transaction that was read from the log. Hot."""
+        if isinstance(step, OffsetRecord):
+            self.offsets.apply(step)
+            if step.value is None:
+                self._forget_simple(step.group_id)
+            elif step.group_id not in self.groups:
+                self._create(step.group_id)
+        elif isinstance(step, GroupRecord):
+            if step.value is None:
+                self.groups.pop(step.group_id, None)
             else:
-                self._group(record.group_id).apply(record)
-            return
-        self.offsets.apply(record)
-        if record.value is not None:
-            self._group(record.group_id)
-        else:
-            self._forget_simple(record.group_id)
-
-    def load_transactional(self, step: TransactionStep) -> None:
-        """Apply a batch or a marker of a transaction, just appended or read from the log."""
-        if isinstance(step, PendingBatch):
+                self._create(step.group_id).apply(step)
+        elif isinstance(step, PendingBatch):
             for record in step.records:
                 self.offsets.pending.put(step.producer_id, record)
-                self._group(record.group_id)
-            return
-        for group_id in self.offsets.end(step.producer_id, commit=step.commit):
-            self._forget_simple(group_id)
+                self._create(record.group_id)
+        elif isinstance(step, TransactionMarker):
+            for ended in self.offsets.end(step.producer_id, commit=step.commit):
+                self._forget_simple(ended)
+        else:
+            self.groups[group_id].apply(step)
 
     def lose_transactions(self, producer_ids: Iterable[int]) -> None:
         """End the transactions of producers whose markers are damaged: it is not known how they
@@ -337,9 +329,10 @@ class Shard:
     def load_pending(self, stored: PendingRecord) -> None:
         """Apply a pending offset of a snapshot."""
         self.offsets.pending.restore([stored])
-        self._group(stored.record.group_id)
+        self._create(stored.record.group_id)
 
-    def _group(self, group_id: str) -> ClassicGroup:
+    def _create(self, group_id: str) -> ClassicGroup:
+        """Return the group, created if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self.settings)

@@ -174,9 +174,9 @@ BEFORE_LOGIN = frozenset((17, 18, 36))
 
 
 def check(ctx: RequestContext, key: int, request: Any) -> None:
-    """Check what a whole request needs. Raises KafkaError. An API without a row is refused, so that
-    a new one is not forgotten."""
-    if ctx.rights is None or key in BEFORE_LOGIN:
+    """Check what a whole request needs, where there is an authorizer. Raises KafkaError. An API
+    without a row is refused, so that a new one is not forgotten."""
+    if key in BEFORE_LOGIN:
         return
     access = ACCESS[key]
     if access.hot or ctx.version > access.until:

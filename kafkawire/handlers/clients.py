@@ -36,12 +36,17 @@ def readable_topic_of(
 ) -> tuple[TopicInfo | None, ErrorCode]:
     """`topic_of` for a client that must have the right to read the topic: checked before a name is
     looked up, and after an id."""
-    if not by_id and not ctx.may_topic(Operation.READ, name):
+    catalog = ctx.broker.catalog
+    if by_id:
+        info = catalog.by_id.get(topic_id)
+        if info is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_ID
+        name = info.name
+    if not ctx.may(Operation.READ, ResourceKind.TOPIC, name):
         return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    info, code = topic_of(ctx, name, topic_id, by_id)
-    if by_id and info is not None and not ctx.may_topic(Operation.READ, info.name):
-        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return info, code
+    if not by_id:
+        info = catalog.by_name.get(name)
+    return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def divided_groups(

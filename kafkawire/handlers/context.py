@@ -71,6 +71,8 @@ class RequestContext:
     the client as it was identified when the request was received; `api`: the name of the API;
     `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if
     no client has any, and `mutations` that of its changes, once a handler counts them;
+    `park` marks this request as applied and only waiting: the next request of its connection may
+    start before this one is answered; it may be called again.
     `connected_at`: when the connection was opened, in seconds of the monotonic clock; `withheld`:
     of the connection, see kafkawire.handlers.find_coordinator.
     """
@@ -81,7 +83,7 @@ class RequestContext:
     client_host: str
     listener: str
     correlation_id: int
-    on_park: Callable[[], None] = field(default=_nothing, repr=False)
+    park: Callable[[], None] = field(default=_nothing, repr=False)
     is_gone: Callable[[], bool] = field(default=_never, repr=False)
     principal: Principal = ANONYMOUS
     api: str = ""
@@ -166,11 +168,6 @@ class RequestContext:
             return None
         self.mutations = self.quotas.mutation_quota(strict=self.version >= strict_from)
         return None if self.mutations is None else self.mutations.take
-
-    def park(self) -> None:
-        """Mark this request as applied and only waiting: the next request of its connection may
-        start before this one is answered. May be called again."""
-        self.on_park()
 
     async def give_way(self) -> None:
         """Yield to other tasks if this request's time slice is used up (kafkawire.log.io.slices).

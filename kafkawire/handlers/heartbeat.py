@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.compile import decoder, encode
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.model.request import HEARTBEAT
 from kafkawire.groups.service import Client
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.hot_rights import may
@@ -63,7 +64,7 @@ class Heartbeat:
             self._answer(exchange, code)
         else:
             # Only JoinGroup uses the sender.
-            later = self.groups.heartbeat(Client(None, ""), version, request)
+            later = self.groups.submit(HEARTBEAT, Client(None, ""), version, request)
             later.add_done_callback(partial(self._settled, exchange))
         return True
 

@@ -9,6 +9,7 @@ yet).
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.model.request import JOIN
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -38,7 +39,7 @@ async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupRes
             member_id=req.member_id,
             protocol_name=None if ctx.version >= NULL_PROTOCOL_FROM else "",
         )
-    answer = ctx.broker.groups.join_group(client_of(ctx), ctx.version, req)
+    answer = ctx.broker.groups.submit(JOIN, client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     response = await answer

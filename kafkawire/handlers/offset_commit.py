@@ -11,6 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.model.request import OFFSET_COMMIT
 from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
@@ -41,9 +42,22 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
     response = OffsetCommitResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetCommitResponse]:
-        return ctx.broker.groups.offset_commit(client_of(ctx), ctx.version, _part(req, entries))
+        topics: list[OffsetCommitRequestTopic] = []
+        for entry in entries:
+            if not topics or topics[-1].name != entry.topic:
+                topics.append(OffsetCommitRequestTopic(name=entry.topic, topic_id=entry.topic_id))
+            topics[-1].partitions.append(entry.commit)
+        portion = OffsetCommitRequest(
+            group_id=req.group_id,
+            generation_id_or_member_epoch=req.generation_id_or_member_epoch,
+            member_id=req.member_id,
+            group_instance_id=req.group_instance_id,
+            retention_time_ms=req.retention_time_ms,
+            topics=topics,
+        )
+        return ctx.broker.groups.submit(OFFSET_COMMIT, client_of(ctx), ctx.version, portion)
 
-    portions = Portions(ctx, ask, _answered)
+    portions = Portions(ctx, ask, _set_codes)
     for topic in req.topics:
         info, code = readable_topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
         answers: list[OffsetCommitResponsePartition] = []
@@ -68,24 +82,12 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
     return response
 
 
-def _part(req: OffsetCommitRequest, entries: list[_Entry]) -> OffsetCommitRequest:
-    topics: list[OffsetCommitRequestTopic] = []
-    for entry in entries:
-        if not topics or topics[-1].name != entry.topic:
-            topics.append(OffsetCommitRequestTopic(name=entry.topic, topic_id=entry.topic_id))
-        topics[-1].partitions.append(entry.commit)
-    return OffsetCommitRequest(
-        group_id=req.group_id,
-        generation_id_or_member_epoch=req.generation_id_or_member_epoch,
-        member_id=req.member_id,
-        group_instance_id=req.group_instance_id,
-        retention_time_ms=req.retention_time_ms,
-        topics=topics,
-    )
-
-
-def _answered(entries: list[_Entry], decided: OffsetCommitResponse) -> bool:
-    codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
-    for entry, code in zip(entries, codes, strict=True):
-        entry.answer.error_code = code
+def _set_codes(entries: list[_Entry], decided: OffsetCommitResponse) -> bool:
+    """Set the codes of a portion in the response; see Portions."""
+    at = 0
+    for topic in decided.topics:
+        for partition in topic.partitions:
+            entries[at].answer.error_code = partition.error_code
+            at += 1
+    assert at == len(entries), "a code for each partition"
     return True

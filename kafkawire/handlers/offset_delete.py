@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
+from kafkawire.groups.model.request import OFFSET_DELETE
 from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
@@ -37,7 +38,8 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
     response = OffsetDeleteResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetDeleteResponse]:
-        return ctx.broker.groups.offset_delete(client_of(ctx), ctx.version, _part(req, entries))
+        part = _part(req, entries)
+        return ctx.broker.groups.submit(OFFSET_DELETE, client_of(ctx), ctx.version, part)
 
     def answered(entries: list[_Entry], decided: OffsetDeleteResponse) -> bool:
         response.error_code = decided.error_code

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
+from kafkawire.groups.model.request import OFFSET_FETCH, STABLE_FETCH, StableOffsetFetch
 from kafkawire.handlers.clients import client_of, topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
@@ -84,10 +85,17 @@ async def _fetch_groups(
 ) -> list[OffsetFetchResponseGroup]:
     """Fetch all groups, in portions that wait for one commit. `stable`: with RequireStable."""
     client = client_of(ctx)
-    fetch = ctx.broker.groups.offset_fetch_stable if stable else ctx.broker.groups.offset_fetch
+    submit = ctx.broker.groups.submit
 
     def ask(entries: list[_Entry]) -> asyncio.Future[list[OffsetFetchResponseGroup]]:
-        return asyncio.gather(*(fetch(client, ctx.version, part) for part in _parts(entries)))
+        return asyncio.gather(
+            *(
+                submit(STABLE_FETCH, client, ctx.version, StableOffsetFetch(part))
+                if stable
+                else submit(OFFSET_FETCH, client, ctx.version, part)
+                for part in _parts(entries)
+            )
+        )
 
     portions = Portions(ctx, ask, _answered)
     response: list[OffsetFetchResponseGroup] = []

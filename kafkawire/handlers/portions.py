@@ -68,8 +68,10 @@ class Portions(Generic[Entry, Answer]):
         """Send the rest and wait for all responses. `always`: send even without an entry."""
         if not self.refused and (self._open or (always and not self._asked)):
             self._asked.append((self._open, self._ask(self._open)))
-        if any(not answer.done() for _, answer in self._asked):
-            self._ctx.park()  # all is applied: the next request of this connection may start
+        for _, answer in self._asked:
+            if not answer.done():
+                self._ctx.park()  # all is applied: the connection's next request may start
+                break
         await self._wait()
 
     async def _wait(self) -> None:

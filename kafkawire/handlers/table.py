@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.compile import decoder, sliced_decoder, sliced_encoder
+from kafkawire.codec.types import Buffer
 from kafkawire.messages.registry import (
     DESCRIBE_SCHEDULES,
     GROUP_ACTIVITY,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from kafkawire.handlers.exchange import HotHandler, Peer, Pinned
 
 Handler = Callable[["RequestContext", Any], Awaitable[Any]]
+RequestDecoder = Callable[[Buffer, int, int], tuple[Any, int]]
+"""A decoder of requests, see kafkawire.codec.compile."""
 
 NEVER = 1 << 15
 """The flexible version of an API that has none."""
@@ -46,6 +49,9 @@ class ApiRow:
     newest: int | None = None
     advertised_min: int | None = None
     """The oldest version in ApiVersions, if it must differ from `min_version` (KAFKA-18659)."""
+    compile_answer: str | None = None
+    """The function of the handler's module that compiles the encoders of a version; of a handler
+    that encodes its answers itself."""
 
     @property
     def min_version(self) -> int:
@@ -66,7 +72,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(0, "produce", "Produce", advertised_min=0),
     ApiRow(1, "fetch", "Fetch"),
     ApiRow(2, "list_offsets"),
-    ApiRow(3, "metadata"),
+    ApiRow(3, "metadata", compile_answer="compile_answer"),
     ApiRow(8, "offset_commit"),
     ApiRow(9, "offset_fetch"),
     ApiRow(10, "find_coordinator"),
@@ -139,8 +145,9 @@ class Api:
     """A row prepared for one broker; the connection reads its attributes for each request."""
 
     __slots__ = (
-        "advertised_min", "compiled", "flexible_answer", "flexible_from", "handler", "hot", "key",
-        "max_version", "may_follow_produce", "min_version", "module", "name",
+        "_compile_answer", "advertised_min", "decoders", "flexible_answer", "flexible_from",
+        "handler", "hot", "key", "max_version", "may_follow_produce", "min_version", "module",
+        "name",
     )  # fmt: skip
 
     def __init__(self, row: ApiRow) -> None:
@@ -158,27 +165,20 @@ class Api:
         self.may_follow_produce = row.module == "produce"
         self.hot: HotHandler | None = None  # an Unmade before its first request
         self.handler: Handler | None = None
-        self.compiled: set[int] = set()  # versions whose messages are
-
-    def load(self) -> Handler:
-        """Return the cold handler, imported on first use; in any thread."""
-        if self.handler is None:
-            self.handler = getattr(self.imported(), self.module)
-        assert self.handler is not None
-        return self.handler
+        self._compile_answer = row.compile_answer
+        self.decoders: dict[int, RequestDecoder] = {}  # by version, once its messages are compiled
 
     def compile(self, version: int) -> None:
-        """Compile the messages of a version; in any thread."""
+        """Import the cold handler and compile the messages of a version; in any thread."""
+        module = self.imported()
+        self.handler = getattr(module, self.module)
         request = request_class(self.key)
-        decoder(request, version)
         sliced_decoder(request, version)
-        # A handler may encode its answers itself.
-        compile_answer = getattr(self.imported(), "compile_answer", None)
-        if compile_answer is not None:
-            compile_answer(version)
+        if self._compile_answer is not None:
+            getattr(module, self._compile_answer)(version)
         else:
             sliced_encoder(response_class(self.key), version)
-        self.compiled.add(version)
+        self.decoders[version] = decoder(request, version)
 
     def imported(self) -> ModuleType:
         """Import the handler's module; in any thread."""

@@ -11,6 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.model.request import TXN_COMMIT, VerifiedCommit
 from kafkawire.groups.model.transactional import client_code
 from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
@@ -54,8 +55,8 @@ async def txn_offset_commit(
         return response
 
     def ask(part: list[_Entry]) -> asyncio.Future[TxnOffsetCommitResponse]:
-        of_part = _part(req, part)
-        return groups.txn_offset_commit(client_of(ctx), ctx.version, of_part, verified.guard)
+        commit = VerifiedCommit(_part(req, part), verified.guard)
+        return groups.submit(TXN_COMMIT, client_of(ctx), ctx.version, commit)
 
     def answered(part: list[_Entry], decided: TxnOffsetCommitResponse) -> bool:
         codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkawire.codec import java_hash
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.java_hash import partition_of
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
@@ -102,10 +102,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
             self._loaded, self._lost,
         )  # fmt: skip
 
-    def partition_of(self, name: str, partitions: int) -> int:
-        """Return the partition that the state of a schedule partition belongs to; `name`: the id
-        of its topic, in hexadecimal digits."""
-        return partition_of(name, partitions)
+    partition_of = staticmethod(java_hash.partition_of)  # of the id of a topic, in hexadecimal
 
     async def close(self) -> None:
         """End all deliveries, then the coordinators. Calling it again does nothing."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.compile import DecodeError, decoder, encode
+from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.access import check
@@ -27,7 +27,7 @@ from kafkawire.handlers.context import (
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
-from kafkawire.handlers.table import Api, Handler, serve_all
+from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.log_lines import LineLimit, shown
 from kafkawire.messages.registry import request_class, response_class
@@ -151,12 +151,12 @@ class Host:
         requests[api.key] = requests.get(api.key, 0) + 1
         begun = self.now()
         name = f"{api.name} v{exchange.version} {_sender(connection)}"
-        if len(body) > SMALL_BODY_BYTES or exchange.version not in api.compiled:
+        decode = api.decoders.get(exchange.version)
+        if decode is None or len(body) > SMALL_BODY_BYTES:
             block.pin()
             large = self._serve_large(connection, exchange, api, block, body, begun)
             self.broker.env.spawn(large, name)
             return
-        decode = decoder(request_class(api.key), exchange.version)
         request, _ = decode(body, 0, len(body))
         self.broker.env.spawn(self._serve(connection, exchange, api, [request], begun), name)
 
@@ -190,8 +190,9 @@ class Host:
         slices, cls = self.broker.env.slices, request_class(api.key)
         asked: list[Any] = []
         try:
-            if exchange.version not in api.compiled:
-                # Several milliseconds, in which other clients are served.
+            if exchange.version not in api.decoders:
+                # Importing the handler and compiling takes up to tens of milliseconds, in which
+                # other clients are served.
                 await self.broker.env.offload.submit("files", api.compile, exchange.version)
             asked = await decoded(slices, cls, exchange.version, body)
         except DecodeError as wrong:
@@ -233,7 +234,7 @@ class Host:
             api=api.name,
             rights=connection.rights,
             correlation_id=exchange.correlation_id,
-            on_park=parked,
+            park=parked,
             is_gone=lambda: connection.closed,
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
             connected_at=connection.opened_at,
@@ -241,10 +242,17 @@ class Host:
         )
         parts: list[Buffer] | None
         try:
-            handler = await self._handler(api)
-            check(ctx, api.key, asked[0])
-            answer = [await timed(handler(ctx, asked[0]), ctx.quotas, self.now)]
-            answer[0] = throttle(connection, ctx, api, answer[0])
+            handler = api.handler
+            assert handler is not None, "imported when its messages were compiled"
+            if ctx.rights is not None:
+                check(ctx, api.key, asked[0])
+            work = handler(ctx, asked[0])
+            if ctx.quotas is None:
+                answer = [await work]
+            else:
+                answer = [await timed(work, ctx.quotas, self.now)]
+                answer[0] = throttle(connection, ctx, api, answer[0])
+            del work
             parts = await self._parts(answer, exchange.version)
         except ClientGone:
             return
@@ -262,13 +270,6 @@ class Host:
         exchange.answer_parts(parts)
         connection.served(exchange)
         self.counts.took(api.key, self.now() - begun)
-
-    async def _handler(self, api: Api) -> Handler:
-        """Return the handler of an API. The first request for it imports the handler in a thread:
-        that may take tens of milliseconds, and other clients are served meanwhile."""
-        if api.handler is None:
-            await self.broker.env.offload.submit("files", api.load)
-        return api.load()
 
     async def _refusal(
         self,

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec import java_hash
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.java_hash import partition_of
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
@@ -95,9 +95,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             self._take_producer_id,
         )  # fmt: skip
 
-    def partition_of(self, name: str, partitions: int) -> int:
-        """Return the partition that a transactional id belongs to."""
-        return partition_of(name, partitions)
+    partition_of = staticmethod(java_hash.partition_of)
 
     async def open(self) -> None:
         """Have a coordinator for each partition, and the two tasks. Raises KafkaError if the topic

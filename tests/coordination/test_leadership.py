@@ -80,7 +80,8 @@ class Service(CoordinatorService[Any]):
     def new_coordinator(self, partition: Any) -> OneCoordinator:
         return OneCoordinator(self, partition)
 
-    def partition_of(self, name: str, partitions: int) -> int:
+    @staticmethod
+    def partition_of(name: str, partitions: int) -> int:
         assert partitions == INDEXES
         return int(name)
 

@@ -60,7 +60,8 @@ class Service(CoordinatorService[Any]):
         self.created.append(OneCoordinator(partition))
         return self.created[-1]
 
-    def partition_of(self, name: str, partitions: int) -> int:
+    @staticmethod
+    def partition_of(name: str, partitions: int) -> int:
         return int(name) % partitions
 
 

@@ -1,6 +1,6 @@
 """The order of append, apply, commit and response; behaviour when one of them fails.
 
-Covers: kafkawire.groups.append, kafkawire.groups.replies.
+Covers: kafkawire.coordination.appender.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ import pytest
 from kafkawire.codec.batches import CRC_AT
 from kafkawire.codec.control import COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.coordination.batches import batches_of
 from kafkawire.groups import offsets as committed
 from kafkawire.groups.load import GroupLoader
-from kafkawire.groups.model.records import Offset, OffsetRecord, batches_of, committed_keys
+from kafkawire.groups.model.records import Offset, OffsetRecord, committed_keys, encode_record
 from kafkawire.groups.model.transactional import PendingBatch, encode_batch
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.journal.format import HEAD_BYTES
@@ -29,7 +30,7 @@ TOPIC = "__consumer_offsets"
 async def commit(world: World, partition: Partition, **offsets: int) -> None:
     """One batch of commits of the group `g` for partition 0 of topics."""
     records = [OffsetRecord("g", topic, 0, Offset(at, -1, "", 0)) for topic, at in offsets.items()]
-    (made,) = batches_of(records, 1 << 20, EPOCH_MS)
+    (made,) = batches_of([encode_record(each) for each in records], 1 << 20, EPOCH_MS)
     partition.append(memoryview(made), EPOCH_MS)
     await world.log.commit_log.committed()
 
@@ -148,7 +149,7 @@ async def test_unreadable_end_of_log_does_not_block_loading() -> None:
 
 def test_keys_are_read_up_to_the_damage() -> None:
     records = [OffsetRecord("g", name, 0, Offset(1, -1, "", 0)) for name in ("one", "two", "three")]
-    (made,) = batches_of(records, 1 << 20, EPOCH_MS)
+    (made,) = batches_of([encode_record(each) for each in records], 1 << 20, EPOCH_MS)
     assert committed_keys(made) == {("g", name, 0) for name in ("one", "two", "three")}
     made[made.index(b"two") - 7] = 0x7F  # a length within the second record's key
     assert ("g", "one", 0) in committed_keys(made)

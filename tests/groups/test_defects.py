@@ -51,12 +51,10 @@ async def test_unencodable_record_fails_alone(
     bench = Bench().begin()
     values = {"offset": 1, "leader_epoch": 1, "committed_at_ms": 1, field: 1 << 64}
 
-    def value(entry: Any, now_ms: int, expires_at_ms: int) -> Offset:
-        if entry.committed_offset == 13:
-            return Offset(metadata="", **values)
-        return Offset(entry.committed_offset, -1, "", now_ms)
+    def made(offset: int, *others: Any) -> Offset:
+        return Offset(metadata="", **values) if offset == 13 else Offset(offset, *others)
 
-    monkeypatch.setattr("kafkawire.groups.offsets._value", value)
+    monkeypatch.setattr("kafkawire.groups.offsets.Offset", made)
     good = bench.ask(commit_of({("t", 0): 5}))
     bad = bench.ask(commit_of({("t", 1): 13}, group="other"))
     last = bench.ask(commit_of({("t", 2): 7}))

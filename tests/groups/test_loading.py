@@ -387,7 +387,7 @@ async def test_snapshot_contains_live_records() -> None:
     shard = Shard(bench.settings)
     for record in bench.coordinator.shard.records():
         assert isinstance(record, GroupRecord | OffsetRecord)
-        shard.load(record)
+        shard.apply(record)
     assert known(shard) == known(bench.coordinator.shard)
     bench.coordinator.timers.clear()
 

@@ -14,7 +14,7 @@ from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, join, offset_delete
-from tests.kit.groups.requests import group_request
+from tests.kit.groups.requests import group_request, records_of
 from tests.kit.groups.transactions import PID, TxnDesk, codes, stable, verified
 
 A, B = 4001, 4002
@@ -120,7 +120,7 @@ def test_records_are_one_batch_of_the_producer() -> None:
         OffsetRecord("g", "u", 3, Offset(2, 3, "", at)),
     )
     assert desk.decision.steps == [PendingBatch(PID, 7, records)]
-    assert desk.decision.records == []
+    assert records_of(desk.decision) == []
 
 
 def test_deciding_changes_nothing() -> None:
@@ -239,7 +239,7 @@ def test_offset_delete_removes_pending_offsets_of_all_producers() -> None:
     desk.txn({("t", 1): 4, ("t", 2): 5}, producer=B)
     answer = desk.ask(offset_delete(("t", 0), ("t", 1), ("t", 9)))
     assert codes(answer) == [0, 0, 0]
-    assert desk.decision.records == [
+    assert records_of(desk.decision) == [
         OffsetRecord("g", "t", 0, None),
         OffsetRecord("g", "t", 1, None),
     ]
@@ -255,8 +255,8 @@ def test_deleted_group_gets_no_offsets_from_a_later_commit() -> None:
     desk.txn({("t", 0): 2, ("u", 1): 3})
     answer = desk.ask(DeleteGroupsRequest(groups_names=["g"]))
     assert [result.error_code for result in answer.results] == [0]
-    assert {(r.topic, r.partition) for r in desk.decision.records if isinstance(r, OffsetRecord)} \
-        == {("t", 0), ("u", 1)}  # fmt: skip
+    ended = [r for r in records_of(desk.decision) if isinstance(r, OffsetRecord)]
+    assert {(r.topic, r.partition) for r in ended} == {("t", 0), ("u", 1)}
     assert not desk.shard.groups
     desk.end(commit=True)
     assert not desk.shard.groups

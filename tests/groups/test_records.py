@@ -12,11 +12,11 @@ from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import DecodeError
+from kafkawire.coordination.batches import batches_of
 from kafkawire.groups.model.records import (
     GroupRecord,
     Offset,
     OffsetRecord,
-    batches_of,
     decode_record,
     encode_record,
 )
@@ -166,7 +166,7 @@ def test_unknown_record_types_are_ignored() -> None:
 
 def test_records_are_split_into_full_batches() -> None:
     items = [OffsetRecord("g", "t", n, Offset(n, -1, "x" * 50, 0)) for n in range(100)]
-    batches = batches_of(items, 2000, 77)
+    batches = batches_of(list(map(encode_record, items)), 2000, 77)
     assert len(batches) > 4
     assert all(len(batch) <= 2000 for batch in batches)
     found = [
@@ -177,5 +177,5 @@ def test_records_are_split_into_full_batches() -> None:
     ]
     assert found == items
     with pytest.raises(KafkaError) as error:
-        batches_of(items, 100, 77)
+        batches_of(list(map(encode_record, items)), 100, 77)
     assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE

@@ -12,6 +12,7 @@ import pytest
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.coordination.coordinator import CoordinatorPhase
+from kafkawire.groups.model.request import LEAVE
 from kafkawire.groups.service import Client
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.describe_groups import describe_groups
@@ -165,8 +166,11 @@ async def test_restart_loads_groups_in_background(house: House) -> None:
     await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.led()))
     assert (await house.beat(beat)) == 0
     client = Client("c", "/h")
-    left = await house.groups.leave_group(
-        client, 3, LeaveGroupRequest(group_id=HERE, members=[MemberIdentity(member_id=member)])
+    left = await house.groups.submit(
+        LEAVE,
+        client,
+        3,
+        LeaveGroupRequest(group_id=HERE, members=[MemberIdentity(member_id=member)]),
     )
     assert left.members[0].error_code == 0
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
+from kafkawire.groups.model.request import OFFSET_COMMIT
 from kafkawire.groups.service import Client
 from kafkawire.handlers.join_group import join_group
 from kafkawire.handlers.leave_group import leave_group
@@ -51,7 +52,7 @@ async def test_heartbeat_waits_for_pending_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
-    committed = house.groups.offset_commit(Client("c", "/h"), 8, stored)
+    committed = house.groups.submit(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
     await until(lambda: bool(house.log.callbacks))
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     waiting, gone = house.start(beat), house.start(beat)
@@ -69,7 +70,7 @@ async def test_waiting_heartbeat_fails_with_failed_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
-    house.groups.offset_commit(Client("c", "/h"), 8, stored)
+    house.groups.submit(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
     await until(lambda: bool(house.log.callbacks))
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     waiting = house.start(beat)

@@ -16,7 +16,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from tests.kit.groups.desk import Desk, join, subscription
-from tests.kit.groups.requests import group_request
+from tests.kit.groups.requests import group_request, records_of
 
 # -- other requests to one partition ----------------------------------------------------------
 
@@ -24,7 +24,7 @@ from tests.kit.groups.requests import group_request
 def test_new_group_is_written_before_it_has_members() -> None:
     desk = Desk()
     desk.ask(join(""))
-    (record,) = desk.decision.records
+    (record,) = records_of(desk.decision)
     assert isinstance(record, GroupRecord)
     assert record.value is not None
     assert (record.value.generation, record.value.members, record.value.protocol_type) == (

@@ -219,7 +219,7 @@ async def test_latest_offset_waits_for_commit_of_own_writes(
 async def test_waiting_list_offsets_does_not_block_next_request(broker: FakeBroker) -> None:
     ctx = context(broker, 11)
     parked: list[int] = []
-    ctx.on_park = lambda: parked.append(len(broker.steps))
+    ctx.park = lambda: parked.append(len(broker.steps))
     request = ListOffsetsRequest(
         -1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, LATEST)])]
     )

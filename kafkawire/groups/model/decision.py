@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkawire.codec.control import TransactionMarker
 from kafkawire.groups.model.changes import Change
 from kafkawire.groups.model.events import Event
-from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record
+from kafkawire.groups.model.records import Record
 from kafkawire.groups.model.request import Response
-from kafkawire.groups.model.transactional import PendingBatch, TransactionStep
+from kafkawire.groups.model.transactional import TransactionStep
 
 Step = Record | TransactionStep | Change
 
@@ -82,19 +81,3 @@ class Decision:
     steps: list[Step] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-
-    @property
-    def records(self) -> list[Record]:
-        """The steps to append to the log, in order."""
-        return [step for step in self.steps if isinstance(step, GroupRecord | OffsetRecord)]
-
-    @property
-    def transactional(self) -> TransactionStep | None:
-        """The step that is a batch of its own, of a transaction; then there are no others."""
-        step = self.steps[0] if self.steps else None
-        return step if isinstance(step, PendingBatch | TransactionMarker) else None
-
-    @property
-    def replies(self) -> list[Reply]:
-        """The effects that wait for the commit."""
-        return [effect for effect in self.effects if isinstance(effect, Reply)]

@@ -11,7 +11,6 @@ Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,7 +19,6 @@ from kafkawire.codec.batches import CONTROL, HEAD_BYTES, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
-from kafkawire.coordination import batches
 from kafkawire.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -86,13 +84,25 @@ OffsetKey = tuple[str, str, int]
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     """Encode key and value for the log."""
-    if isinstance(record, OffsetRecord):
-        at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
-        offset = record.value
-        return encode_versioned(at, OFFSET_COMMIT), None if offset is None else _bytes(offset)
-    key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
-    group = record.value
-    return key, None if group is None else encode_versioned(group, GROUP_VERSION)
+    if isinstance(record, GroupRecord):
+        key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
+        group = record.value
+        return key, None if group is None else encode_versioned(group, GROUP_VERSION)
+    at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
+    key = encode_versioned(at, OFFSET_COMMIT)
+    offset = record.value
+    if offset is None:
+        return key, None
+    stored = OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.committed_at_ms,
+        expire_timestamp=offset.expires_at_ms,
+    )
+    expires = offset.expires_at_ms != -1
+    version = OFFSET_VERSION_WITH_EXPIRY if expires else OFFSET_VERSION
+    return key, encode_versioned(stored, version)
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
@@ -147,24 +157,6 @@ def ended_producers(payload: Buffer) -> set[int]:
             break
         at += head.size_bytes
     return found
-
-
-def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:
-    """Encode the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
-    a record that does not fit into a batch."""
-    return batches.batches_of([encode_record(record) for record in records], limit_bytes, now_ms)
-
-
-def _bytes(offset: Offset) -> bytes:
-    stored = OffsetCommitValue(
-        offset=offset.offset,
-        leader_epoch=offset.leader_epoch,
-        metadata=offset.metadata,
-        commit_timestamp=offset.committed_at_ms,
-        expire_timestamp=offset.expires_at_ms,
-    )
-    plain = offset.expires_at_ms == -1
-    return encode_versioned(stored, OFFSET_VERSION if plain else OFFSET_VERSION_WITH_EXPIRY)
 
 
 def _offset(value: Buffer | None) -> Offset | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kafkawire.codec.control import TransactionMarker
@@ -145,11 +146,12 @@ class Client:
 @dataclass(frozen=True, slots=True)
 class RequestKind(Generic[RequestT, ResponseT]):
     """A request type, its response type, and a function that makes an error response, with the
-    fields that Kafka sets with the code."""
+    fields that Kafka sets with the code. `group_of` returns the group that a request is about."""
 
     request: type[RequestT]
     response: type[ResponseT]
     error: Callable[[RequestT, int], ResponseT]
+    group_of: Callable[[RequestT], str] = attrgetter("group_id")
 
 
 @dataclass(slots=True)
@@ -277,14 +279,22 @@ LEAVE = RequestKind(
 )
 OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, _commit)
 OFFSET_FETCH = RequestKind(OffsetFetchRequestGroup, OffsetFetchResponseGroup, _fetch)
-STABLE_FETCH = RequestKind(StableOffsetFetch, OffsetFetchResponseGroup, _fetch_stable)
-TXN_COMMIT = RequestKind(VerifiedCommit, TxnOffsetCommitResponse, _commit_verified)
+STABLE_FETCH = RequestKind(
+    StableOffsetFetch, OffsetFetchResponseGroup, _fetch_stable, attrgetter("group.group_id")
+)
+TXN_COMMIT = RequestKind(
+    VerifiedCommit, TxnOffsetCommitResponse, _commit_verified, attrgetter("commit.group_id")
+)
 MARKER = RequestKind(WriteMarker, MarkerWritten, _marker)
 OFFSET_DELETE = RequestKind(
     OffsetDeleteRequest, OffsetDeleteResponse, lambda _, code: OffsetDeleteResponse(error_code=code)
 )
-DESCRIBE = RequestKind(DescribeGroupsRequest, DescribeGroupsResponse, _describe)
+DESCRIBE = RequestKind(
+    DescribeGroupsRequest, DescribeGroupsResponse, _describe, lambda request: request.groups[0]
+)
 LIST = RequestKind(
     ListGroupsRequest, ListGroupsResponse, lambda _, code: ListGroupsResponse(error_code=code)
 )
-DELETE = RequestKind(DeleteGroupsRequest, DeleteGroupsResponse, _delete)
+DELETE = RequestKind(
+    DeleteGroupsRequest, DeleteGroupsResponse, _delete, lambda request: request.groups_names[0]
+)

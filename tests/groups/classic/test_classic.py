@@ -17,7 +17,7 @@ from kafkawire.groups.model.request import Client
 from kafkawire.groups.model.states import LEGAL, GroupState, may_move
 from kafkawire.messages.stored import ConsumerProtocolSubscription
 from kafkawire.messages.sync_group import SyncGroupRequest
-from tests.kit.groups.requests import group_request
+from tests.kit.groups.requests import group_request, replies_of
 from tests.kit.groups.script import Script, answer, completing, preparing, script, stable
 
 NONE = ErrorCode.NONE
@@ -245,4 +245,4 @@ def test_heartbeat_does_not_copy_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
     steps.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
     stranger = SyncGroupRequest(member_id="nobody", generation_id=1)
-    assert sync(steps.group, group_request(2, 5, stranger, Client(None, "")), 0).replies
+    assert replies_of(sync(steps.group, group_request(2, 5, stranger, Client(None, "")), 0))

@@ -25,7 +25,7 @@ from kafkawire.messages.offset_delete import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.stored import ConsumerProtocolSubscription, GroupMetadataValue
 from kafkawire.messages.stored import MemberMetadata as Stored
-from tests.kit.groups.requests import group_request
+from tests.kit.groups.requests import group_request, replies_of
 from tests.kit.groups.script import GroupSettings
 
 
@@ -71,8 +71,9 @@ class Desk:
     def do(self, decision: Decision) -> Any:
         self.decision = decision
         for step in decision.steps:
-            self.shard.apply(decision.group_id, step)
-        return decision.replies[0].body if decision.replies else None
+            self.shard.apply(step, decision.group_id)
+        replies = replies_of(decision)
+        return replies[0].body if replies else None
 
     def commit(self, offsets: dict[tuple[str, int], int], **how: Any) -> list[int]:
         version = how.pop("version", 8)
@@ -108,7 +109,7 @@ class Desk:
             current_state_timestamp=self.now_ms,
             members=[member],
         )
-        self.shard.load(GroupRecord("g", value))
+        self.shard.apply(GroupRecord("g", value))
 
     def everybody_leaves(self) -> None:
         group = self.shard.groups["g"].recorded
@@ -120,7 +121,7 @@ class Desk:
             leader=None,
             current_state_timestamp=self.now_ms,
         )
-        self.shard.load(GroupRecord("g", value))
+        self.shard.apply(GroupRecord("g", value))
 
     def expire(self) -> None:
         for group_id in list(self.shard.groups):

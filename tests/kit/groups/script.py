@@ -28,7 +28,7 @@ from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.kit.groups.requests import group_request
+from tests.kit.groups.requests import group_request, replies_of
 
 
 @dataclass
@@ -234,7 +234,7 @@ class Script:
 
     def bodies(self, token: int) -> list[Any]:
         """The bodies of the last decision's replies to request `token`; a test knows their type."""
-        return [reply.body for reply in self.decision.replies if reply.token == token]
+        return [reply.body for reply in replies_of(self.decision) if reply.token == token]
 
     def expect(self, *wanted: Answer | SetTimer | CancelTimer) -> Script:
         """Check that these effects have happened since the last `expect`, in this order, and no
