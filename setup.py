@@ -15,7 +15,7 @@ from setuptools import setup
 COMPILED = [
     "kafkawire/codec/counts.py",
     "kafkawire/codec/fetch.py",
-    "kafkawire/codec/produce.py",
+    "kafkawire/codec/flat.py",
     "kafkawire/codec/validate.py",
     "kafkawire/codec/varint.py",
     "kafkawire/codec/walk.py",
@@ -40,6 +40,7 @@ COMPILED = [
     "kafkawire/log/partition/producers.py",
     "kafkawire/log/partition/read_plan.py",
     "kafkawire/log/partition/state.py",
+    "kafkawire/messages/flat_produce.py",
     "kafkawire/offsets/manager.py",
     "kafkawire/server/connection.py",
     "kafkawire/server/memory.py",

@@ -21,7 +21,7 @@ from typing import Final
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
-from kafkawire.codec.produce import Tags, Topic, put_count, put_topic, skip_tags
+from kafkawire.codec.flat import Tags, Topic, put_count, put_topic, skip_tags
 from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 

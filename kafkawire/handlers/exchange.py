@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kafkawire.codec.produce import Topic
+from kafkawire.codec.flat import Topic
 from kafkawire.codec.types import Part
 from kafkawire.security.principals import Principal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.produce import Topic
+from kafkawire.codec.flat import Topic
 from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.security.audit import Caller
 

@@ -17,9 +17,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.produce import ProduceResult, Tags, Topic
+from kafkawire.codec.flat import Tags, Topic
 from kafkawire.codec.varint import put_uvarint
 from kafkawire.handlers.nodes import Node, node_on
+from kafkawire.messages.flat_produce import LEADERS_FROM, ProduceResult
 from kafkawire.messages.leaders import NodeEndpoint
 from kafkawire.security.acls.model import Operation, ResourceKind
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.handlers.exchange import Peer
 
-PRODUCE_FROM: Final = 10
-"""The first version of Produce with hints."""
 FETCH_FROM: Final = 16
 """The first version of Fetch with hints: earlier ones have the leader without its address."""
 
@@ -115,7 +114,7 @@ class LeaderHints:
 
     def of_long_produce(self, peer: Peer, version: int) -> HintedLeaders:
         """Return the hints of a response to Produce that is encoded by its declaration."""
-        return HintedLeaders(self._broker, peer, _PRODUCE_TAG, known=version >= PRODUCE_FROM)
+        return HintedLeaders(self._broker, peer, _PRODUCE_TAG, known=version >= LEADERS_FROM)
 
     def of_fetch(self, peer: Peer, version: int) -> HintedLeaders:
         """Return the hints of a response to Fetch, to which its errors are added."""

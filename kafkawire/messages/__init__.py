@@ -1,1 +1,1 @@
-"""Declarations of Kafka's messages: data only, one module per API."""
+"""Declarations of Kafka's messages, one module per API, and the flat codec of Produce."""

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.produce import skip_tags
+from kafkawire.codec.flat import skip_tags
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
 from kafkawire.log.io.file_span import FileSpan

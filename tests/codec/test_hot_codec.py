@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec import fetch as flat_fetch
-from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
 from kafkawire.codec.compile_decode import MAX_ELEMENTS
+from kafkawire.codec.flat import Tags, Topic
 from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import Part
 from kafkawire.handlers.leader_hints import encoded_endpoints, encoded_leader
+from kafkawire.messages import flat_produce
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -60,14 +61,14 @@ def joined(parts: list[Part]) -> bytes:
     return b"".join(cast("list[bytes]", parts))
 
 
-def topics(version: int) -> st.SearchStrategy[list[flat_produce.Topic]]:
+def topics(version: int) -> st.SearchStrategy[list[Topic]]:
     """Some topics, identified as in this version."""
     if version >= 13:
         return st.lists(ids.map(_topic), max_size=3, unique=True)
     return st.lists(names.map(_topic), max_size=3, unique=True)
 
 
-def _topic(value: flat_produce.Topic) -> flat_produce.Topic:
+def _topic(value: Topic) -> Topic:
     return value
 
 
@@ -152,10 +153,10 @@ def test_produce_requests_are_decoded_the_same(version: int, data: st.DataObject
 class Hints:
     """Tagged fields of a response: its leaders and their addresses."""
 
-    leaders: dict[tuple[flat_produce.Topic, int], LeaderIdAndEpoch]
+    leaders: dict[tuple[Topic, int], LeaderIdAndEpoch]
     nodes: list[NodeEndpoint]
 
-    def encoded(self, tag: int) -> flat_produce.Tags | None:
+    def encoded(self, tag: int) -> Tags | None:
         if not self.nodes:
             return None
         leaders = {
@@ -169,7 +170,7 @@ NO_HINTS = Hints({}, [])
 
 
 @st.composite
-def hints(draw: st.DrawFn, keys: Iterable[tuple[flat_produce.Topic, int]]) -> Hints:
+def hints(draw: st.DrawFn, keys: Iterable[tuple[Topic, int]]) -> Hints:
     """Hints for some of the partitions."""
     chosen = [key for key in keys if draw(st.booleans())]
     racks = st.none() | st.text(max_size=99)

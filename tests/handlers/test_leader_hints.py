@@ -15,8 +15,8 @@ from kafkawire.codec.compile import encode
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.fetch import MAX_ITEMS as MAX_FETCHED
-from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.messages.fetch import FetchPartition
+from kafkawire.messages.flat_produce import MAX_ITEMS
 from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
 from kafkawire.messages.produce import ProduceResponse
 from kafkawire.metadata.catalog import BrokerInfo
@@ -270,8 +270,9 @@ async def test_topic_that_client_may_not_describe_has_no_hint(tmp_path: Path) ->
 
 def test_hint_is_encoded_as_declared() -> None:
     """An endpoint whose fields need more than 127 bytes has a size of two bytes."""
-    from kafkawire.codec.produce import PartitionTags, ProduceResult, write_response
+    from kafkawire.codec.flat import PartitionTags
     from kafkawire.handlers.leader_hints import encoded_endpoints, encoded_leader
+    from kafkawire.messages.flat_produce import ProduceResult, write_response
     from kafkawire.messages.produce import PartitionProduceResponse, TopicProduceResponse
 
     nodes = [NodeEndpoint(n, "h" * 100, 65535, None if n % 2 else "r" * 200) for n in range(300)]

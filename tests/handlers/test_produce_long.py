@@ -12,11 +12,11 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.codec.compression import GZIP, ZSTD
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.log.append.long_batch import LongBatches
 from kafkawire.log.partition.partition import Inspected
 from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.messages.flat_produce import MAX_ITEMS
 from kafkawire.messages.produce import PartitionProduceData
 from kafkawire.server.run import Server
 from tests.handlers.test_produce_fetch import latest_offset

@@ -17,13 +17,14 @@ import pytest
 
 from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.produce import ProduceAsk, read_request
+from kafkawire.codec.schema import info_of
 from kafkawire.handlers.produce.shape import KNOWN_BYTES_MAX, SHARED_MAX, Shape, Shapes
 from kafkawire.log.append.commit_log import MANY_REQUESTS
 from kafkawire.log.io.disk import DiskFile, SystemClock
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.io.slices import run_at_once
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
+from kafkawire.messages.flat_produce import ProduceAsk, read_request
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.connection import Connection
 from kafkawire.server.run import Server
@@ -34,6 +35,8 @@ from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 
 TOPIC_ID = bytes(range(16))
+PRODUCE = info_of(ProduceRequest)
+VERSIONS = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ async def test_many_connections_are_answered_before_end_of_iteration(
     assert all(wire.sent for wire in wires)
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_repeated_produces_are_answered_and_stored_one_by_one(
     client: Client, version: int, acks: int
@@ -274,7 +277,7 @@ def shape_of(version: int, frame: bytes, shapes: Shapes | None = None) -> Shape 
     return (shapes or Shapes()).cut(version, view, 0, len(frame), ask.items[0], ask.acks)
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("version", VERSIONS)
 def test_shape_matches_its_request_with_any_batch_and_partition(version: int) -> None:
     shape = shape_of(version, request(version, b"x" * 100))
     if version < 7:

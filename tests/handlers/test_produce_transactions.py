@@ -18,11 +18,11 @@ from kafkawire.broker.verification import TransactionVerifier
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.compression import ZSTD
 from kafkawire.codec.errors import ErrorCode as E
-from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.log.io.disk import DiskFile
 from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.flat_produce import MAX_ITEMS
 from kafkawire.server.run import Server
 from kafkawire.transactions.service import TransactionService
 from tests.kit.client import Client, batch

@@ -15,13 +15,13 @@ import pytest
 from kafkawire.codec.control import COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.fetch import MAX_ITEMS as MAX_FETCHED
-from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from kafkawire.messages.fetch import FetchPartition
+from kafkawire.messages.flat_produce import MAX_ITEMS
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

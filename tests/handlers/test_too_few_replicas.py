@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.produce import MAX_ITEMS
+from kafkawire.messages.flat_produce import MAX_ITEMS
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.server.run import Server
 from tests.handlers.test_resigned import Commits

@@ -15,7 +15,7 @@ from kafkawire.broker.replicas.redirects import Redirects
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.fetch import FetchItem
-from kafkawire.codec.produce import Topic
+from kafkawire.codec.flat import Topic
 from kafkawire.handlers.exchange import Exchange
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, code_of
 from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, write_response
-from kafkawire.codec.produce import Tags, Topic
+from kafkawire.codec.flat import Tags, Topic
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
 from kafkawire.handlers.fetch.context import FetchContext, find_divergence, list_aborted

@@ -24,14 +24,6 @@ from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.batches import CODEC_MASK
 from kafkawire.codec.compression import ALL_CODECS_FROM, produce_version
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import (
-    ProduceAsk,
-    ProduceItem,
-    ProduceResult,
-    has_transactional,
-    is_transactional,
-    read_request,
-)
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.hot_rights import TopicRights
@@ -48,6 +40,14 @@ from kafkawire.handlers.produce.shape import Shapes
 from kafkawire.log.append.long_batch import LongBatches
 from kafkawire.log.io.slices import run_at_once
 from kafkawire.log.partition.verification import NOT_ALLOWED, ONLY_OPEN
+from kafkawire.messages.flat_produce import (
+    ProduceAsk,
+    ProduceItem,
+    ProduceResult,
+    has_transactional,
+    is_transactional,
+    read_request,
+)
 from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:

@@ -19,18 +19,18 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.produce import (
-    FLEXIBLE_FROM,
-    ProduceAsk,
-    ProduceItem,
-    ProduceResult,
-    Topic,
-    encode_response,
-)
+from kafkawire.codec.flat import Topic
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.produce.pending import Portion, Waiting
 from kafkawire.log.io.slices import emptied
+from kafkawire.messages.flat_produce import (
+    FLEXIBLE_FROM,
+    ProduceAsk,
+    ProduceItem,
+    ProduceResult,
+    encode_response,
+)
 
 if TYPE_CHECKING:
     from kafkawire.codec.errors import KafkaError

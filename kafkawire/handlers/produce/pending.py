@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
-from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
 from kafkawire.handlers.exchange import (
     SMALL_ANSWER_BYTES,
     Exchange,
@@ -27,6 +26,7 @@ from kafkawire.handlers.exchange import (
     frame,
 )
 from kafkawire.log.io.waiting_queue import FailedPartitions
+from kafkawire.messages.flat_produce import FLEXIBLE_FROM, ProduceResult, write_response
 
 if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints

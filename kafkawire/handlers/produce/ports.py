@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.codec.counts import Counts
     from kafkawire.codec.errors import KafkaError
-    from kafkawire.codec.produce import ProduceAsk, ProduceItem, ProduceResult
     from kafkawire.handlers.exchange import Exchange, Peer
     from kafkawire.handlers.hot_rights import TopicRights
     from kafkawire.handlers.leader_hints import LeaderHints
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.log.io.ports import Env
     from kafkawire.log.partition.partition import Inspected, Partition
     from kafkawire.log.partition.verification import Guard
+    from kafkawire.messages.flat_produce import ProduceAsk, ProduceItem, ProduceResult
 
 
 class ProduceHandler(Protocol):

@@ -6,8 +6,8 @@ comparison instead of decoding and encoding (`handlers.repeat`); for other reque
 fails, and they take the general way. No check is skipped: the batch passes through Partition.append
 like every other.
 
-Shapes are derived from bytes that `codec.produce` reads and writes, which alone defines the wire
-format. Pure. Used by `handlers.repeat` alone.
+Shapes are derived from bytes that `messages.flat_produce` reads and writes, so a new version of
+Produce needs no change here. Pure. Used by `handlers.repeat` alone.
 
 The bytes of a request of one batch:
 
@@ -22,16 +22,15 @@ from __future__ import annotations
 from struct import Struct
 
 from kafkawire.codec.compression import ALL_CODECS_FROM
-from kafkawire.codec.produce import (
+from kafkawire.codec.flat import Tags, Topic
+from kafkawire.codec.varint import read_uvarint
+from kafkawire.handlers.exchange import frame
+from kafkawire.messages.flat_produce import (
     FLEXIBLE_FROM,
     ProduceItem,
     ProduceResult,
-    Tags,
-    Topic,
     write_response,
 )
-from kafkawire.codec.varint import read_uvarint
-from kafkawire.handlers.exchange import frame
 
 SHAPES_FROM = ALL_CODECS_FROM
 """Older requests need a check of the codec, so they have no shape."""

@@ -21,7 +21,7 @@ from kafkawire.log.io.slices import emptied
 if TYPE_CHECKING:
     from kafkawire.broker.partitions import PartitionTable
     from kafkawire.broker.verification import TransactionVerifier
-    from kafkawire.codec.produce import Topic
+    from kafkawire.codec.flat import Topic
     from kafkawire.groups.model.transactional import Verified
     from kafkawire.log.partition.verification import Guard
     from kafkawire.transactions.machine.transaction import TopicPartition
