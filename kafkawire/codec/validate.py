@@ -17,14 +17,18 @@ from struct import Struct
 from typing import Final, NoReturn
 
 from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL,
+    COUNT,
     CRC_FROM,
     HEAD,
     HEAD_BYTES,
     LENGTH_AT,
     LOG_APPEND_TIME,
     MAGIC,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     PREFIX_BYTES,
     RECORD_BYTES_MIN,
@@ -193,8 +197,9 @@ def must_walk(head: Head, config: TopicConfig, now_ms: int, validation: str) -> 
     """Return whether all records of a checked batch must be checked; if not, only its first and
     last one are, or none if heads are trusted. `validation`: record.validation."""
     if (
-        head[12] <= MAX_WALKED_RECORDS
-        or head[8] < head[7]  # clients that leave the newest time unset send 0 or -1
+        head[COUNT] <= MAX_WALKED_RECORDS
+        # Clients that leave the newest time unset send 0 or -1.
+        or head[MAX_TIMESTAMP] < head[BASE_TIMESTAMP]
         or validation == FULL
         or config.cleanup_compact
         or config.schedules
@@ -202,8 +207,8 @@ def must_walk(head: Head, config: TopicConfig, now_ms: int, validation: str) -> 
         or config.before_max_ms != NO_BOUND_MS
     ):
         return True
-    if head[8] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
-        text = f"timestamp {head[8]} is too far in the future"
+    if head[MAX_TIMESTAMP] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
+        text = f"timestamp {head[MAX_TIMESTAMP]} is too far in the future"
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
     return False
 
@@ -212,13 +217,13 @@ def check_records(
     buf: memoryview, head: Head, config: TopicConfig, now_ms: int, validation: str
 ) -> int:
     """Check the records of a checked batch as far as `validation` wants. As `walk`."""
-    if head[12] <= MAX_WALKED_RECORDS:  # hot
+    if head[COUNT] <= MAX_WALKED_RECORDS:  # hot
         return walk(buf, head, config, now_ms)
     if must_walk(head, config, now_ms, validation):
         return walk(buf, head, config, now_ms)
     if validation == HEAD_ONLY or check_ends(buf, head):
-        return head[8]
-    if head[5] & CODEC_MASK and len(buf) > MAX_TWICE_AT_ONCE:
+        return head[MAX_TIMESTAMP]
+    if head[ATTRIBUTES] & CODEC_MASK and len(buf) > MAX_TWICE_AT_ONCE:
         raise LongBatch
     return walk(buf, head, config, now_ms)
 
@@ -233,11 +238,11 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     would take more than two milliseconds, and for a schedule topic, whose records have to be
     checked by kafkawire.schedules, too: use `walk_long`. Hot for one record.
     """
-    newest, count = head[7], head[12]
+    newest, count = head[BASE_TIMESTAMP], head[COUNT]
     if (
         count == 1
         and not config.schedules
-        and not head[5] & CODEC_MASK
+        and not head[ATTRIBUTES] & CODEC_MASK
         and _is_plain(buf, head, config.cleanup_compact)
         and (
             config.timestamp_type
@@ -251,8 +256,8 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
 
 def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     """Walk a batch at once. Raises LongBatch if that would take too long, without any effect."""
-    codec, size = head[5] & CODEC_MASK, len(buf)
-    if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE or config.schedules:
+    codec, size = head[ATTRIBUTES] & CODEC_MASK, len(buf)
+    if head[COUNT] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE or config.schedules:
         raise LongBatch
     if codec:
         room = _room()
@@ -265,10 +270,10 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
         pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
     walked = Walked(pos)
     try:
-        walk_records(data, walked, head[12], head[7])
-        if walked.count < head[12]:
+        walk_records(data, walked, head[COUNT], head[BASE_TIMESTAMP])
+        if walked.count < head[COUNT]:
             raise LongBatch
-        walked.end(data, head[7])
+        walked.end(data, head[BASE_TIMESTAMP])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     for _ in _judge(data, pos, head, config, now_ms, walked):
@@ -324,7 +329,7 @@ def _by_sender(error: KafkaError) -> KafkaError:
 def unpack_long(buf: memoryview, head: Head) -> bytes | bytearray:
     """Return the decompressed records of a checked batch; to be run in a thread."""
     limit = unpacked_limit(len(buf))
-    data = _unpacked(head[5] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
+    data = _unpacked(head[ATTRIBUTES] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
     return data if isinstance(data, bytearray) else bytes(data)
 
 
@@ -332,7 +337,7 @@ def ends_are_valid(records: memoryview, head: Head) -> bool:
     """Return whether the first and the last of the decompressed records of a batch are valid and
     not newer than its head says. If not, walk it: that finds out what is wrong, or correct."""
     try:
-        return newest_of_ends(records, head[12], head[7]) <= head[8]
+        return newest_of_ends(records, head[COUNT], head[BASE_TIMESTAMP]) <= head[MAX_TIMESTAMP]
     except IndexError:
         return False
 
@@ -343,10 +348,13 @@ def check_ends(buf: memoryview, head: Head) -> bool:
     Raises KafkaError: INVALID_RECORD if it cannot be decompressed; LongBatch where that would take
     too long.
     """
-    records, codec = buf[HEAD_BYTES:], head[5] & CODEC_MASK
+    records, codec = buf[HEAD_BYTES:], head[ATTRIBUTES] & CODEC_MASK
     if codec == NONE:  # hot
         try:
-            return newest_of_ends(records, head[12], head[7], parse=False) <= head[8]
+            return (
+                newest_of_ends(records, head[COUNT], head[BASE_TIMESTAMP], parse=False)
+                <= head[MAX_TIMESTAMP]
+            )
         except IndexError:
             return False
     room = _room()
@@ -364,8 +372,8 @@ def walk_long(
     millisecond."""
     walked = Walked(0)
     try:
-        yield from walk_steps(data, walked, head[12], head[7])
-        walked.end(data, head[7])
+        yield from walk_steps(data, walked, head[COUNT], head[BASE_TIMESTAMP])
+        walked.end(data, head[BASE_TIMESTAMP])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     yield from _judge(data, 0, head, config, now_ms, walked)
@@ -420,9 +428,9 @@ def _blame(
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     count = 0
-    for index in range(head[12]):  # the walk has validated them
+    for index in range(head[COUNT]):  # the walk has validated them
         moved, key, _, pos = walk_fields(data, pos, index)
-        time, text = head[7] + ((moved >> 1) ^ -(moved & 1)), None
+        time, text = head[BASE_TIMESTAMP] + ((moved >> 1) ^ -(moved & 1)), None
         if key & 1 and compacted:
             text = "a compacted topic takes no record without a key"
         elif time != NO_TIMESTAMP and not lowest <= time <= highest:
@@ -458,7 +466,7 @@ def convert(
     result may be larger than `buf`: the caller checks max.message.bytes again. With `at_once`,
     LongBatch for a batch that should be compressed in a thread.
     """
-    current = head[5] & CODEC_MASK
+    current = head[ATTRIBUTES] & CODEC_MASK
     if codec == current:
         out = bytearray(buf)
     else:
@@ -469,7 +477,7 @@ def convert(
         data = _unpacked(current, packed, limit, MAX_CONVERTED_AT_ONCE if at_once else limit)
         out = bytearray(buf[:HEAD_BYTES])
         out += compress(codec, data, level) if codec != NONE else data
-        attributes = head[5] & ~CODEC_MASK | codec
+        attributes = head[ATTRIBUTES] & ~CODEC_MASK | codec
         out[21:23] = attributes.to_bytes(2, "big", signed=True)
         out[LENGTH_AT : LENGTH_AT + 4] = (len(out) - PREFIX_BYTES).to_bytes(4, "big")
     if log_append_time is None:
