@@ -133,7 +133,7 @@ async def main() -> None:
         cost = await small(log, partitions, turns, True)
         print(f"append, idempotent:           {cost:.2f} us")
         print(f"append, 100 KB:               {await bulk(log, partitions[0], 400):.0f} MB/s")
-        log.commits.stop()
+        log.disk_sink.stop()
         log.env.offload.close()
         log.journals.close()
 

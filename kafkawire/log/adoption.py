@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import HEAD
 from kafkawire.codec.control import ControlContent
-from kafkawire.log.append.group_commit import called
+from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.partition.state import Frame
 from kafkawire.log.recovery.restore import TransactionHistory
@@ -70,7 +70,7 @@ class Adoption:
                 replayed[row.number] = state.next_offset if state is not None else 0
         for number in new:
             partition = partitions.get(number)
-            if partition is not None and partition.sink is self._commit_log.objects:
+            if partition is not None and partition.sink is self._commit_log.object_sink:
                 self._known[number] = partition.next_offset
                 self._replayed[number] = replayed[number]
                 _rewind(partition)
@@ -97,9 +97,9 @@ class Adoption:
             if batches:
                 self._queue(partition, batches)
             if log.batch_bytes > MAX_QUEUED_BYTES:
-                await called(log.after_write)
+                await await_callbacks(log.after_write)
             await self._slices.give_way()
-        await called(log.after_write)
+        await await_callbacks(log.after_write)
 
     def _take(self, partition: Partition, batch: memoryview) -> bool:
         """Take a batch into the state of its partition; return whether it is missing there."""

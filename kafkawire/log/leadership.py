@@ -29,7 +29,7 @@ from itertools import islice
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.append.group_commit import called
+from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.maintenance.indexer import Indexer
 from kafkawire.log.maintenance.journal_end import end_journal
@@ -127,7 +127,7 @@ class Leadership:
     async def _settle(self) -> None:
         """Wait for what may still write for resigned partitions."""
         with suppress(KafkaError, OSError):  # then nothing was written
-            await called(self._commit_log.after_write)
+            await await_callbacks(self._commit_log.after_write)
         async with self._checkpoints.settled():
             pass  # later ones leave out what was resigned
         async with self._segments.swapper.settled():

@@ -266,7 +266,7 @@ class Log:
         await self._secure_journals()
         if losses or began or not clean:
             await self.checkpoints.save()
-        committed = self.commit_log.commits.committed
+        committed = self.commit_log.disk_sink.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
         if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
@@ -413,7 +413,7 @@ class Log:
         """Write topics to the journals that are new or have new partitions: wait for
         CommitLog.committed before responding. Their partitions are created at their first use."""
         self.catalog_frames.created(infos)
-        self.commit_log.replicas.topics_added(infos, self.node_id)
+        self.commit_log.follower_sink.topics_added(infos, self.node_id)
         self.hooks.topics(infos)
         self._lags_changed(self.loader.configs.promised(infos))
 
@@ -509,13 +509,13 @@ class Log:
         self._closed = True
         # Connections are still open. What their producers appended after the checkpoint would make
         # the end unclean.
-        self.commit_log.commits.refuse_batches()
+        self.commit_log.disk_sink.refuse_batches()
         await self.upkeep.stop()
         self.commit_log.reader.verifier.close()
         try:
             await self.env.worker.close()
-            stored = await self.commit_log.objects.close()
-            stored = await self.commit_log.replicas.close() and stored
+            stored = await self.commit_log.object_sink.close()
+            stored = await self.commit_log.follower_sink.close() and stored
             if self.object_logs is not None:
                 await self.object_logs.close()
             if self.commit_log.failed is None and stored:

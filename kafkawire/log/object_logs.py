@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.adoption import Adoption
-from kafkawire.log.append.group_commit import called
 from kafkawire.log.earlier_logs import EarlierLogs, EarlierObject
+from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.io.ports import Env, Superseded
 from kafkawire.log.maintenance.log_orphans import OrphanRemoval
 from kafkawire.log.maintenance.object_release import ObjectRelease, Retained
@@ -129,10 +129,10 @@ class ObjectLogs:
         for each in self._needed:
             stored.update(each.ends)
         await self._gather_unstored(commit_log, loader.partitions, stored)
-        if commit_log.objects.queue.size_bytes:
+        if commit_log.object_sink.queue.size_bytes:
             await self._open_patiently(commit_log, release)
             try:
-                await called(lambda fn: commit_log.after((commit_log.objects,), fn))
+                await await_callbacks(lambda fn: commit_log.after((commit_log.object_sink,), fn))
             except KafkaError as failure:
                 raise Superseded(failure.message) from failure
 
@@ -157,12 +157,12 @@ class ObjectLogs:
                 for each in self._needed
             ]
         )  # fmt: skip
-        commit_log.objects.retained(sum(each.size_bytes for each in self._needed))
+        commit_log.object_sink.retained(sum(each.size_bytes for each in self._needed))
         self._needed = []
         if release.retained or self._opened:
             release.start()
         if not self._opened:
-            commit_log.objects.when_needed(lambda: self._open_later(commit_log, release))
+            commit_log.object_sink.when_needed(lambda: self._open_later(commit_log, release))
         if self._has_earlier:
             self.orphans.start()
 
@@ -197,7 +197,7 @@ class ObjectLogs:
                 if not self.unusable:
                     await self._open(commit_log, release)
                     return
-                commit_log.objects.refuse(self.unusable)
+                commit_log.object_sink.refuse(self.unusable)
             except (OSError, StoreError) as failure:
                 logger.warning(
                     "the log of objects cannot be opened, topics with durability=s3 wait for it: "
@@ -215,7 +215,7 @@ class ObjectLogs:
             )
         )
         if not opened:
-            commit_log.objects.supersede(self._why_superseded())
+            commit_log.object_sink.supersede(self._why_superseded())
             self.superseded(self._why_superseded())
             return
         self._opened = True
@@ -224,7 +224,7 @@ class ObjectLogs:
             self._nonce,
         )  # fmt: skip
         retain = release.retain_of(self._broker_epoch)
-        commit_log.objects.start(writer, retain, self.superseded)
+        commit_log.object_sink.start(writer, retain, self.superseded)
         self._opened = True
 
     async def _end(self, log: ObjectLog) -> None:
@@ -272,15 +272,15 @@ class ObjectLogs:
     async def _adopt(self, commit_log: CommitLog, adoption: Adoption) -> None:
         numbers = {number for each in self._needed for number in each.ends}
         await adoption.load(numbers)
-        commit_log.objects.adopt(True)
+        commit_log.object_sink.adopt(True)
         try:
             missing = [each for each in self._needed if adoption.missing(each.ends)]
             async for frames in self._frames(missing):
                 await adoption.append(frames)
             await adoption.finish()
-            await commit_log.commits.durable()
+            await commit_log.disk_sink.durable()
         finally:
-            commit_log.objects.adopt(False)
+            commit_log.object_sink.adopt(False)
         if missing:
             logger.info(
                 "appended what %s of earlier lives had and the journals here did not: batches of "
@@ -295,7 +295,7 @@ class ObjectLogs:
         """Gather what only the journals here have: written, not acknowledged, and perhaps never
         stored."""
         for at, partition in enumerate(list(partitions.values())):
-            if partition.sink is not commit_log.objects:
+            if partition.sink is not commit_log.object_sink:
                 continue
             start = max(
                 stored.get(partition.number, 0), partition.commit_offset, partition.log_start
@@ -308,7 +308,7 @@ class ObjectLogs:
             else:
                 row = -1
             for each in range(row + 1, len(rows)):
-                commit_log.objects.gather(
+                commit_log.object_sink.gather(
                     partition, rows.base[each] + rows.count[each], rows.log_position[each],
                     rows.length[each],
                 )  # fmt: skip

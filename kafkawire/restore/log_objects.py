@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 
 from kafkawire.codec.configs.durability_rules import DURABILITY, S3
 from kafkawire.codec.format_errors import NewerFormatError
+from kafkawire.log.append.object_sink import MAX_STORING
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.journal.format import Naming
-from kafkawire.log.objects.commits import MAX_STORING
 from kafkawire.log.objects.format import (
     HEADER_BYTES,
     LogObjectError,

@@ -93,7 +93,7 @@ class Tiering:
         self.meter = meter or Meter(env.clock.now_ms, env.clock.monotonic)
         self.spending = Spending(
             env, config, storage, self.meter, node_id, log.folder,
-            lambda: log.commit_log.objects.unreleased_bytes,
+            lambda: log.commit_log.object_sink.unreleased_bytes,
         )  # fmt: skip
         opener = opener or (lambda url: open_store(url, config))
         url = parse_tier(config.tier_url).url

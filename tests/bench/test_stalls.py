@@ -94,8 +94,8 @@ def test_what_ran_comes_from_stacks_if_no_call_covers_the_stall() -> None:
     run = recorded()
     stall = Stall(11.0, 11.1, 0.0, 0.0)
     assert stall_causes.ran(run, stall) == "unknown"
-    run.stacks = [(11.05, ["threading.wait", "kafkawire.log.append.group_commit.synced", "uv"])]
-    assert stall_causes.ran(run, stall) == "kafkawire.log.append.group_commit.synced"
+    run.stacks = [(11.05, ["threading.wait", "kafkawire.log.append.disk_sink.synced", "uv"])]
+    assert stall_causes.ran(run, stall) == "kafkawire.log.append.disk_sink.synced"
     run.stacks = [(11.05, ["asyncio.runners.Runner.run", "kafkawire.server.run._run"])]
     assert stall_causes.ran(run, stall) == "the loop itself, no function"
     run.calls.append(Call("map", LOOP, 11.0, 11.01))

@@ -16,9 +16,9 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination import service as coordination_service
+from kafkawire.log.append import follower_sink
 from kafkawire.log.io.ports import Superseded
 from kafkawire.log.recovery.identity import IdentityError
-from kafkawire.log.replicas import commits as replica_commits
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -171,7 +171,7 @@ async def test_produces_are_refused_without_enough_followers(site: Site) -> None
         two.start()
         await send_all(client, b"one")
         two.stop()
-        await until(lambda: server.broker.log.commit_log.replicas.refusal is not None)
+        await until(lambda: server.broker.log.commit_log.follower_sink.refusal is not None)
         assert await send(client, b"two") is ErrorCode.NOT_ENOUGH_REPLICAS
         two.start()
         await send_all(client, b"two")
@@ -349,7 +349,7 @@ async def test_records_of_local_topics_are_deleted_without_followers(site: Site)
         await send_all(client, b"one")
         two.stop()
         assert await send(client, b"one", topic="local") is ErrorCode.NONE
-        await until(lambda: server.broker.log.commit_log.replicas.refusal is not None)
+        await until(lambda: server.broker.log.commit_log.follower_sink.refusal is not None)
         saving = asyncio.ensure_future(server.broker.log.checkpoint())
         partition = DeleteRecordsPartition(0, 1)
         request = DeleteRecordsRequest([DeleteRecordsTopic("local", [partition])], 60_000)
@@ -380,11 +380,11 @@ async def commit_offset(client: Client, offset: int) -> int:
 async def test_shutdown_waits_for_followers_for_a_limited_time(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (coordination_service, replica_commits):
+    for module in (coordination_service, follower_sink):
         monkeypatch.setattr(module, "CLOSE_S", 0.5)
     two = await site.follower(2)
     async with site.serving(durability="replicated") as (server, client):
-        replicas = server.broker.log.commit_log.replicas
+        replicas = server.broker.log.commit_log.follower_sink
         await send_all(client, b"one")
         await server.broker.groups.open()
 
@@ -435,7 +435,7 @@ async def test_start_with_damaged_journals_uses_the_copy_of_a_follower(
         for each in sent:
             await send_all(client, each)
         log, epoch = server.broker.log, server.broker.catalog.brokers[1].epoch
-        await until(lambda: two.committed(1, epoch) == log.commit_log.commits.committed)
+        await until(lambda: two.committed(1, epoch) == log.commit_log.disk_sink.committed)
         journal = Path(log.journals.active.path)
         written = log.journals.active.end
     os.truncate(journal, written)

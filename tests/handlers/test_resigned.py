@@ -225,7 +225,7 @@ async def test_list_offsets_and_delete_records(
         server.broker.table.named("t", GONE).append(memoryview(bytearray(batch(b"x"))), 0)
         client.send(ListOffsetsRequest(-1, 0, [asked]), 6)
         other.send(DeleteRecordsRequest([deleted], 1000), 2)
-        queue = server.broker.log.commit_log.commits.queue
+        queue = server.broker.log.commit_log.disk_sink.queue
         await until(lambda: sum(len(each.callbacks) for each in [*queue.sealed, queue.newest]) > 1)
         resigning = asyncio.ensure_future(resign(server, GONE))
         await until(lambda: GONE not in _led(server))

@@ -39,7 +39,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
     connected = await Client.connect(port_of(server))
     await make(connected, "one", 1, durability="replicated")
     await make(connected, "two", 1, durability="replicated", min_insync_replicas="2")
-    replicas = server.broker.log.commit_log.replicas
+    replicas = server.broker.log.commit_log.follower_sink
     await connected.call(produce("one", batch(b"first"), acks=1), 9)  # begins replication
     await until(lambda: replicas.refusal is None)
     yield connected
@@ -64,7 +64,7 @@ class ShrinkingSet(Commits):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._replicas = server.broker.log.commit_log.replicas
+        self._replicas = server.broker.log.commit_log.follower_sink
         self._replicas.in_sync = 2
 
     def release(self) -> None:
@@ -88,7 +88,7 @@ async def test_error_is_that_of_one_topic(server: Server, client: Client, more: 
 async def test_repeated_produces(
     server: Server, client: Client, topic: str, wanted: ErrorCode
 ) -> None:
-    server.broker.log.commit_log.replicas.in_sync = 2
+    server.broker.log.commit_log.follower_sink.in_sync = 2
     request = produce(topic, batch(b"value"))
     for _ in range(2):  # from the third on they are handled as repetitions
         client.send(request, 9)

@@ -44,7 +44,7 @@ async def produce(partition: Partition, sequence: int, size: int = 1) -> int:
 
 
 def number_of_next_object(world: ObjectWorld) -> int:
-    return world.log.commit_log.objects._sequence
+    return world.log.commit_log.object_sink._sequence
 
 
 async def test_batch_with_the_log_start_in_its_middle_is_appended(
@@ -77,11 +77,11 @@ async def test_only_the_part_that_a_power_failure_took_is_appended(
     world: ObjectWorld, partition: Partition
 ) -> None:
     await produce(partition, 0)
-    await world.log.commit_log.commits.durable()
+    await world.log.commit_log.disk_sink.durable()
     for sequence in (1, 2):
         partition.append(sequenced(b"v", sequence), EPOCH_MS)
         world.log.commit_log._write_queued()
-    world.log.commit_log.commits.stop()
+    world.log.commit_log.disk_sink.stop()
     await world.crash()
     partition = world.find("t")
     lost = 3 - partition.next_offset  # of the two that were never acknowledged

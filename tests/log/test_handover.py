@@ -248,8 +248,8 @@ async def replicated(pair: Pair) -> Partition:
     """Create a partition that can be moved when its records are uploaded. The own disk is its only
     replica."""
     log = pair.first.log.commit_log
-    log.replicas.update("")
-    log.replicas.when_written(lambda: log.replicas.commit(log.commits.committed))
+    log.follower_sink.update("")
+    log.follower_sink.when_written(lambda: log.follower_sink.commit(log.disk_sink.committed))
     (partition,) = await pair.topic("t", durability="replicated")
     return partition
 

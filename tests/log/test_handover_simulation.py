@@ -135,7 +135,7 @@ class Life(Node):
         self.metadata.crash()
         self.env.offload.close()
         if self.has_log:
-            self.log.commit_log.commits.stop()
+            self.log.commit_log.disk_sink.stop()
         for task in list(self.env.tasks):
             task.cancel()
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.group_commit import called
+from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.manager import Log
 from kafkawire.log.partition.loader import NotLoaded
 from kafkawire.log.partition.partition import Partition
@@ -142,7 +142,7 @@ async def test_resign_waits_for_write_in_progress() -> None:
     await world.start()
     gone, stays = await world.topic("t", 2)
     append(stays)
-    await called(world.log.commit_log.after_write)  # slow: the next goes to the thread
+    await await_callbacks(world.log.commit_log.after_write)  # slow: the next goes to the thread
     offload(world).hold("write")
     append(gone)
     append(stays)

@@ -185,7 +185,7 @@ class TwoLogs:
     async def cut(self, node: Node, numbers: list[int]) -> None:
         """Cut everything of the partitions into segments, and store their states."""
         log = node.log
-        await log.commit_log.commits.durable()
+        await log.commit_log.disk_sink.durable()
         while any(
             each.cut_offset < each.next_offset
             for number in numbers

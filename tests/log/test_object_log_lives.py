@@ -72,7 +72,7 @@ async def test_written_and_not_stored_records_are_stored_by_the_next_start(
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.commits.durable()
+    await world.log.commit_log.disk_sink.durable()
     assert partition.high_watermark == 1
     await world.abandon()
     world.fs.kill()
@@ -92,7 +92,7 @@ async def test_checkpoint_of_start_does_not_cover_what_is_not_stored(world: Obje
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.commits.durable()
+    await world.log.commit_log.disk_sink.durable()
     await world.abandon()
     world.fs.kill()
     world.bucket.faults.down = False
@@ -175,7 +175,7 @@ async def test_start_that_is_superseded_fails(
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.commits.durable()
+    await world.log.commit_log.disk_sink.durable()
     await world.abandon()
     world.fs.kill()
     world.bucket.faults.down = False
@@ -196,7 +196,7 @@ async def test_clean_end_leaves_nothing_to_append(world: ObjectWorld) -> None:
 async def test_end_without_bucket_is_not_clean(
     world: ObjectWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.log.objects.commits.CLOSE_S", 0.01)
+    monkeypatch.setattr("kafkawire.log.append.object_sink.CLOSE_S", 0.01)
     (partition,) = await world.topic("t", durability="s3")
     await put(partition, b"a")
     world.bucket.faults.down = True

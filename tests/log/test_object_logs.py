@@ -158,7 +158,7 @@ async def test_objects_are_released_when_their_records_are_uploaded(
     """A deletion that fails is repeated."""
     (bucket,) = buckets.values()
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
-        objects = tier.server.broker.log.commit_log.objects
+        objects = tier.server.broker.log.commit_log.object_sink
         await tier.produce("t", durability="s3", tiering_max_lag_ms="3600000")
         assert [key for key in bucket.objects if "/log/" in key] == [own_key(1, 0)]
         deleted = FakeStore.delete

@@ -29,7 +29,7 @@ TESTS = (
     "tests/handlers/test_fairness.py",
     "tests/handlers/test_leader_hints.py",
     "tests/handlers/test_produce_fetch.py",
-    "tests/log/append/test_commits.py",
+    "tests/log/append/test_disk_sink.py",
     "tests/log/append/test_write_batches.py",
     "tests/log/test_simulation.py",
     "tests/server/test_connection.py",

@@ -1,7 +1,7 @@
 """Topics with durability=s3 while their storage fails, and a broker that continues after its
 successor has started.
 
-Covers: kafkawire.log.objects.commits, kafkawire.log.objects.writer, kafkawire.log.object_logs,
+Covers: kafkawire.log.append.object_sink, kafkawire.log.objects.writer, kafkawire.log.object_logs,
 kafkawire.server.run.
 """
 

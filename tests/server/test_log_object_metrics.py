@@ -38,7 +38,7 @@ async def test_log_objects_are_counted(tmp_path: Path, buckets: dict[str, FakeBu
 
         (bucket,) = buckets.values()
         bucket.faults.error_rate = 1.0
-        objects = server.broker.log.commit_log.objects
+        objects = server.broker.log.commit_log.object_sink
         waiting = client.call(produce("t", batch(b"two")), 9)
         answer = server.broker.env.spawn(waiting, "produce")
         await until(lambda: objects.failed_puts > 1)
@@ -54,7 +54,7 @@ async def test_refusal_and_release_are_shown(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     async with watched(tmp_path / "data", tier_url=URL, **QUICK) as (server, port):
-        objects = server.broker.log.commit_log.objects
+        objects = server.broker.log.commit_log.object_sink
         objects.refuse("the test says so")
         objects.released(3, 0)
         samples = await scrape(port)

@@ -111,7 +111,7 @@ async def test_bytes_without_followers_and_refusal_are_shown(tmp_path: Path) -> 
     async with replicated(tmp_path, 2, **settings) as broker:
         await broker.in_sync(1)
         assert await broker.send() is ErrorCode.NONE
-        replicas = broker.server.broker.log.commit_log.replicas
+        replicas = broker.server.broker.log.commit_log.follower_sink
         broker.followers[2].stop()
         with silent(broker.followers[2].port):
             assert await broker.send(acks=1) is ErrorCode.NONE

@@ -13,12 +13,12 @@ import pytest
 
 from kafkawire.log.adoption import Adoption
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.append.object_sink import ObjectSink
 from kafkawire.log.earlier_logs import EarlierLogs
 from kafkawire.log.maintenance import log_orphans, retention
 from kafkawire.log.maintenance.object_release import ObjectRelease
 from kafkawire.log.maintenance.upload_check import UploadCheck
 from kafkawire.log.object_logs import ObjectLogs
-from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.log.partition.partition import Partition
 from kafkawire.offsets.catalog.object_logs import ObjectLog
@@ -42,20 +42,20 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 def watermark_at_write(patch: pytest.MonkeyPatch) -> None:
     """Readers see what is written and not stored."""
-    real = ObjectCommits.add
+    real = ObjectSink.add
 
-    def add(self: ObjectCommits, partition: Partition, frame: Any) -> None:
+    def add(self: ObjectSink, partition: Partition, frame: Any) -> None:
         real(self, partition, frame)
         partition.advance(frame.end)
 
-    patch.setattr(ObjectCommits, "add", add)
+    patch.setattr(ObjectSink, "add", add)
 
 
 def completed_out_of_order(patch: pytest.MonkeyPatch) -> None:
     """An object is acknowledged although one before it is not stored."""
-    real = ObjectCommits._publish
+    real = ObjectSink._publish
 
-    def publish(self: ObjectCommits, sequence: int) -> None:
+    def publish(self: ObjectSink, sequence: int) -> None:
         for gathered in self.queue.sealed:
             if gathered.stored:
                 for partition, end in gathered.ends.items():
@@ -65,7 +65,7 @@ def completed_out_of_order(patch: pytest.MonkeyPatch) -> None:
                     fn(None)
         real(self, sequence)
 
-    patch.setattr(ObjectCommits, "_publish", publish)
+    patch.setattr(ObjectSink, "_publish", publish)
 
 
 def released_before_upload(patch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def checkpoint_of_what_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint waits for the fsync only."""
 
     async def durable(self: CommitLog) -> None:
-        await self.commits.durable()
+        await self.disk_sink.durable()
 
     patch.setattr(CommitLog, "durable", durable)
 
@@ -142,22 +142,22 @@ def fence_collected(patch: pytest.MonkeyPatch) -> None:
 def lease_by_clock(patch: pytest.MonkeyPatch) -> None:
     """A process acknowledges what it has written, without waiting for an object, as long as its own
     clock says that it has just stored one: no other process can have begun since then."""
-    publish, wait = ObjectCommits._publish, ObjectCommits.wait
-    stored_s: dict[ObjectCommits, float] = {}
+    publish, wait = ObjectSink._publish, ObjectSink.wait
+    stored_s: dict[ObjectSink, float] = {}
 
-    def published(self: ObjectCommits, sequence: int) -> None:
+    def published(self: ObjectSink, sequence: int) -> None:
         stored_s[self] = self._log.env.clock.monotonic()
         publish(self, sequence)
 
-    def waited(self: ObjectCommits, callbacks: list[Any]) -> None:
+    def waited(self: ObjectSink, callbacks: list[Any]) -> None:
         if self._log.env.clock.monotonic() - stored_s.get(self, -1e9) < LEASE_S:
             for fn in callbacks:
                 fn(None)
             return
         wait(self, callbacks)
 
-    patch.setattr(ObjectCommits, "_publish", published)
-    patch.setattr(ObjectCommits, "wait", waited)
+    patch.setattr(ObjectSink, "_publish", published)
+    patch.setattr(ObjectSink, "wait", waited)
 
 
 def no_epoch_guard(patch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kafkawire.broker.liveness.takeover import SEARCH_S
+from kafkawire.log.append.follower_sink import leads_replicated
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, File, LogError
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.recovery.identity import IdentityError
-from kafkawire.log.replicas.commits import leads_replicated
 from kafkawire.log.replicas.network import Network
 from kafkawire.log.replicas.source import (
     FAILURES,

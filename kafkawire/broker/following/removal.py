@@ -141,7 +141,7 @@ class OwnRemoval:
         if broker.tiering is not None:  # other brokers' uploads, of which it is not notified
             broker.tiering.remover.wake()
         if log.object_logs is not None:
-            release, objects = log.object_logs.release, log.commit_log.objects
+            release, objects = log.object_logs.release, log.commit_log.object_sink
             if objects.queue.size_bytes or (release is not None and release.retained):
                 await log.checkpoints.save()  # an object is needed until a checkpoint covers it
                 return "it still needs log objects"

@@ -88,7 +88,7 @@ class ControlledShutdown:
 
     async def _take_back(self) -> None:
         broker = self._broker
-        replicas, clock = broker.log.commit_log.replicas, broker.env.clock
+        replicas, clock = broker.log.commit_log.follower_sink, broker.env.clock
         until_s = clock.monotonic() + FOLLOWERS_S
         while replicas.began and replicas.refusal is not None and clock.monotonic() < until_s:
             await broker.env.sleep(POLL_S)

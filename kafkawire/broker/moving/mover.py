@@ -269,7 +269,7 @@ class PartitionMover:
             place = catalog.locate(number)
             if place is None or place.leader != broker.node_id:
                 if target == broker.node_id and durability_of(catalog, number) == REPLICATED:
-                    broker.log.commit_log.replicas.need()  # in sync before it is led here
+                    broker.log.commit_log.follower_sink.need()  # in sync before it is led here
                 continue
             fault = refusal(catalog, place.leader, target, number)
             if fault is not None:

@@ -25,7 +25,7 @@ from kafkawire.handlers.exchange import (
     Pinned,
     frame,
 )
-from kafkawire.log.io.waiting_queue import FailedPartitions
+from kafkawire.log.partition.waiting_queue import FailedPartitions
 from kafkawire.messages.flat_produce import FLEXIBLE_FROM, ProduceResult, write_response
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Appends: write batches, the commit log, and group commit.
+"""Appends: write batches, the commit log, and its three sinks (disk, log objects, followers).
 
 The first append of an event-loop iteration schedules the flush, which lays out all frames and
 writes them with one call per journal. A commit is one fsync for everything written before it.

@@ -5,7 +5,7 @@ writes all of them with one gathered write at the tracked position and only then
 state in memory. A write that fails, or is short, leaves everything as before: all batches of the
 write batch fail and the next write starts at the same position, under the next run number, so that
 remains of the failed write are never taken for data. While writes are slow a thread does them and
-frames are collected in the next write batch. kafkawire.log.append.group_commit makes the bytes
+frames are collected in the next write batch. kafkawire.log.append.disk_sink makes the bytes
 durable; kafkawire.log.recovery.recover reads them after a restart.
 
 One CommitLog per broker process, made by kafkawire.log.manager.
@@ -13,6 +13,7 @@ One CommitLog per broker process, made by kafkawire.log.manager.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os.path
 from collections.abc import Callable, Sequence
@@ -20,12 +21,13 @@ from functools import partial
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
+from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.group_commit import Commits, called
-from kafkawire.log.append.journal_writer import JournalWriter
-from kafkawire.log.io.callbacks import Callback, call, call_all
+from kafkawire.log.append.disk_sink import DiskSink
+from kafkawire.log.append.follower_sink import FollowerSink
+from kafkawire.log.append.object_sink import ObjectSink
+from kafkawire.log.io.callbacks import Callback, await_callbacks, call, call_all
 from kafkawire.log.io.ports import Buffer, Env
-from kafkawire.log.io.waiting_queue import after_calls, unless_for_others
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import KIND_ROLL, write_catalog
@@ -37,8 +39,8 @@ from kafkawire.log.journal.write_batch import (
     Write,
     WriteBatch,
     lay_out,
+    write_all,
 )
-from kafkawire.log.objects.commits import ObjectCommits
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
@@ -51,7 +53,7 @@ from kafkawire.log.partition.state import (
     SaveLogStarts,
     Sink,
 )
-from kafkawire.log.replicas.commits import ReplicaCommits
+from kafkawire.log.partition.waiting_queue import after_calls, unless_for_others
 from kafkawire.log_lines import reason_of
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,69 @@ logger = logging.getLogger(__name__)
 MANY_REQUESTS = 128
 """Requests received together that are written together: a millisecond or two of work, to which one
 more write adds as much as one more request."""
+
+
+class JournalWriter:
+    """Writes write batches to the journals: here, or in the writer thread while writes are slow.
+
+    One write batch is written at a time. `slow`: the next one is written in the thread, since
+    the last took more than `slow_s`; `flying`: one is being written there; `seconds`: the durations
+    of the writes.
+    """
+
+    __slots__ = ("_env", "_idle", "_since", "flying", "seconds", "slow", "slow_s")
+
+    def __init__(self, env: Env, slow_s: float) -> None:
+        self._env = env
+        self._since = 0.0
+        self._idle: asyncio.Future[None] | None = None
+        self.slow_s = slow_s
+        self.slow = False
+        self.flying = False
+        self.seconds = Histogram()
+
+    def write(self, writes: list[Write], landed: Callback) -> bool:
+        """Do the writes here and return True; or return False, and call `landed` when the thread
+        has done them. Raises OSError."""
+        monotonic = self._env.clock.monotonic
+        if not self.slow:
+            self._took(write_all(writes, monotonic))
+            return True
+        future = self._env.offload.submit("write", write_all, writes, monotonic)
+        self.flying = True
+        self._since = monotonic()
+
+        def done(_: object) -> None:
+            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if failure is None:
+                # The whole backlog was in this write: if it was fast, the disk has caught up.
+                self._took(future.result())
+            landed(failure)
+
+        future.add_done_callback(done)
+        return False
+
+    def ended(self) -> None:
+        """Note that what the thread has written is applied: the next one may be written."""
+        self.flying = False
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def idle(self) -> None:
+        """Return when no write is in flight: only then may its journal be closed."""
+        while self.flying:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def busy_s(self) -> float:
+        """Return how many seconds the write in the thread has been running; 0: none is."""
+        return self._env.clock.monotonic() - self._since if self.flying else 0.0
+
+    def _took(self, seconds: float) -> None:
+        self.slow = seconds > self.slow_s
+        self.seconds.add(seconds)
 
 
 class CommitLog(AppendLog):
@@ -73,8 +138,8 @@ class CommitLog(AppendLog):
 
     __slots__ = (
         "_callbacks", "_refusals", "_requests", "appended_bytes", "appended_records",
-        "batch_number", "broken", "commits", "failing", "hooks", "objects", "reader", "refusal",
-        "replicas", "run", "sinks", "waiting_for_room", "write_batches", "writer",
+        "batch_number", "broken", "disk_sink", "failing", "follower_sink", "hooks", "object_sink",
+        "reader", "refusal", "run", "sinks", "waiting_for_room", "write_batches", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -101,11 +166,11 @@ class CommitLog(AppendLog):
         self.failing = False
         self.write_batches = self.appended_bytes = self.appended_records = 0
         self.writer = JournalWriter(env, config.slow_write_ms / 1000)
-        self.commits = Commits(self)
-        self.objects = ObjectCommits(self)
-        self.replicas = ReplicaCommits(self, self.commits)
+        self.disk_sink = DiskSink(self)
+        self.object_sink = ObjectSink(self)
+        self.follower_sink = FollowerSink(self, self.disk_sink)
         # What is stored in objects needs no fsync, and followers may write while the own disk does.
-        self.sinks = (self.objects, self.commits, self.replicas)
+        self.sinks = (self.object_sink, self.disk_sink, self.follower_sink)
         self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
 
@@ -114,7 +179,7 @@ class CommitLog(AppendLog):
         self.run = run
         self.losses = losses
         self.written = written
-        self.commits.start(written)
+        self.disk_sink.start(written)
         self.measure_room()
 
     def after_write(self, fn: Callback, requests: Sequence[object] | None = None) -> None:
@@ -141,32 +206,32 @@ class CommitLog(AppendLog):
 
         With flush=os: when it is written, as for acks=all on a single Kafka broker.
         """
-        self.after((self.commits,), fn)
+        self.after((self.disk_sink,), fn)
 
     def sink_of(self, config: TopicConfig) -> Sink:
         if config.in_objects:
-            return self.objects
+            return self.object_sink
         if config.replicated:
-            self.replicas.need()
-            return self.replicas
-        return self.commits
+            self.follower_sink.need()
+            return self.follower_sink
+        return self.disk_sink
 
     async def committed(self) -> None:
-        await called(lambda fn: self.after(self.sinks, unless_for_others(fn)))
+        await await_callbacks(lambda fn: self.after(self.sinks, unless_for_others(fn)))
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
         in the sinks of all partitions; followers have the whole log. Raises as `committed`."""
-        await called(
-            self.commits.when_durable,
-            lambda fn: self.after((self.objects, self.replicas), unless_for_others(fn)),
+        await await_callbacks(
+            self.disk_sink.when_durable,
+            lambda fn: self.after((self.object_sink, self.follower_sink), unless_for_others(fn)),
         )
-        if self.replicas.began:
-            await called(self.replicas.when_all)
+        if self.follower_sink.began:
+            await await_callbacks(self.follower_sink.when_all)
 
     def want_commit(self) -> None:
         """Commit at once: a reader waits for what is written and not committed."""
-        self.commits.want()
+        self.disk_sink.want()
 
     def when_room(self, fn: Callable[[], None]) -> None:
         """Call `fn` once `full` is false again."""
@@ -244,14 +309,14 @@ class CommitLog(AppendLog):
 
     def busy_s(self) -> float:
         """Return how many seconds the current write or fsync has been running."""
-        return max(self.writer.busy_s(), self.commits.running_s())
+        return max(self.writer.busy_s(), self.disk_sink.running_s())
 
     def write_many(self) -> None:
         """Write the current write batch now if many requests wait for it, instead of at the end of
         the event-loop iteration: the processor's caches do not hold thousands of them. Those that
         wait for an fsync are left to share one."""
         if len(self._requests) >= MANY_REQUESTS and (
-            self.commits.os_mode or not self._callbacks.durable
+            self.disk_sink.os_mode or not self._callbacks.durable
         ):
             self._write_queued()
 
@@ -276,7 +341,7 @@ class CommitLog(AppendLog):
         try:
             if self.failed is not None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
-            stamp = Stamp(self.run, self.replicas.stated(self.commits.committed))
+            stamp = Stamp(self.run, self.follower_sink.stated(self.disk_sink.committed))
             now_ms = self.env.clock.now_ms()
             writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
             if not self.writer.write(writes, partial(self._landed, write_batch, writes)):
@@ -335,7 +400,7 @@ class CommitLog(AppendLog):
         for write in writes:
             end, named = write.position + write.length, [each.number for each in write.named]
             rolled += self.journals.take(write.journal, end, write.entries, named)
-            self.commits.mark_dirty(write.journal)
+            self.disk_sink.mark_dirty(write.journal)
         dirty = self.dirty
         records = 0
         for frame in write_batch.frames:
@@ -368,7 +433,8 @@ class CommitLog(AppendLog):
         if self.failing:
             self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
-        self.commits.queue.count(write_batch.size_bytes)  # frames of all partitions are on the disk
+        # Frames of all partitions are in the journals.
+        self.disk_sink.queue.count(write_batch.size_bytes)
         for sink in self.sinks:
             if sink.queue.filled:
                 sink.wrote()
@@ -411,18 +477,18 @@ class CommitLog(AppendLog):
     def at_rest(self) -> bool:
         """Whether everything appended so far is durable here."""
         written = not self.scheduled and not self.writer.flying
-        return written and self.commits.committed == self.written
+        return written and self.disk_sink.committed == self.written
 
     async def close(self) -> None:
         """Write and commit what is queued, then end as `end` does."""
         while self.failed is None and not self.at_rest:
-            await self.commits.durable()
+            await self.disk_sink.durable()
         await self.end()
 
     async def end(self) -> None:
         """Accept no more, and return when no write and no fsync is in flight."""
         if self.failed is None:
             self.failed = "the broker is shutting down"
-        self.commits.stop()
+        self.disk_sink.stop()
         await self.writer.idle()
-        await self.commits.ended()
+        await self.disk_sink.ended()

@@ -6,7 +6,7 @@ release the interpreter lock); its records are walked in slices of the event loo
 partition queues it without checking its records again. One batch at a time: an unpacked one
 takes up to 64 MiB.
 
-Shell; one per broker, called by handlers.longproduce.
+Shell; one per broker, called by kafkawire.handlers.produce.long.
 """
 
 from __future__ import annotations

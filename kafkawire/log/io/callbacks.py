@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
@@ -23,3 +24,25 @@ def call_all(callbacks: Iterable[Callback], failure: BaseException | None) -> No
     """Call callbacks in order."""
     for fn in callbacks:
         call(fn, failure)
+
+
+async def await_callbacks(*registers: Callable[[Callback], None]) -> None:
+    """Wait until the callbacks given to all `registers`, at once, are called. Raises the first
+    failure that one reports."""
+    await asyncio.gather(*[_call_of(register) for register in registers])
+
+
+def _call_of(register: Callable[[Callback], None]) -> asyncio.Future[None]:
+    """Return a future of the call of the callback given to `register`."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(failure: BaseException | None) -> None:
+        if done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+    register(settle)
+    return done

@@ -87,7 +87,7 @@ class Checkpoints:
         Many partitions are stored in parts; only the last part has the new log position, so the
         rows before it are only ahead of the stored log position.
         """
-        if self._commit_log.replicas.began and not self._is_current():
+        if self._commit_log.follower_sink.began and not self._is_current():
             await self._committed()
         async with self._lock:
             if self._is_current():
@@ -149,7 +149,7 @@ class Checkpoints:
         what the commit or SQL raises, and TimeoutError.
         """
         found = {number: self._partitions.get(number) for number in starts}
-        disk = self._commit_log.commits
+        disk = self._commit_log.disk_sink
         waiting = {number for number, each in found.items() if each and each.sink is not disk}
         local = {number: start for number, start in starts.items() if number not in waiting}
         await self._move(local, disk.durable)

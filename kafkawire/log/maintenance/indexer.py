@@ -65,7 +65,7 @@ class Indexer:
         self._running = True
         try:
             numbers = sorted(self._missing)  # those rolled from here on may not be durable then
-            await self._commit_log.commits.durable()
+            await self._commit_log.disk_sink.durable()
             for number in numbers:
                 extent, rows = self._missing[number]
                 self._missing[number] = extent, None  # if it fails they are copied again

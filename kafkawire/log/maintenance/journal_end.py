@@ -10,7 +10,7 @@ import logging
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.append.group_commit import called
+from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.maintenance.indexer import Indexer
 
@@ -29,7 +29,7 @@ async def end_journal(commit_log: CommitLog, indexer: Indexer, active: Journal) 
     for _ in range(ROLL_TRIES):
         if journals.active is active and journals.ready:
             commit_log.roll()
-            await called(commit_log.after_write)
+            await await_callbacks(commit_log.after_write)
         elif journals.active is active:
             journals.prepare(again=True)
         elif active.indexed:

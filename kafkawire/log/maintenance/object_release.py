@@ -18,9 +18,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log.append.object_sink import Gathered, Retain
 from kafkawire.log.io.ports import Env
 from kafkawire.log.maintenance.upload_check import UploadCheck
-from kafkawire.log.objects.commits import Gathered, Retain
 from kafkawire.log.objects.port import LogObjectStores
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.objectstore.errors import StoreError
@@ -135,13 +135,13 @@ class ObjectRelease:
             self.retained.popleft()
             self.by_url[each.url] -= 1
         self.by_url += Counter()  # without those that have none left
-        self._commit_log.objects.released(len(done), sum(each.size_bytes for each in done))
+        self._commit_log.object_sink.released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 
     def _holds_much(self) -> bool:
         config = self._commit_log.config
         return (
-            self._commit_log.objects.unreleased_bytes * EARLY_PART
+            self._commit_log.object_sink.unreleased_bytes * EARLY_PART
             >= config.log_unreleased_max_bytes
         )
 

@@ -143,7 +143,7 @@ class Retention:
         staying = [journal.number for journal in journals if journal not in dead]
         moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
-            await self._commit_log.commits.durable()
+            await self._commit_log.disk_sink.durable()
             # A commit says nothing about a write batch that failed before: those wait for the next
             # call, which writes their topics again.
             dead = [each for each in dead if not self._catalog_frames.needs(each.number)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkawire.log.append.object_sink import Gathered
 from kafkawire.log.io.ports import Env, LogError, Superseded
 from kafkawire.log.journal.format import Naming, padded
-from kafkawire.log.objects.commits import Gathered
 from kafkawire.log.objects.format import (
     HEADER_BYTES,
     ObjectHead,

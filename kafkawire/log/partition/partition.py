@@ -19,13 +19,13 @@ from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, check_records, convert
 from kafkawire.log.io.callbacks import Callback
-from kafkawire.log.io.waiting_queue import unless_for_others
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.partition import damaged_ranges, markers, time_lookup, truncate
 from kafkawire.log.partition.producers import ProducerBatch, last_sequence
 from kafkawire.log.partition.read_plan import make_plan
 from kafkawire.log.partition.state import Frame, LoadedPartition, Plan
 from kafkawire.log.partition.verification import Guard
+from kafkawire.log.partition.waiting_queue import unless_for_others
 
 __all__ = ["Appended", "Partition", "Plan"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
@@ -164,7 +165,7 @@ class SegmentRead(_Read):
 Plan = HotRead | JournalRead | SegmentRead
 
 
-class AppendLog:
+class AppendLog(ABC):
     """The commit log, as partitions and sinks use it.
 
     `failed` is the reason why nothing is written any more (after a failed fsync, or when closed).
@@ -209,57 +210,57 @@ class AppendLog:
         self.producing: dict[LoadedPartition, None] = {}
         self.trimmed: dict[int, int] = {}
 
+    @abstractmethod
     def queued(self) -> None:
         """Schedule the flush after something was queued, and measure how much more may be
         queued."""
-        raise NotImplementedError
 
+    @abstractmethod
     def after_write(self, fn: Callback, requests: Sequence[object] | None = None) -> None:
         """Call `fn` when the current write batch is written (None) or has failed (why); in order.
 
         If nothing is queued: at the end of the current write batch. `requests`: those it answers; a
         list that grows.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
         """Call `fn` when everything appended so far to partitions of these sinks, at least one, is
         durable there. After the first failure of one; with FailedPartitions if only some partitions
         have failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sink_of(self, config: TopicConfig) -> Sink:
         """Return where the records of a topic have to be before they are committed."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def committed(self) -> None:
         """Return when everything appended so far is committed as its partitions want it. Raises
         KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop_writing(self, why: str, *, broken: bool = False) -> None:
         """Stop writing until the broker is restarted; `why` is the reason."""
-        raise NotImplementedError
 
+    @abstractmethod
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
         """Return views of a hot plan's bytes, and the function to call when they have been sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def read(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
     ) -> list[Buffer]:
         """Return the bytes of any plan, whole batches. `patience_s`: how long to wait for a remote
         tier; None: as long as it takes. `aborted` is extended by the aborted transactions that
         touch them."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def first_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
-        raise NotImplementedError
 
 
 class LoadedPartition:

@@ -2,7 +2,7 @@
 
 Used by topics with durability=replicated. It begins when the first partition of such a topic is in
 memory: it connects to followers, stores the set of those that are in sync in SQL, and from then on
-moves what is committed in kafkawire.log.replicas.commits. A start that continues a log of which
+moves what is committed in kafkawire.log.append.follower_sink. A start that continues a log of which
 followers have copies waits until the set of this process is stored, before any request is served.
 
 Created by kafkawire.broker.objects, run by kafkawire.log.manager.
@@ -138,12 +138,12 @@ class Replication:
                     if not reported:
                         logger.warning("the start waits for followers: %s", self._unready())
                     reported = True
-            if log.replicas.failed is not None:
-                raise Superseded(log.replicas.failed.message)
+            if log.follower_sink.failed is not None:
+                raise Superseded(log.follower_sink.failed.message)
         else:
-            log.replicas.when_needed(self._begin)
+            log.follower_sink.when_needed(self._begin)
             if self.writer.leads:
-                log.replicas.need()
+                log.follower_sink.need()
 
     def completed(self) -> None:
         """Note that the data folder is complete."""
@@ -154,7 +154,7 @@ class Replication:
     async def close(self) -> None:
         """Acknowledge nothing any more, and close the connections."""
         if self._log is not None:
-            self._log.replicas.end(
+            self._log.follower_sink.end(
                 KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
             )
         for task in self._tasks:
@@ -218,7 +218,7 @@ class Replication:
             return 0.0
         log, in_sync = self._running()
         now_s = self._now()
-        waits = log.replicas.waiting_s() >= REFUSE_AFTER_S
+        waits = log.follower_sink.waiting_s() >= REFUSE_AFTER_S
         refused = waits or len(in_sync.live(now_s)) < in_sync.limits.needed
         return now_s - self._cut_off_s if refused else 0.0
 
@@ -233,7 +233,7 @@ class Replication:
         journals = log.journals
         start = journals.active.end_log_position if journals.active.end else journals.previous_end
         self.in_sync = InSyncSet(self._limits(), start, self._now(), version, earlier)
-        log.replicas.when_written(self._written)
+        log.follower_sink.when_written(self._written)
         self._tasks.append(self._env.spawn(self._run(), "replication"))
         self._tasks.append(self._env.spawn(self._read_followers(), "read the followers"))
 
@@ -270,12 +270,12 @@ class Replication:
     def _progress(self) -> None:
         """Complete what is committed, and store another set if one is due."""
         log, in_sync = self._running()
-        if log.replicas.failed is not None:  # nothing is committed or stored any more
+        if log.follower_sink.failed is not None:  # nothing is committed or stored any more
             return
-        own = log.commits.committed
+        own = log.disk_sink.committed
         committed = in_sync.committed(own)
         if committed > 0:
-            log.replicas.commit(committed)
+            log.follower_sink.commit(committed)
         due = None if self._storing else in_sync.due(own, self._now())
         if due is not None:
             self._storing = True
@@ -290,10 +290,10 @@ class Replication:
             log, in_sync = self._running()
             in_sync.limits = self._limits()  # the settings may have been changed
             for link in self.links.values():
-                link.mark(in_sync.committed(log.commits.committed))
+                link.mark(in_sync.committed(log.disk_sink.committed))
             self._note_cut_off()
             self._progress()
-            log.replicas.update(self._unready())
+            log.follower_sink.update(self._unready())
             self._tasks = [each for each in self._tasks if not each.done()]
             await self._env.sleep(TICK_S)
 
@@ -383,7 +383,7 @@ class Replication:
         if failures:
             logger.info("the in-sync followers of broker %d can be stored again", writer.node_id)
         in_sync.stored()
-        log.replicas.in_sync = 1 + len(in_sync.members)
+        log.follower_sink.in_sync = 1 + len(in_sync.members)
         self._report(before, in_sync.members)
         if before is None:
             for link in self.links.values():
@@ -391,7 +391,7 @@ class Replication:
             self._tasks.append(self._env.spawn(self._forget_others(), "forget copies"))
             self._established.set()
         self._progress()
-        log.replicas.update(self._unready())
+        log.follower_sink.update(self._unready())
 
     async def _forget_others(self) -> None:
         """Request the deletion of copies of earlier processes from followers without a link, such
@@ -437,7 +437,7 @@ class Replication:
                 f"{held} bytes of journals wait until their records are uploaded in segments "
                 "(log.unreleased.max.bytes)"
             )
-        if log.replicas.waiting_s() >= REFUSE_AFTER_S:
+        if log.follower_sink.waiting_s() >= REFUSE_AFTER_S:
             late = [each for each in in_sync.counted if in_sync.lag_s(each, now_s) > REFUSE_AFTER_S]
             what = self._names(late) or "the disk of this broker"
             return f"records have waited for more than {REFUSE_AFTER_S:g} s for {what}"
@@ -445,10 +445,10 @@ class Replication:
 
     def _superseded(self, why: str) -> None:
         log, _ = self._running()
-        if log.replicas.failed is None:
+        if log.follower_sink.failed is None:
             logger.critical("%s. This process stops", why)
             log.stop_writing(why)
-        log.replicas.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+        log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
         self._established.set()  # a start that waits for it ends
         for fn in self._when_superseded:
             fn(why)

@@ -36,7 +36,7 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     yield counter("log_appended_records", "Records written.", log.appended_records)
     yield counter("log_write_batches", "Write batches of the commit log.", log.write_batches)
     yield histogram("log_write_seconds", "Duration of a write batch.", log.writer.seconds)
-    yield histogram("log_commit_seconds", "Duration of an fsync.", log.commits.seconds)
+    yield histogram("log_commit_seconds", "Duration of an fsync.", log.disk_sink.seconds)
     yield gauge(
         "log_failed",
         "1 after a failed fsync: no records are accepted until the broker is restarted.",

@@ -17,7 +17,7 @@ def log_object_families(broker: Broker) -> Iterator[Metric]:
     """Yield the families."""
     if broker.log.object_logs is None:
         return
-    objects = broker.log.commit_log.objects
+    objects = broker.log.commit_log.object_sink
     for name, words, value in (
         ("log_objects_stored", "Log objects stored.", objects.stored_objects),
         ("log_object_bytes_stored", "Bytes of the log objects stored.", objects.stored_bytes),

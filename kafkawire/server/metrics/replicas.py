@@ -21,7 +21,7 @@ def replica_families(broker: Broker) -> Iterator[Metric]:
     yield gauge(
         "replicas_in_sync",
         "Replicas that acks=all waits for, the broker itself included (Kafka: ISR).",
-        log.replicas.in_sync,
+        log.follower_sink.in_sync,
     )
     yield gauge(
         "replicas_wanted",
@@ -31,13 +31,13 @@ def replica_families(broker: Broker) -> Iterator[Metric]:
     yield gauge(
         "replica_unreplicated_bytes",
         "Bytes written to topics with durability=replicated that are not committed yet.",
-        log.replicas.queue.size_bytes,
+        log.follower_sink.queue.size_bytes,
     )
     yield gauge(
         "replica_refusing",
         "1 while produces to topics with durability=replicated are refused: too few followers are "
         "in sync, or journals wait for uploads of segments.",
-        log.replicas.refusal is not None,
+        log.follower_sink.refusal is not None,
     )
     yield gauges(
         "replica_lag_seconds",

@@ -42,9 +42,9 @@ def _reason(broker: Broker) -> str:
         return ""
     if log.broken:
         return f"can write nothing ({log.failed})"
-    if log.objects.waiting_s() >= GIVE_UP_S:
+    if log.object_sink.waiting_s() >= GIVE_UP_S:
         return f"could not store log objects for {GIVE_UP_S:g} s"
-    if min(log.replicas.waiting_s(), log.busy_s()) >= GIVE_UP_S:
+    if min(log.follower_sink.waiting_s(), log.busy_s()) >= GIVE_UP_S:
         return f"has waited for its disk for {GIVE_UP_S:g} s"
     cut_off = replication is not None and replication.cut_off_s() >= GIVE_UP_S
     if cut_off and _others_run_elsewhere(broker):

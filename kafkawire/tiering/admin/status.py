@@ -297,7 +297,7 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
 def _log_objects(tiering: Tiering) -> dict[str, Any]:
     """Return the state of log objects. `unreleased`: how many are needed, by the URL of their
     place; `refusal`: why produces are refused, None if they are not."""
-    objects, logs = tiering.log.commit_log.objects, tiering.log.object_logs
+    objects, logs = tiering.log.commit_log.object_sink, tiering.log.object_logs
     return {
         "stored": objects.stored_objects,
         "released": objects.released_objects,

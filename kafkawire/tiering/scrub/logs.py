@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from kafkawire.log.append.object_sink import MAX_STORING
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.maintenance.log_orphans import is_orphan
 from kafkawire.log.object_logs import ObjectLogs
-from kafkawire.log.objects.commits import MAX_STORING
 from kafkawire.log.objects.format import read_frames, read_header, read_names
 from kafkawire.log.objects.port import LogObjectStore
 from kafkawire.manifest.keys import LOGS, log_object_key, log_prefix, parse_log_object_key

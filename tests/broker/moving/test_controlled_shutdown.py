@@ -58,7 +58,7 @@ class Process:
         self._broker: Any = SimpleNamespace(
             node_id=1, metadata=self.metadata, catalog=catalog,
             config=SimpleNamespace(controlled_shutdown_enable=self._enabled),
-            log=SimpleNamespace(commit_log=SimpleNamespace(replicas=self.replicas)),
+            log=SimpleNamespace(commit_log=SimpleNamespace(follower_sink=self.replicas)),
             env=SimpleNamespace(
                 sleep=self._sleep, clock=SimpleNamespace(monotonic=lambda: self.now_s),
                 spawn=lambda work, name: asyncio.ensure_future(work),

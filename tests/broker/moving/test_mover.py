@@ -47,7 +47,7 @@ class Log:
         self.refuses: set[int] = set()
         self.fails: Exception | None = None
         self.led: Callable[[int], bool] = lambda number: True
-        self.commit_log = SimpleNamespace(replicas=self)
+        self.commit_log = SimpleNamespace(follower_sink=self)
 
     def need(self) -> None:
         self.steps.append(("need",))

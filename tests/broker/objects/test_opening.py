@@ -88,4 +88,4 @@ async def test_requests_of_log_objects_are_counted(
     async with tiered(tmp_path / "data", tier_prices="PUT=1000") as tier:
         log = tier.server.broker.log
         await until(lambda: log.object_logs is not None and log.object_logs.release is not None)
-        assert log.commit_log.objects.unreleased_bytes > 3000
+        assert log.commit_log.object_sink.unreleased_bytes > 3000

@@ -151,7 +151,7 @@ class Life:
 
     def forget_unsynced(self) -> None:
         """Under flush=os a power failure may lose what was acknowledged since the last sync."""
-        committed = self.log.commit_log.commits.committed
+        committed = self.log.commit_log.disk_sink.committed
         for partition in self.partitions:
             rows = partition.rows
             row = rows.row_at(committed)
@@ -333,7 +333,7 @@ def die(how: str, env: Env, log: Log, metadata: MemoryMetadata, fs: MemFileSyste
     only."""
     metadata.crash()
     env.offload.close()
-    log.commit_log.commits.stop()
+    log.commit_log.disk_sink.stop()
     if how == "power":
         fs.crash()
     else:

@@ -105,7 +105,7 @@ class World:
     async def abandon(self) -> None:
         """Stop the tasks of the process that is about to end."""
         self.metadata.crash()
-        self.log.commit_log.commits.stop()
+        self.log.commit_log.disk_sink.stop()
         for task in list(self.env.tasks):
             task.cancel()
         await self.env.sleep(0)

@@ -46,7 +46,7 @@ class Member:
     async def kill(self) -> None:
         """End the process without a clean close."""
         self.metadata.crash()
-        self.log.commit_log.commits.stop()
+        self.log.commit_log.disk_sink.stop()
         for task in list(self.env.tasks):
             task.cancel()
         await self.env.sleep(0)

@@ -191,7 +191,7 @@ class ReplicatedLife(ObjectLife):
         log, in_sync = self.replication._log, self.replication.in_sync
         if log is None or in_sync is None or not in_sync.established:
             return
-        acknowledged = log.replicas._committed
+        acknowledged = log.follower_sink._committed
         if acknowledged < next(iter(log.journals.by_number)) << POSITION_BITS:
             return
         for machine in self.world.members(in_sync.counted):

@@ -294,7 +294,7 @@ class TierProcess:
         self.metadata.crash()
         self.env.offload.close()
         if hasattr(self, "log"):
-            self.log.commit_log.commits.stop()
+            self.log.commit_log.disk_sink.stop()
         if how == "power":
             self.world.fs.crash()
         else:

@@ -1,7 +1,7 @@
 """The end of a log under load, at every step: what is in flight ends before its file is closed.
 
-Covers: kafkawire.log.append.commit_log, kafkawire.log.append.group_commit,
-kafkawire.log.append.journal_writer, kafkawire.log.manager.
+Covers: kafkawire.log.append.commit_log, kafkawire.log.append.disk_sink,
+kafkawire.log.manager.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.append.commit_delay import MAX_PAUSE_S, SMOOTHING, ReaderPause
+from kafkawire.log.append.disk_sink import MAX_PAUSE_S, SMOOTHING, ReaderPause
 from tests.kit import simloop
 from tests.kit.env import EPOCH_MS, SimOffload, sim_env
 from tests.kit.log.logs import World, batch
@@ -21,7 +21,7 @@ def paused(*durations_s: float, max_s: float = MAX_PAUSE_S) -> tuple[ReaderPause
     """A pause after commits of these durations, and the time at the end of the last one."""
     pause, now = ReaderPause(max_s), 1000.0
     for duration in durations_s:
-        pause.ended(now, now + duration)
+        pause.note_commit(now, now + duration)
         now += duration + 1.0
     return pause, now - 1.0 if durations_s else now
 
@@ -142,7 +142,7 @@ def test_reader_that_parks_later_waits_no_longer() -> None:
 
     async def main() -> None:
         world, disk, partition = await one_partition(loop, 0.004)
-        world.log.commit_log.commits._delay_s = 60.0  # no reader yet: no hurry
+        world.log.commit_log.disk_sink._delay_s = 60.0  # no reader yet: no hurry
         partition.append(batch(b"x"), EPOCH_MS)
         await asyncio.sleep(1)
         assert not disk.begun

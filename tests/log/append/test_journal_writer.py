@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.append import journal_writer as module
-from kafkawire.log.append.journal_writer import JournalWriter
+from kafkawire.log.append import commit_log as module
+from kafkawire.log.append.commit_log import JournalWriter
 from tests.kit.env import InlineOffload, memory_env
 from tests.kit.waiting import until
 
@@ -25,6 +25,9 @@ class Disk:
             raise self.failure
         self.writes += 1
         return self.seconds
+
+
+pytestmark = pytest.mark.interpreted
 
 
 @pytest.fixture

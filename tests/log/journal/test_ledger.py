@@ -211,7 +211,7 @@ async def test_bounds_are_ahead_of_acknowledged_offsets() -> None:
         contents = read_ledger(world.fs, FOLDER)
         assert contents is not None
         assert not contents.damaged
-        assert contents.committed <= world.log.commit_log.commits.committed
+        assert contents.committed <= world.log.commit_log.disk_sink.committed
         return contents.bounds.get(partition.number, 0)
 
     assert bound() == 1 + MIN_RESERVE
@@ -298,7 +298,7 @@ async def test_ledger_and_log_recover_from_full_disk() -> None:
     world = await filled(records=3, journal_bytes=1 << 16)
     ledger = world.log.commit_log.ledger
     world.fs.faults.room_bytes = 0
-    ledger.mark(world.log.commit_log.commits.committed)
+    ledger.mark(world.log.commit_log.disk_sink.committed)
     await ledger.tick()
     assert await ledger.retire([99]) is False, "no journal listed in the ledger is deleted"
     world.fs.faults.room_bytes = None

@@ -60,7 +60,7 @@ async def test_object_waits_for_upload_and_checkpoint(
     assert await made.run_once() == 0
     await world.log.checkpoint()
     assert (await made.run_once(), await released(world)) == (1, 4)
-    assert world.log.commit_log.objects.unreleased_bytes == 0
+    assert world.log.commit_log.object_sink.unreleased_bytes == 0
     assert not world.bucket.objects
 
 
@@ -163,7 +163,7 @@ async def test_checkpoint_is_saved_early_if_much_waits_for_it(
     before = world.log.checkpoints.log_position
     assert await made.run_once() == 0
     config: BrokerConfig = world.log.commit_log.config
-    config.log_unreleased_max_bytes = 4 * world.log.commit_log.objects.unreleased_bytes
+    config.log_unreleased_max_bytes = 4 * world.log.commit_log.object_sink.unreleased_bytes
     assert await made.run_once() == 3
     assert world.log.checkpoints.log_position > before
 
@@ -181,7 +181,7 @@ async def test_one_transaction_releases_at_most_so_many(
 async def test_produces_are_accepted_again_once_objects_are_released(
     world: ObjectWorld, partition: Partition
 ) -> None:
-    objects = world.log.commit_log.objects
+    objects = world.log.commit_log.object_sink
     objects._max_unreleased = objects.unreleased_bytes + 1
     await put(partition, b"d")
     assert objects.refusal is not None

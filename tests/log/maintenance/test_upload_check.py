@@ -21,8 +21,8 @@ async def written(durability: str) -> tuple[World, Partition]:
     log = world.log.commit_log
     (partition,) = await world.topic("t", durability=durability)
     if durability == "replicated":
-        log.replicas.update("")
-        log.replicas.when_written(lambda: log.replicas.commit(log.commits.committed))
+        log.follower_sink.update("")
+        log.follower_sink.when_written(lambda: log.follower_sink.commit(log.disk_sink.committed))
     for _ in range(20):
         partition.append(batch(bytes(1000)), EPOCH_MS)
         await log.committed()

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kafkawire.log.append.object_sink import FrameSpan, Gathered
 from kafkawire.log.io.ports import Superseded
-from kafkawire.log.objects.commits import FrameSpan, Gathered
 from kafkawire.log.objects.format import read_frames, read_header, read_names, write_fence
 from kafkawire.log.objects.writer import LogObjectWriter
 from kafkawire.log.partition.partition import Partition
@@ -40,7 +40,7 @@ class Fixture:
 
     def gathered(self) -> Gathered:
         """The frames that are in the journals."""
-        objects = self.world.log.commit_log.objects
+        objects = self.world.log.commit_log.object_sink
         return objects.queue.newest
 
 
@@ -51,7 +51,7 @@ async def fixture() -> AsyncIterator[Fixture]:
     partitions = await world.topic("t", 2, durability="s3")
     for partition in (partitions[0], partitions[1], partitions[0]):
         partition.append(batch(b"a", b"b"), EPOCH_MS)
-        await world.log.commit_log.commits.durable()
+        await world.log.commit_log.disk_sink.durable()
     yield Fixture(world, partitions)
     await world.abandon()
 

@@ -193,7 +193,7 @@ async def test_journal_rolled_during_sync_is_not_indexed_early() -> None:
     world.env.offload.hold("commit")
     for _ in range(20):
         await world.env.sleep(0)
-    committed = world.log.commit_log.commits.committed
+    committed = world.log.commit_log.disk_sink.committed
     rolled = [journal for journal in world.log.journals if journal.rolled]
     assert len(rolled) > 1
     assert all(journal.indexed is (journal.end_log_position <= committed) for journal in rolled)

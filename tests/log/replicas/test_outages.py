@@ -45,7 +45,7 @@ def replicated(
 
 def refusal(life: ReplicatedLife) -> str:
     """Return why produces are refused; an empty string if they are not."""
-    why = life.log.commit_log.replicas.refusal
+    why = life.log.commit_log.follower_sink.refusal
     return "" if why is None else str(why.message)
 
 
@@ -100,7 +100,7 @@ def test_refusal_names_the_failure_of_sql(caplog: pytest.LogCaptureFixture) -> N
         life = ReplicatedLife(world, world.sites[0])
         await life.start()
         life.sql_down_until = world.loop.now + 60
-        life.log.commit_log.replicas.need()
+        life.log.commit_log.follower_sink.need()
         await asyncio.sleep(50)
         failure = "the registered followers cannot be read from SQL (the connection to the data"
         assert failure in refusal(life)

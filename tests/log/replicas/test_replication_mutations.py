@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from kafkawire.log.append.follower_sink import FollowerSink
 from kafkawire.log.maintenance.retention import Retention
-from kafkawire.log.replicas.commits import ReplicaCommits
 from kafkawire.log.replicas.in_sync import InSyncSet
 from kafkawire.log.replicas.link import ReplicatedLog
 from kafkawire.log.replicas.service import Replication
@@ -129,7 +129,7 @@ def journals_recycled_before_upload(patch: pytest.MonkeyPatch) -> None:
 
 def checkpoint_ahead_of_followers(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint covers frames of the catalog that followers do not have."""
-    patch.setattr(ReplicaCommits, "when_all", lambda self, fn: self.wait([fn]))
+    patch.setattr(FollowerSink, "when_all", lambda self, fn: self.wait([fn]))
 
 
 MUTATIONS: list[Break] = [

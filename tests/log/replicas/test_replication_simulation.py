@@ -19,8 +19,8 @@ them. `SIM_SEEDS=500 pytest` runs more; `simulate(seed)` runs a failing one agai
 product must be found (tests/log/replicas/test_replication_mutations.py).
 
 Covers: kafkawire.log.replicas.service, kafkawire.log.replicas.link, kafkawire.log.replicas.source,
-kafkawire.log.replicas.commits, kafkawire.log.replicas.network, kafkawire.broker.followers.install,
-kafkawire.broker.followers.opening.
+kafkawire.log.append.follower_sink, kafkawire.log.replicas.network,
+kafkawire.broker.followers.install, kafkawire.broker.followers.opening.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A start with a copy of which a power failure has kept later bytes and lost earlier ones.
 
-Covers: kafkawire.log.replicas.commits, kafkawire.log.append.commit_log.
+Covers: kafkawire.log.append.follower_sink, kafkawire.log.append.commit_log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lose_a_sector(patch: pytest.MonkeyPatch, follower: SimFollower) -> None:
 
 def is_durable(log: CommitLog, partition: Partition, end: int) -> bool:
     """Return whether records before an offset are on the own disk."""
-    return partition.next_offset == end and log.commits.committed == log.written
+    return partition.next_offset == end and log.disk_sink.committed == log.written
 
 
 async def write_while_silent(life: ReplicatedLife, partition: Partition, to: SimFollower) -> None:

@@ -131,7 +131,7 @@ class Cutter:
         """Return what can be cut of these partitions by one job."""
         last = -1
         for journal in self._commit_log.journals:
-            committed = journal.end_log_position <= self._commit_log.commits.committed
+            committed = journal.end_log_position <= self._commit_log.disk_sink.committed
             if not (journal.rolled and journal.indexed and committed):
                 break
             last = journal.number
@@ -186,7 +186,7 @@ class Cutter:
 
     async def _cut_once(self) -> bool:
         """Plan one job and run it; False if there is nothing to cut."""
-        journals = ready(self._due(), self._commit_log.commits.committed)
+        journals = ready(self._due(), self._commit_log.disk_sink.committed)
         if not journals and not self._given_up.ranges:
             return False
         pins = Pins()

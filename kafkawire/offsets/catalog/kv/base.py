@@ -6,6 +6,7 @@ Subclasses decide in which thread the work runs (`_read`, `_write`). The store h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 LeaderOf = Callable[[int], int | None]
 
 
-class KeyValueBase:
+class KeyValueBase(ABC):
     """Rows and keys of the storage. `now_ms` is the clock of the time columns; no decision uses
     it."""
 
@@ -32,12 +33,13 @@ class KeyValueBase:
         self._now_ms = now_ms
         self._leader_of: LeaderOf = leader_of or (lambda number: node_id)
 
+    @abstractmethod
     async def _read(self, work: Callable[[], T]) -> T:
-        raise NotImplementedError
+        """Run `work`, which reads the store."""
 
+    @abstractmethod
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
         """Run `work`, which fills the changes, and write them."""
-        raise NotImplementedError
 
     def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
         led: set[int] = set()

@@ -1,10 +1,10 @@
-"""Commits: one fsync makes everything written before it durable, for all callers that wait.
+"""The disk as a sink: one fsync makes everything written before it durable, for all who wait.
 
 With flush=commit the high watermark is the committed end: a commit starts at once when a caller
-waits (acks=all), at once or within 5 ms when only parked readers do
-(kafkawire.log.append.commit_delay), else within `commit.delay.ms`. While one runs, writes are
-collected for the next. With flush=os the high watermark is the log end and a commit runs in the
-background every `flush.os.ms`; only checkpoints wait for it.
+waits (acks=all), at once or within 5 ms when only parked readers do (`ReaderPause`), else within
+`commit.delay.ms`. While one runs, writes are collected for the next. With flush=os the high
+watermark is the log end and a commit runs in the background every `flush.os.ms`; only checkpoints
+wait for it.
 
 After a failed fsync it is unknown which bytes are on the disk, so nothing more is written until a
 restart has read them back; reads continue. Owned by kafkawire.log.append.commit_log, which it calls
@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.commit_delay import ReaderPause
-from kafkawire.log.io.callbacks import Callback, call_all
+from kafkawire.log.io.callbacks import Callback, await_callbacks, call_all
 from kafkawire.log.io.ports import File
-from kafkawire.log.io.waiting_queue import (
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.ledger import LedgerWrite
+from kafkawire.log.partition.waiting_queue import (
     WITHOUT_BOUND,
     UncommittedWrite,
     WaitingQueue,
     move_high_watermarks,
 )
-from kafkawire.log.journal.file import Journal
-from kafkawire.log.journal.ledger import LedgerWrite
 from kafkawire.log_lines import reason_of
 
 if TYPE_CHECKING:
@@ -38,8 +36,48 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_PAUSE_S = 0.005
+"""The longest pause: `commit.delay.ms` by default, after which records are committed for which
+nothing waits."""
+SMOOTHING = 8
+"""Commits over which their duration is averaged: as few as follow a change of the disk's speed
+within some tens of milliseconds, more than an outlier lasts."""
+_RESOLUTION_S = 0.001
+"""Of the event loop's timers."""
 
-class Commits:
+
+class ReaderPause:
+    """When a commit starts that only parked readers wait for; one that a request waits for starts
+    at once.
+
+    A record of a producer with acks=1 is answered already; a parked Fetch sees it after the commit.
+    A commit of each record by itself costs more CPU time than all the rest of its delivery. So
+    there is a pause of one commit's duration (smoothed) after each commit: commits for readers
+    alone take at most half of the time, what is written meanwhile shares the next one, and a record
+    waits no longer for its commit to start than it may wait for a running one to end. On a fast
+    disk that is less than the millisecond that timers resolve, and there is no pause; on a slow one
+    at most MAX_PAUSE_S.
+    """
+
+    __slots__ = ("_ended", "_max_pause_s", "_typical_s")
+
+    def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
+        self._max_pause_s = min(max_pause_s, MAX_PAUSE_S)
+        self._typical_s = 0.0
+        self._ended = 0.0
+
+    def note_commit(self, begun: float, now: float) -> None:
+        """Note the times of a commit."""
+        self._typical_s += (now - begun - self._typical_s) / SMOOTHING
+        self._ended = now
+
+    def remaining_s(self, now: float) -> float:
+        """Return how long to wait from now, in whole milliseconds; 0: start at once."""
+        left = self._ended + min(self._typical_s, self._max_pause_s) - now
+        return round(left / _RESOLUTION_S) * _RESOLUTION_S if left > 0 else 0.0
+
+
+class DiskSink:
     """The disk as a Sink: batches that are not committed, their waiters, and the fsync in progress.
 
     Everything before the log position `committed` is durable; `queue` has the partitions with
@@ -139,7 +177,7 @@ class Commits:
 
     async def durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`."""
-        await called(self.when_durable)
+        await await_callbacks(self.when_durable)
 
     def when_durable(self, fn: Callback) -> None:
         """Call `fn` when `durable` would return."""
@@ -231,7 +269,7 @@ class Commits:
                 self._ended.set_result(None)
                 self._ended = None
             now = log.env.clock.monotonic()
-            self._pause.ended(self._running_since, now)
+            self._pause.note_commit(self._running_since, now)
             if entry is not None:
                 log.ledger.stored(entry)
             if failure is not None:
@@ -273,28 +311,6 @@ class Commits:
         )
         self.queue.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         log.measure_room()
-
-
-async def called(*registers: Callable[[Callback], None]) -> None:
-    """Wait until the callbacks given to all `registers`, at once, are called. Raises the first
-    failure that one reports."""
-    await asyncio.gather(*[_registered(register) for register in registers])
-
-
-def _registered(register: Callable[[Callback], None]) -> asyncio.Future[None]:
-    """Return a future of the call of the callback given to `register`."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settle(failure: BaseException | None) -> None:
-        if done.done():
-            return
-        if failure is None:
-            done.set_result(None)
-        else:
-            done.set_exception(failure)
-
-    register(settle)
-    return done
 
 
 def sync_all(files: list[File], entry: LedgerWrite | None) -> None:

@@ -1,6 +1,6 @@
 """Commits and checkpoints that wait for followers, and those that do not.
 
-Covers: kafkawire.log.replicas.commits, kafkawire.log.maintenance.checkpoints.
+Covers: kafkawire.log.append.follower_sink, kafkawire.log.maintenance.checkpoints.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ async def test_checkpoint_waits_until_followers_have_the_whole_log() -> None:
     log = world.log.commit_log
     (partition,) = await world.topic("t", durability="replicated")
     pumped: list[int] = []
-    log.replicas.update("")
-    log.replicas.when_written(lambda: pumped.append(log.written))
+    log.follower_sink.update("")
+    log.follower_sink.when_written(lambda: pumped.append(log.written))
     partition.append(batch(b"one"), EPOCH_MS)
     await settle()
-    log.replicas.commit(log.written)
+    log.follower_sink.commit(log.written)
     await world.topic("local")  # only catalog frames, and records of another durability
     world.find("local").append(batch(b"two"), EPOCH_MS)
     await log.committed()
@@ -34,11 +34,11 @@ async def test_checkpoint_waits_until_followers_have_the_whole_log() -> None:
     await settle()
     assert not saving.done()
     assert pumped[-1] == log.written
-    log.replicas.commit(log.written)
+    log.follower_sink.commit(log.written)
     await saving
     assert world.log.checkpoints.log_position == log.written
     await world.log.checkpoint()  # nothing was written since
-    log.replicas.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 async def test_log_without_replicated_topics_waits_for_no_follower() -> None:
@@ -56,17 +56,17 @@ async def test_log_start_of_a_local_topic_moves_without_followers() -> None:
     log = world.log.commit_log
     (partition,) = await world.topic("t", durability="replicated")
     (local,) = await world.topic("local")
-    log.replicas.update("")
-    log.replicas.when_written(lambda: None)
+    log.follower_sink.update("")
+    log.follower_sink.when_written(lambda: None)
     for each in (partition, local):
         each.append(batch(b"one"), EPOCH_MS)
-    await log.commits.durable()
+    await log.disk_sink.durable()
     saving = asyncio.ensure_future(world.log.checkpoint())
     await settle()
     async with asyncio.timeout(WITHIN_S):
         assert await local.delete_records(1) == 1
     assert not saving.done()
-    log.replicas.commit(log.written)
+    log.follower_sink.commit(log.written)
     await saving
 
 
@@ -76,11 +76,11 @@ async def test_checkpoints_wait_for_followers_with_a_limit(monkeypatch: pytest.M
     await world.start()
     log = world.log.commit_log
     (partition,) = await world.topic("t", durability="replicated")
-    log.replicas.update("")
-    log.replicas.when_written(lambda: None)
+    log.follower_sink.update("")
+    log.follower_sink.when_written(lambda: None)
     partition.append(batch(b"one"), EPOCH_MS)
     await settle()
-    log.replicas.commit(log.written)
+    log.follower_sink.commit(log.written)
     partition.append(batch(b"two"), EPOCH_MS)
     for _ in range(2):
         with pytest.raises(TimeoutError, match="did not get the log within"):
@@ -88,7 +88,7 @@ async def test_checkpoints_wait_for_followers_with_a_limit(monkeypatch: pytest.M
     with pytest.raises(TimeoutError, match="did not get the log within"):
         await partition.delete_records(1)
     assert partition.log_start == 0
-    log.replicas.commit(log.written)
+    log.follower_sink.commit(log.written)
     await world.log.checkpoint()
     assert world.log.checkpoints.log_position == log.written
     assert await partition.delete_records(1) == 1
@@ -103,8 +103,8 @@ async def test_too_few_replicas_concern_the_topics_that_want_more() -> None:
         await world.topic(name, durability="replicated", min_insync_replicas=count)
         for name, count in (("two", "2"), ("three", "3"))
     ]
-    log.replicas.update("")
-    log.replicas.in_sync = 3
+    log.follower_sink.update("")
+    log.follower_sink.in_sync = 3
     failures: dict[str, BaseException | None] = {}
     for (partition,) in topics:
         partition.append(batch(b"one"), EPOCH_MS)
@@ -113,8 +113,8 @@ async def test_too_few_replicas_concern_the_topics_that_want_more() -> None:
     durable = asyncio.ensure_future(log.durable())
     await settle()
     assert failures == {}
-    log.replicas.in_sync = 2
-    log.replicas.commit(log.written)
+    log.follower_sink.in_sync = 2
+    log.follower_sink.commit(log.written)
     assert [each.high_watermark for (each,) in topics] == [1, 1]
     assert failures["two"] is None
     assert isinstance(failures["three"], KafkaError)

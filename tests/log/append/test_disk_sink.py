@@ -1,7 +1,7 @@
 """Commits: the writes that one fsync covers, who waits for it, and behaviour when it is slow or
 fails.
 
-Covers: kafkawire.log.append.group_commit.
+Covers: kafkawire.log.append.disk_sink.
 """
 
 from __future__ import annotations

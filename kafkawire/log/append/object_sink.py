@@ -1,5 +1,4 @@
-"""Commits of partitions with durability=s3: what is written to them is durable once it is in a log
-object.
+"""Log objects as a sink: records of topics with durability=s3 are durable once they are in one.
 
 Frames of these partitions are in the journals, like all others; nothing waits for their fsync. The
 frames that were written since the last object are *gathered*, and become the next one when
@@ -27,9 +26,9 @@ from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.io.ports import Superseded
-from kafkawire.log.io.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, padded
+from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count
@@ -92,10 +91,10 @@ class ObjectWriter(Protocol):
 
 
 Retain = Callable[[int, Gathered], None]
-"""Takes an object that is stored, by its sequence number (kafkawire.log.objects.release)."""
+"""Takes an object that is stored, by its sequence number (`maintenance.object_release`)."""
 
 
-class ObjectCommits:
+class ObjectSink:
     """Log objects as a Sink: the frames and callers that wait for them are in `queue`, of which the
     first `_storing` are being stored. `unreleased_bytes`: of stored objects that are still needed.
     `stored_objects`, `stored_bytes`, `failed_puts`, `released_objects`: since the start; `seconds`:

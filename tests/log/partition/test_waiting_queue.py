@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback
-from kafkawire.log.io.waiting_queue import (
+from kafkawire.log.partition.waiting_queue import (
     FailedPartitions,
     UncommittedWrite,
     WaitingQueue,

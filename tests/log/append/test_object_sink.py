@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.append import object_sink as module
+from kafkawire.log.append.object_sink import Gathered
 from kafkawire.log.io.ports import Superseded
-from kafkawire.log.objects import commits as module
-from kafkawire.log.objects.commits import Gathered
 from kafkawire.log.partition.partition import Partition
 from kafkawire.objectstore.errors import StoreError
 from tests.kit.env import EPOCH_MS, SettableClock
@@ -49,7 +49,7 @@ class Fixture:
         self.writer = Writer()
         self.retained: list[int] = []
         self.reasons: list[str] = []
-        self.log.objects.start(
+        self.log.object_sink.start(
             self.writer, lambda sequence, _: self.retained.append(sequence), self.reasons.append
         )
 
@@ -61,7 +61,7 @@ class Fixture:
         return answered
 
     def completed(self, count: int) -> bool:
-        return self.log.objects.stored_objects == count
+        return self.log.object_sink.stored_objects == count
 
     async def until(self, condition: Callable[[], object]) -> None:
         for _ in range(500):
@@ -84,7 +84,7 @@ async def fixture() -> AsyncIterator[Fixture]:
 async def test_record_is_committed_when_its_object_is_stored(fixture: Fixture) -> None:
     answered = fixture.append(fixture.remote)
     await fixture.until(lambda: fixture.writer.begun)
-    await fixture.log.commits.durable()
+    await fixture.log.disk_sink.durable()
     assert (fixture.remote.next_offset, fixture.remote.high_watermark, answered) == (1, 0, [])
     fixture.writer.answer(0)
     await fixture.until(lambda: answered)
@@ -130,7 +130,7 @@ async def test_at_most_so_many_objects_are_stored_concurrently(fixture: Fixture)
         fixture.append(fixture.remote)
         await fixture.until(partial(fixture.writer.begun.__contains__, at))
     waiting = [fixture.append(fixture.remote) for _ in range(3)]
-    await fixture.log.commits.durable()
+    await fixture.log.disk_sink.durable()
     assert len(fixture.writer.begun) == module.MAX_STORING
     fixture.writer.answer(0)
     await fixture.until(lambda: module.MAX_STORING in fixture.writer.begun)
@@ -150,7 +150,7 @@ async def test_failed_attempt_is_repeated_under_the_same_number(
     await fixture.until(lambda: 0 in fixture.writer.begun)
     fixture.writer.answer(0, StoreError("SlowDown", "later"))
     await fixture.until(lambda: fixture.writer.attempts == [0, 0])
-    assert (answered, fixture.log.objects.failed_puts) == ([], 1)
+    assert (answered, fixture.log.object_sink.failed_puts) == ([], 1)
     fixture.writer.answer(0)
     await fixture.until(lambda: answered)
     assert answered == [None]
@@ -172,7 +172,7 @@ async def test_log_that_was_ended_takes_nothing_more(fixture: Fixture) -> None:
 
 
 async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixture) -> None:
-    objects = fixture.log.objects
+    objects = fixture.log.object_sink
     answered = fixture.append(fixture.remote)
     await fixture.until(lambda: 0 in fixture.writer.begun)
     objects.retained(fixture.world.config.log_unreleased_max_bytes)
@@ -188,12 +188,12 @@ async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixtur
 
 
 async def test_batches_are_refused_until_the_storage_is_usable(fixture: Fixture) -> None:
-    fixture.log.objects.refuse("the storage ignores conditions")
+    fixture.log.object_sink.refuse("the storage ignores conditions")
     with pytest.raises(KafkaError, match="ignores") as refused:
         fixture.remote.append(batch(b"no"), EPOCH_MS)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     fixture.local.append(batch(b"yes"), EPOCH_MS)
-    fixture.log.objects.start(fixture.writer, lambda *_: None, fixture.reasons.append)
+    fixture.log.object_sink.start(fixture.writer, lambda *_: None, fixture.reasons.append)
     fixture.remote.append(batch(b"yes"), EPOCH_MS)
 
 
@@ -218,7 +218,7 @@ async def test_object_names_at_most_so_many_partitions(
 async def test_adjacent_frames_are_one_span(fixture: Fixture) -> None:
     for _ in range(3):
         fixture.append(fixture.remote)
-        await fixture.log.commits.durable()
+        await fixture.log.disk_sink.durable()
         await fixture.until(lambda: True)
     spans = [len(each.spans) for each in fixture.writer.begun.values()]
     assert spans
@@ -227,7 +227,7 @@ async def test_adjacent_frames_are_one_span(fixture: Fixture) -> None:
 
 async def test_closing_stores_what_was_appended_and_refuses_more(fixture: Fixture) -> None:
     answered = fixture.append(fixture.remote)
-    closing = asyncio.ensure_future(fixture.log.objects.close())
+    closing = asyncio.ensure_future(fixture.log.object_sink.close())
     await fixture.until(lambda: 0 in fixture.writer.begun)
     for _ in range(2):
         with pytest.raises(KafkaError) as refused:
@@ -248,7 +248,7 @@ async def test_closing_answers_what_cannot_be_stored_in_time(
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_S", 0.001)
     answered = fixture.append(fixture.remote)
-    assert not await fixture.log.objects.close()
+    assert not await fixture.log.object_sink.close()
     (failure,) = answered
     assert isinstance(failure, KafkaError)
     assert failure.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -265,30 +265,30 @@ async def test_produces_are_refused_while_a_storage_does_not_answer(
     monkeypatch.setattr(module, "MIN_WATCH_S", 0.001)
     answered = fixture.append(fixture.remote)
     await fixture.until(lambda: 0 in fixture.writer.begun)
-    assert fixture.log.objects.refusal is None
+    assert fixture.log.object_sink.refusal is None
     clock = fixture.world.env.clock
     assert isinstance(clock, SettableClock)
     clock.ms += 20
-    await until(lambda: fixture.log.objects.refusal is not None)
+    await until(lambda: fixture.log.object_sink.refusal is not None)
     with pytest.raises(KafkaError) as refused:
         fixture.remote.append(batch(b"no"), EPOCH_MS)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert answered == []
     fixture.writer.answer(0)
     await fixture.until(lambda: answered)
-    assert (answered, fixture.log.objects.refusal) == ([None], None)
+    assert (answered, fixture.log.object_sink.refusal) == ([None], None)
     fixture.append(fixture.remote)
 
 
 async def test_object_has_at_most_so_many_bytes(fixture: Fixture) -> None:
     """While as many objects as possible are being stored, frames are gathered for several."""
-    fixture.log.objects._max_bytes = 1000
+    fixture.log.object_sink._max_bytes = 1000
     for at in range(module.MAX_STORING):
         fixture.append(fixture.remote)
         await fixture.until(partial(fixture.writer.begun.__contains__, at))
     for _ in range(20):
         fixture.append(fixture.remote, bytes(300))
-        await fixture.log.commits.durable()
+        await fixture.log.disk_sink.durable()
     stored = 0
     while stored < len(fixture.writer.begun):
         fixture.writer.answer(stored)
@@ -316,7 +316,7 @@ async def test_readers_of_such_topics_cause_no_fsync(fixture: Fixture) -> None:
     fixture.remote.watch(lambda _: None)
     fixture.append(fixture.remote)
     await fixture.until(lambda: fixture.writer.begun)
-    assert not fixture.log.commits._wanted
+    assert not fixture.log.disk_sink._wanted
     fixture.local.watch(lambda _: None)
     fixture.local.append(batch(b"v"), EPOCH_MS)
     await fixture.until(lambda: fixture.local.high_watermark)

@@ -1,4 +1,4 @@
-"""Commits of partitions with durability=replicated: what is written to them is committed once it is
+"""Followers as a sink: records of topics with durability=replicated are committed once they are
 durable here and at all in-sync followers.
 
 Frames of these partitions are in the journals, like all others. Followers get the journals byte for
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, call_all
-from kafkawire.log.io.waiting_queue import (
+from kafkawire.log.partition.waiting_queue import (
     WITHOUT_BOUND,
     FailedPartitions,
     UncommittedWrite,
@@ -42,7 +42,7 @@ CLOSE_S = 10.0
 
 
 class OwnDisk(Protocol):
-    """The disk of the leader, one of the replicas (kafkawire.log.append.group_commit)."""
+    """The disk of the leader, one of the replicas (kafkawire.log.append.disk_sink)."""
 
     def note(self, partition: LoadedPartition) -> None:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
@@ -51,7 +51,7 @@ class OwnDisk(Protocol):
         """Call these when everything written so far is durable."""
 
 
-class ReplicaCommits:
+class FollowerSink:
     """Followers as a Sink: the write batches and callers that wait for them are in `queue`.
     `in_sync`: replicas that acks=all waits for, the broker itself included."""
 
