@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from kafkawire.log.io import disk, ports, threads, watchdog
+from kafkawire.log.io import disk, ports, watchdog
 
 # Shorter calls and steps are not recorded, syncs and jobs always.
 EVENT_S = 0.0005
@@ -145,7 +145,7 @@ def trace_disk(trace: Trace) -> None:
 def trace_threads(trace: Trace) -> None:
     """Record jobs handed to threads: pool and function; when queued, begun, ended, delivered; the
     thread."""
-    submit, submit_then = threads.ThreadOffload.submit, threads.ThreadOffload.submit_then
+    submit, submit_then = disk.ThreadOffload.submit, disk.ThreadOffload.submit_then
 
     def traced(pool: str, fn: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[], None]]:
         job: list[Any] = [pool, name_of(fn), now(), 0.0, 0.0, 0.0, 0]
@@ -182,8 +182,8 @@ def trace_threads(trace: Trace) -> None:
 
         submit_then(self, pool, done_traced, timed, *args)
 
-    threads.ThreadOffload.submit = submit_traced  # type: ignore[method-assign]
-    threads.ThreadOffload.submit_then = submit_then_traced  # type: ignore[method-assign]
+    disk.ThreadOffload.submit = submit_traced  # type: ignore[method-assign]
+    disk.ThreadOffload.submit_then = submit_then_traced  # type: ignore[method-assign]
 
 
 def trace_loop(trace: Trace) -> None:

@@ -1,7 +1,7 @@
 """A symbolic link in place of a file is refused by name, and its target stays as it is; the folders
 may be links.
 
-Covers: kafkawire.metadata.sqlite_device, kafkawire.objectstore.staging.
+Covers: kafkawire.metadata.sqlite, kafkawire.objectstore.staging.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.metadata.open import sqlite_metadata
+from kafkawire.metadata.sql import sqlite_metadata
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import Refused

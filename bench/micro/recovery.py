@@ -26,7 +26,7 @@ from kafkawire.broker.broker import Broker
 from kafkawire.codec.batches import build
 from kafkawire.log.io.disk import real_env
 from kafkawire.messages.create_topics import CreatableTopic
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 
 MAX_GB = 12
 PER_TOPIC = 100

@@ -25,9 +25,9 @@ from kafkawire.log.journal.format import HEADER_BYTES, JournalFormatError, read_
 from kafkawire.log.journal.run_file import read_json_line
 from kafkawire.log.recovery import earlier_terms, given_up, identity
 from kafkawire.log.segments.file import open as segment_file
+from kafkawire.manifest.format import MAX_HEAD_BYTES
+from kafkawire.manifest.format import refuse_newer as refuse_newer_manifest
 from kafkawire.manifest.keys import CURRENT
-from kafkawire.manifest.layout import MAX_HEAD_BYTES
-from kafkawire.manifest.layout import refuse_newer as refuse_newer_manifest
 from kafkawire.manifest.reader import unpack_current
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.storage.open import holds_rocks, rocks_folder

@@ -35,7 +35,7 @@ from kafkawire.log.recovery.identity import (
     refuse_absent,
 )
 from kafkawire.metadata import pairing
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
 from kafkawire.plural import count

@@ -15,8 +15,7 @@ from kafkawire.log.objects.format import (
     read_names,
     write_fence,
 )
-from kafkawire.log.objects.port import LogObjectStores
-from kafkawire.log.objects.reachable import wait_for_answer
+from kafkawire.log.objects.port import LogObjectStores, wait_for_answer
 from kafkawire.manifest.keys import log_object_key
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject
 from kafkawire.offsets.catalog.object_logs import ObjectLog

@@ -45,8 +45,7 @@ from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in, transactions_in
 from kafkawire.log.partition.loader import Loader, report_absent
-from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.stored_rows import has_all_rows, wrong_mappings
+from kafkawire.log.partition.stored_rows import RowVersion, has_all_rows, wrong_mappings
 from kafkawire.log.recovery.earlier_terms import EarlierTerms, earlier_terms
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command

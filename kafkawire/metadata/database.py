@@ -18,14 +18,14 @@ from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from kafkawire.codec.format_errors import NewerFormatError
-from kafkawire.metadata import completion, damage, schema, sqlite_device
+from kafkawire.metadata import completion, damage, schema, sqlite
 from kafkawire.metadata.session import DamagedRow, Session
 from kafkawire.metadata.sqlite import SqliteDriver
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, NewerMetadata
 
 T = TypeVar("T")
 
-CANCEL_PATIENCE_S = sqlite_device.BUSY_TIMEOUT_S
+CANCEL_PATIENCE_S = sqlite.BUSY_TIMEOUT_S
 """How long a cancelled caller waits for its transaction: as long as SQLite may wait for a lock."""
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
 
@@ -69,19 +69,19 @@ class Database:
         else:
             self.name = self._path or "the metadata in memory"
         self._driver: Driver | None = None
-        self._counter: sqlite_device.CommitCounter | None = None
-        self._file: sqlite_device.OpenedFile | None = None
+        self._counter: sqlite.CommitCounter | None = None
+        self._file: sqlite.OpenedFile | None = None
         self._lock = asyncio.Lock()
 
     def absent(self) -> bool:
-        return bool(self._path) and sqlite_device.is_absent(self._path or "")
+        return bool(self._path) and sqlite.is_absent(self._path or "")
 
     async def open(self) -> None:
         """Connect; create the tables of a new database, migrate an old one, check the rows of an
         existing one. Raises MetadataError."""
         if self._path:
-            sqlite_device.make_folder_of(self._path)
-            sqlite_device.refuse_foreign(self._path)
+            sqlite.make_folder_of(self._path)
+            sqlite.refuse_foreign(self._path)
         self._driver = self._new_driver()
         try:
             if not await self.run(self._prepare):
@@ -108,8 +108,8 @@ class Database:
         """Begin to notice changes by other processes, in an SQLite file, and that it is replaced.
         Raises MetadataError."""
         if self._path:
-            self._file = sqlite_device.OpenedFile(self._path)
-            self._counter = sqlite_device.CommitCounter(self._path)
+            self._file = sqlite.OpenedFile(self._path)
+            self._counter = sqlite.CommitCounter(self._path)
             await self._counter.open()
 
     def commits(self) -> int | None:

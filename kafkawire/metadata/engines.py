@@ -25,10 +25,10 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from kafkawire.log_lines import reason_of
-from kafkawire.metadata import sqlite_device, tables
+from kafkawire.metadata import sqlite, tables
 from kafkawire.metadata.completion import aside
 from kafkawire.metadata.session import PORTION, Row, Session
-from kafkawire.metadata.sqlite_device import QUICK_TIMEOUT_S
+from kafkawire.metadata.sqlite import QUICK_TIMEOUT_S
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class UpgradeDriver(EngineDriver):
     keys."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(file_engine(path, "rw", sqlite_device.UPGRADE_PRAGMAS))
+        super().__init__(file_engine(path, "rw", sqlite.UPGRADE_PRAGMAS))
 
     async def run(self, work: Callable[[Session], T]) -> T:
         return await aside(partial(_transaction, self._engine, work))
@@ -152,20 +152,18 @@ def file_engine(path: str, mode: str, pragmas: Sequence[str] = ()) -> Engine:
     engine = create_engine(
         "sqlite://",
         hide_parameters=True,
-        creator=partial(_connect, sqlite_device.uri_of(path, mode), pragmas),
+        creator=partial(_connect, sqlite.uri_of(path, mode), pragmas),
         poolclass=NullPool,
     )
-    begin = "BEGIN" if mode == "ro" else sqlite_device.BEGIN
+    begin = "BEGIN" if mode == "ro" else sqlite.BEGIN
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
 
 
 def _connect(uri: str, pragmas: Sequence[str]) -> sqlite3.Connection:
     # The driver begins no transactions: file_engine does.
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=sqlite_device.BUSY_TIMEOUT_S, isolation_level=None
-    )
-    sqlite_device.set_pragmas(connection, pragmas)
+    connection = sqlite3.connect(uri, uri=True, timeout=sqlite.BUSY_TIMEOUT_S, isolation_level=None)
+    sqlite.set_pragmas(connection, pragmas)
     return connection
 
 

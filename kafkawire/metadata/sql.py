@@ -51,7 +51,7 @@ from kafkawire.metadata.statements import (
     upsert,
     write_configs,
 )
-from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
+from kafkawire.metadata.store import NOT_REGISTERED, MetadataError, sqlite_file
 
 T = TypeVar("T")
 
@@ -289,3 +289,15 @@ class SqlMetadata:
         if self._node_id is None:
             raise MetadataError(NOT_REGISTERED)
         return self._node_id
+
+
+def open_metadata(url: str, folder: str) -> SqlMetadata:
+    """Return the store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened
+    yet. Raises MetadataError for an unsupported URL."""
+    path = sqlite_file(url, folder)
+    return SqlMetadata(url) if path is None else sqlite_metadata(path)
+
+
+def sqlite_metadata(path: str) -> SqlMetadata:
+    """Return the store in an SQLite file of any name; in a URL a `?` would end the name."""
+    return SqlMetadata(PurePath(path))

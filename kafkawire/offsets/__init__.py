@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkawire.client.errors import ClientError
     from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-    from kafkawire.metadata.open import open_metadata
+    from kafkawire.metadata.sql import open_metadata
     from kafkawire.metadata.store import MetadataError
     from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
     from kafkawire.offsets.catalog.port import (
@@ -26,10 +26,17 @@ if TYPE_CHECKING:
         Swap,
     )
     from kafkawire.offsets.catalog.sql.storage import SqlStorage
-    from kafkawire.offsets.integration import OffsetIntegration
+    from kafkawire.offsets.integration import LiveSource, OffsetIntegration
     from kafkawire.offsets.manager import PartitionOffsetManager
-    from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry, recovered_next_offset
-    from kafkawire.offsets.stats import OffsetMetrics, PartitionStats, partition_stats, total_lag
+    from kafkawire.offsets.registry import (
+        OffsetAssigner,
+        OffsetMetrics,
+        OffsetRegistry,
+        PartitionStats,
+        partition_stats,
+        recovered_next_offset,
+        total_lag,
+    )
     from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
     from kafkawire.offsets.subscription import OffsetSource, Seeker, Subscriber, Subscription
     from kafkawire.offsets.types import (
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
         OffsetType,
         validate_offset_range,
     )
-    from kafkawire.offsets.wire_source import LiveSource
 
 __all__ = [
     "Checkpoint",
@@ -81,14 +87,14 @@ __all__ = [
 _MODULES = {
     "Checkpoint": "kafkawire.metadata.checkpoint",
     "ClientError": "kafkawire.client.errors",
-    "LiveSource": "kafkawire.offsets.wire_source",
+    "LiveSource": "kafkawire.offsets.integration",
     "SegmentRange": "kafkawire.offsets.catalog.port",
     "MemoryRows": "kafkawire.offsets.storage.memory",
     "MemoryStorage": "kafkawire.offsets.storage.memory",
     "MetadataError": "kafkawire.metadata.store",
     "OffsetAssigner": "kafkawire.offsets.registry",
     "OffsetIntegration": "kafkawire.offsets.integration",
-    "OffsetMetrics": "kafkawire.offsets.stats",
+    "OffsetMetrics": "kafkawire.offsets.registry",
     "OffsetOutOfRange": "kafkawire.offsets.types",
     "OffsetRange": "kafkawire.offsets.types",
     "OffsetRegistry": "kafkawire.offsets.registry",
@@ -98,7 +104,7 @@ _MODULES = {
     "PartitionCheckpoint": "kafkawire.metadata.checkpoint",
     "PartitionOffsetManager": "kafkawire.offsets.manager",
     "PartitionRow": "kafkawire.offsets.catalog.port",
-    "PartitionStats": "kafkawire.offsets.stats",
+    "PartitionStats": "kafkawire.offsets.registry",
     "RocksStorage": "kafkawire.offsets.catalog.kv.rocksdb",
     "Seeker": "kafkawire.offsets.subscription",
     "SegmentRow": "kafkawire.offsets.catalog.port",
@@ -109,10 +115,10 @@ _MODULES = {
     "Subscriber": "kafkawire.offsets.subscription",
     "Subscription": "kafkawire.offsets.subscription",
     "Swap": "kafkawire.offsets.catalog.port",
-    "open_metadata": "kafkawire.metadata.open",
-    "partition_stats": "kafkawire.offsets.stats",
+    "open_metadata": "kafkawire.metadata.sql",
+    "partition_stats": "kafkawire.offsets.registry",
     "recovered_next_offset": "kafkawire.offsets.registry",
-    "total_lag": "kafkawire.offsets.stats",
+    "total_lag": "kafkawire.offsets.registry",
     "validate_offset_range": "kafkawire.offsets.types",
 }
 

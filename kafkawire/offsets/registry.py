@@ -1,4 +1,4 @@
-"""The offsets of many partitions: recovery, assignment, checkpoints.
+"""The offsets of many partitions: recovery, assignment, checkpoints, statistics.
 
 `OffsetRegistry` has a manager for each partition; `OffsetAssigner` assigns offsets of any of them.
 After a crash the next offset is the maximum (`recovered_next_offset`) of the last checkpoint, the
@@ -10,11 +10,11 @@ kafkawire.log.recovery.restore recovers by the same rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog, StoredStats
 from kafkawire.offsets.manager import FIRST_OFFSET, PartitionOffsetManager
-from kafkawire.offsets.stats import OffsetMetrics
 from kafkawire.offsets.types import OffsetRange
 
 
@@ -138,3 +138,66 @@ class OffsetAssigner:
     def next_offset(self, number: int) -> int:
         """Return the first offset of the partition that no written record has."""
         return self._registry[number].next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetrics:
+    """Statistics of all partitions of a registry, in offsets, not bytes."""
+
+    partitions: int
+    applied: int  # sum of the next offsets
+    pending: int  # assigned and not written yet
+    not_checkpointed: int  # written since the last checkpoint: what a recovery must scan
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """Statistics of one partition. `stored` offsets are those below the last segment's end; -1: no
+    such time."""
+
+    number: int
+    log_start: int
+    high_watermark: int
+    next_offset: int
+    checkpoint_offset: int
+    segments: int
+    records_in_segments: int
+    bytes_in_segments: int
+    last_activity_ms: int
+
+    @property
+    def readable(self) -> int:
+        """Number of offsets that readers can read; after compaction not each has a record."""
+        return self.high_watermark - self.log_start
+
+    @property
+    def uncommitted(self) -> int:
+        """Number of offsets written but not readable yet."""
+        return self.next_offset - self.high_watermark
+
+    @property
+    def not_checkpointed(self) -> int:
+        """Bytes of journals that a recovery would have to scan."""
+        return max(0, self.next_offset - max(self.checkpoint_offset, self.log_start))
+
+
+def partition_stats(
+    stored: StoredStats, log_start: int, high_watermark: int, next_offset: int
+) -> PartitionStats:
+    """Combine the statistics of the storage and of the log."""
+    return PartitionStats(
+        stored.number,
+        log_start,
+        high_watermark,
+        next_offset,
+        stored.checkpoint_offset,
+        stored.mappings,
+        stored.records,
+        stored.size_bytes,
+        stored.last_activity_ms,
+    )
+
+
+def total_lag(positions: Iterable[tuple[int, int]]) -> int:
+    """Return the total lag of readers, from (position, high watermark) pairs."""
+    return sum(max(0, high_watermark - position) for position, high_watermark in positions)

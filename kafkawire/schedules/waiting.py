@@ -25,7 +25,7 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 from kafkawire.crc32c import crc32c
-from kafkawire.metadata.sqlite_device import SUFFIXES
+from kafkawire.metadata.sqlite import SUFFIXES
 from kafkawire.own_files import refuse_links
 from kafkawire.schedules.progress import Corner, Due
 

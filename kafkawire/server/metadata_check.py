@@ -1,7 +1,7 @@
 """Checks of metadata.db: where it is, at the start, and its pages, after the broker serves and once
 a day from then on.
 
-Damage of a page that is not read at start is otherwise unnoticed (kafkawire.metadata.pagecheck).
+Damage of a page that is not read at start is otherwise unnoticed (kafkawire.metadata.damage).
 Brokers run for months, so one check after the start is not enough; a daily check is as frequent as
 the backups that most operators restore. Damage is logged once and reported in /health and /metrics
 until the restart that a repair needs. Not for PostgreSQL, which has its own checksums. Created by
@@ -20,7 +20,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.completion import aside
-from kafkawire.metadata.pagecheck import PageCheck
+from kafkawire.metadata.damage import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 
 logger = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from kafkawire.handlers.table import load_hot
 from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.io.ports import LogError, Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
-from kafkawire.log.replicas.check_end import LogBehindCopies
+from kafkawire.log.replicas.source import LogBehindCopies
 from kafkawire.log_lines import address_of, reason_of
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import (
     BrokerSuperseded,
     DamagedMetadata,

@@ -24,7 +24,7 @@ from kafkawire.log.journal import ledger
 from kafkawire.log.objects.format import VERSION as LOG_OBJECT_VERSION
 from kafkawire.log.recovery.earlier_terms import NAME as LEFT
 from kafkawire.log.recovery.given_up import NAME as GIVEN_UP
-from kafkawire.manifest import layout as manifest_layout
+from kafkawire.manifest import format as manifest_format
 from kafkawire.manifest.keys import CURRENT, OWNER
 from kafkawire.manifest.sealed_json import seal
 from kafkawire.metadata.schema import VERSION_TABLE
@@ -98,7 +98,7 @@ def segment_section(path: Path) -> None:
 def manifest(path: Path) -> None:
     data = bytearray(path.read_bytes())
     (count,) = struct.unpack_from("<I", data, 28)
-    struct.pack_into("<I", data, 8, manifest_layout.VERSION + 1)
+    struct.pack_into("<I", data, 8, manifest_format.VERSION + 1)
     table = bytes(data[32 : 32 + 32 * count])
     checksum = crc32c(table, crc32c(bytes(data[16:32]), crc32c(bytes(data[:12]))))
     struct.pack_into("<I", data, 12, checksum)
@@ -108,7 +108,7 @@ def manifest(path: Path) -> None:
 def manifest_section(path: Path) -> None:
     data = bytearray(path.read_bytes())
     (count,) = struct.unpack_from("<I", data, 28)
-    struct.pack_into("<H", data, 34, manifest_layout.SECTION_VERSION + 1)
+    struct.pack_into("<H", data, 34, manifest_format.SECTION_VERSION + 1)
     table = bytes(data[32 : 32 + 32 * count])
     checksum = crc32c(table, crc32c(bytes(data[16:32]), crc32c(bytes(data[:12]))))
     struct.pack_into("<I", data, 12, checksum)

@@ -19,8 +19,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafkawire.metadata import copies, tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
-from kafkawire.metadata.open import open_metadata
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.sql import SqlMetadata, open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog import object_logs
 from kafkawire.offsets.catalog.object_logs import ObjectLog

@@ -26,7 +26,7 @@ from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.codec.batches import Record, pack
 from kafkawire.coordination import snapshot
 from kafkawire.metadata import copies
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from tests.cli.test_backup import some_metadata
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.fake_kafka import API_VERSIONS, CLOSE, FakeKafka, Log, serving

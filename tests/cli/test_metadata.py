@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.schema import REVISION, VERSION_TABLE
+from kafkawire.metadata.sql import open_metadata
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 from tests.kit.postgres import new_database
 

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine
 
 from kafkawire.cli.shared import confirm
 from kafkawire.metadata import migrate, schema
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.restore import security
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, no_environment, produce, run  # noqa: F401  (a fixture, by name)

@@ -20,7 +20,7 @@ import pytest
 
 from kafkawire.cli.serving.options import Given
 from kafkawire.cli.serving.run import run
-from kafkawire.metadata.open import sqlite_metadata
+from kafkawire.metadata.sql import sqlite_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 

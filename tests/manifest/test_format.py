@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.manifest import keys, layout
+from kafkawire.manifest import format as file_format
+from kafkawire.manifest import keys
 from kafkawire.manifest.format import (
     pack,
     unpack,
@@ -63,9 +64,9 @@ def test_random_deltas_round_trip(delta: Delta) -> None:
 
 
 def test_only_large_sections_are_compressed() -> None:
-    flags = {row.name: row.flags for row in layout.read_table(LARGE)[1]}
-    assert flags["entries section"] == layout.REQUIRED | layout.PACKED
-    assert flags["head section"] == layout.REQUIRED
+    flags = {row.name: row.flags for row in file_format.read_table(LARGE)[1]}
+    assert flags["entries section"] == file_format.REQUIRED | file_format.PACKED
+    assert flags["head section"] == file_format.REQUIRED
     assert len(LARGE) < len(large().entries) * 76
 
 
@@ -109,9 +110,9 @@ def test_garbage_with_valid_checksums_is_refused_or_read(data: st.DataObject) ->
 
 
 def test_row_counts_are_checked_against_available_bytes() -> None:
-    table = layout.read_table(SAMPLE)[1]
+    table = file_format.read_table(SAMPLE)[1]
     for at, row in enumerate(table):
-        if row.kind == layout.HEAD:
+        if row.kind == file_format.HEAD:
             continue
         for count in (0, row.rows + 1, 0xFFFFFFFF):
             made = bytearray(SAMPLE)
@@ -121,8 +122,8 @@ def test_row_counts_are_checked_against_available_bytes() -> None:
 
 
 def test_false_size_of_compressed_section_is_refused() -> None:
-    table = layout.read_table(LARGE)[1]
-    at = next(n for n, row in enumerate(table) if row.flags & layout.PACKED)
+    table = file_format.read_table(LARGE)[1]
+    at = next(n for n, row in enumerate(table) if row.flags & file_format.PACKED)
     for length in (0, table[at].length - 1, table[at].length + 1, 1 << 31, 1 << 62):
         made = bytearray(LARGE)
         struct.pack_into("<Q", made, 32 + 32 * at + 16, length)
@@ -142,15 +143,15 @@ def test_newer_version_is_refused_in_one_sentence() -> None:
 
 def test_unknown_section_is_skipped_unless_required() -> None:
     body = b"of the future"
-    _, table = layout.read_table(SAMPLE)
+    _, table = file_format.read_table(SAMPLE)
     sections = [(row.kind, row.rows, bytes(row.body())) for row in table]
-    made = bytearray(layout.write_file(layout.DELTA, [*sections, (99, 1, body)]))
+    made = bytearray(file_format.write_file(file_format.DELTA, [*sections, (99, 1, body)]))
     at = 32 + 32 * len(sections)
     with pytest.raises(NewerFormatError, match="type 99 section"):
         unpack(bytes(made))
     struct.pack_into("<I", made, at + 4, 0)
     assert unpack(resummed(made)) == sample()
-    struct.pack_into("<HHI", made, 32, layout.HEAD, 2, layout.REQUIRED)
+    struct.pack_into("<HHI", made, 32, file_format.HEAD, 2, file_format.REQUIRED)
     with pytest.raises(NewerFormatError, match="its head section has version 2"):
         unpack(resummed(made))
 
@@ -167,18 +168,20 @@ def test_unknown_section_is_skipped_unless_required() -> None:
 )  # fmt: skip
 def test_invalid_headers_are_refused(head: bytes) -> None:
     with pytest.raises(FormatError):
-        unpack(layout.write_file(layout.DELTA, [(layout.HEAD, 1, head)]))
+        unpack(file_format.write_file(file_format.DELTA, [(file_format.HEAD, 1, head)]))
 
 
 def test_header_may_have_unknown_fields() -> None:
     head = b'{"sequence":1,"node_id":1,"epoch":1,"created_ms":1,"cluster_id":"c","new":{"a":[1]}}'
-    assert unpack(layout.write_file(1, [(layout.HEAD, 1, head)])) == Delta(1, "c", 1, 1, 1)
+    assert unpack(file_format.write_file(1, [(file_format.HEAD, 1, head)])) == Delta(
+        1, "c", 1, 1, 1
+    )
     with pytest.raises(FormatError, match="no head"):
-        unpack(layout.write_file(1, []))
+        unpack(file_format.write_file(1, []))
     with pytest.raises(FormatError, match="its head section twice"):
-        unpack(layout.write_file(1, [(layout.HEAD, 1, head)] * 2))
+        unpack(file_format.write_file(1, [(file_format.HEAD, 1, head)] * 2))
     with pytest.raises(FormatError, match="kind 3"):
-        unpack(layout.write_file(3, [(layout.HEAD, 1, head)]))
+        unpack(file_format.write_file(3, [(file_format.HEAD, 1, head)]))
 
 
 def test_object_keys() -> None:

@@ -16,7 +16,7 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kafkawire.manifest import layout
+from kafkawire.manifest import format as manifest_format
 from kafkawire.manifest.columns import EntryColumns, ObjectColumns
 from kafkawire.manifest.format import pack, unpack
 from tests.golden import make_manifest_v1 as maker
@@ -25,7 +25,7 @@ from tests.kit.codec.pages import example
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(__file__).parent.parent / "golden"
 PAGE = (ROOT / "docs" / "manifest-format.md").read_text(encoding="utf-8")
-VERSIONS = range(1, layout.VERSION + 1)
+VERSIONS = range(1, manifest_format.VERSION + 1)
 
 
 def golden(version: int, kind: str) -> tuple[bytes, dict[str, Any]]:
@@ -156,11 +156,13 @@ def test_example_of_page_is_a_manifest() -> None:
 
 def test_numbers_on_page_match_code() -> None:
     for said in (
-        f"header, {layout.HEADER_BYTES} bytes", f"{layout.ROW.size} bytes for each section",
-        f"at most {layout.MAX_SECTIONS} |", f"bodies of {layout.PACKED_FROM_BYTES} bytes",
-        f"The manifest format, version {layout.VERSION}",
+        f"header, {manifest_format.HEADER_BYTES} bytes",
+        f"{manifest_format.ROW.size} bytes for each section",
+        f"at most {manifest_format.MAX_SECTIONS} |",
+        f"bodies of {manifest_format.PACKED_FROM_BYTES} bytes",
+        f"The manifest format, version {manifest_format.VERSION}",
     ):  # fmt: skip
         assert said in PAGE, said
-    for number, name in layout.SECTION_NAMES.items():
+    for number, name in manifest_format.SECTION_NAMES.items():
         assert f"{number} {name}" in PAGE
     assert (ObjectColumns.row_bytes(), EntryColumns.row_bytes()) == (72, 76)

@@ -20,14 +20,13 @@ from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import copies, damage, migrate, tables
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.damage import PageCheck
 from kafkawire.metadata.database import Database
 from kafkawire.metadata.engines import EngineSession
-from kafkawire.metadata.open import sqlite_metadata
-from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.schema import UNCHECKED
 from kafkawire.metadata.schema.checksums import WRITTEN_WHOLE
 from kafkawire.metadata.session import Row
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.sql import SqlMetadata, sqlite_metadata
 from kafkawire.metadata.store import DamagedMetadata
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.damaged_rows import damage_postgres, damage_sqlite

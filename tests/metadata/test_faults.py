@@ -16,12 +16,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.util import await_only
 
 from kafkawire.codec.errors import ErrorCode, code_of
-from kafkawire.metadata import engines, sqlite_device
+from kafkawire.metadata import engines, sqlite
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.sql import SqlMetadata, open_metadata
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database, postgres, transaction_pooler
@@ -39,8 +38,8 @@ async def test_full_disk_refuses_changes_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await (await opened(tmp_path)).close()
-    whole = sqlite_device.PRAGMAS
-    monkeypatch.setattr(sqlite_device, "PRAGMAS", (*whole, "PRAGMA max_page_count=70"))
+    whole = sqlite.PRAGMAS
+    monkeypatch.setattr(sqlite, "PRAGMAS", (*whole, "PRAGMA max_page_count=70"))
     store = await opened(tmp_path)
     made = 0
 
@@ -56,7 +55,7 @@ async def test_full_disk_refuses_changes_and_recovers(
     assert made > 0
     await store.lease_producer_ids(1)  # fits into the allocated pages
     await store.close()
-    monkeypatch.setattr(sqlite_device, "PRAGMAS", whole)
+    monkeypatch.setattr(sqlite, "PRAGMAS", whole)
     store = await opened(tmp_path)
     (info,) = await store.create_topics([NewTopic(f"t{made}", [1] * 100)])
     await store.close()
@@ -69,7 +68,7 @@ async def test_full_disk_refuses_changes_and_recovers(
 async def test_file_locked_by_other_process_is_waited_for_then_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_device, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
     store = await opened(tmp_path)
     (info,) = await store.create_topics([NewTopic("a", [1])])
     checkpoint = Checkpoint(1, 5, [PartitionCheckpoint(info.partitions[0].number, 1, 0)])

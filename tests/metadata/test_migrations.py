@@ -23,7 +23,7 @@ from kafkawire.metadata import schema as schema_text
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.database import Database
 from kafkawire.metadata.generated import random_id
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.postgres import new_database
 
@@ -249,7 +249,7 @@ def test_topic_ids_do_not_begin_with_dash() -> None:
 def test_start_imports_neither_alembic_nor_sqlalchemy(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
-        "from kafkawire.metadata.open import open_metadata\n"
+        "from kafkawire.metadata.sql import open_metadata\n"
         "from kafkawire.offsets.catalog.sql.storage import SqlStorage\n"
         "async def start():\n"
         f"    store = open_metadata('', {str(tmp_path)!r})\n"

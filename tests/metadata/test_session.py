@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import PORTION, ROWS_INSERTED, Row, Session, insert
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.postgres import new_database
 

@@ -22,7 +22,7 @@ from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
 from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
-from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.sql import open_metadata, sqlite_metadata
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,

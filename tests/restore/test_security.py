@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from kafkawire.metadata import tables
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Row, Session
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.sql import SqlMetadata, open_metadata
 from kafkawire.restore import security
 from kafkawire.restore.security import (
     Comparison,

@@ -23,8 +23,8 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.slices import MAX_STRETCH_S
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session, insert
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.security import versions
 from kafkawire.security.acls.model import (

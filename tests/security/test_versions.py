@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.security.versions import ACLS, SCRAM_CREDENTIALS, changed, version_of, versions
 from tests.kit.postgres import new_database
 

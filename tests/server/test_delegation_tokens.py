@@ -33,7 +33,7 @@ from kafkawire.messages.describe_delegation_token import (
 from kafkawire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.security.acls.model import Acl, Operation, PatternType, Permission, ResourceKind
 from kafkawire.security.principals import Principal
 from kafkawire.security.sasl import delegation

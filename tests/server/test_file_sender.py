@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.log.io.disk import DiskFile, DiskFileSystem
+from kafkawire.log.io.disk import DiskFile, DiskFileSystem, ThreadOffload
 from kafkawire.log.io.file_span import FileSpan
-from kafkawire.log.io.threads import ThreadOffload
 from kafkawire.server import file_sender
 from kafkawire.server.file_sender import FileSender
 from tests.kit.env import InlineOffload

@@ -15,7 +15,7 @@ import pytest
 from kafkawire.cli.shared.data_folder import check_sqlite
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.copies import new_sqlite
-from kafkawire.metadata.pagecheck import PageCheck
+from kafkawire.metadata.damage import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.server import metadata_check
 from kafkawire.server.metadata_check import MetadataCheck

@@ -422,7 +422,7 @@ async def test_settings_that_allow_no_log_in(
 async def test_users_changed_by_other_broker_of_one_database(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    from kafkawire.metadata.open import open_metadata
+    from kafkawire.metadata.sql import open_metadata
     from kafkawire.security.sasl.credentials import CredentialChange, Credentials
     from kafkawire.security.sasl.scram import derive
     from tests.kit.postgres import new_database

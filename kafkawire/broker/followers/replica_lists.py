@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkawire.log.replicas.choice import choose
+from kafkawire.log.replicas.in_sync import choose_followers
 from kafkawire.metadata.catalog import Replicas
 from kafkawire.offsets.catalog import replica_sets
 
@@ -35,7 +35,7 @@ def replicas_of(stored: ReplicaSet, followers: Sequence[FollowerRow], wanted: in
     """Return the replicas of what a broker leads; `wanted`: followers of a complete group."""
     leader = stored.node_id
     home = {each.replica_id: each.node_id for each in followers}
-    others = [each.node_id for each in choose(followers, leader, "", (), len(followers))]
+    others = [each.node_id for each in choose_followers(followers, leader, "", (), len(followers))]
     others = [node for node in others if node != leader]
     replicas = [leader, *others[:wanted]]
     in_sync = [leader]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.followers.opening import check_copies
 from kafkawire.log import fresh_folder
 from kafkawire.log.recovery.identity import Folder, IdentityError
-from kafkawire.log.replicas.check_end import LogBehindCopies
+from kafkawire.log.replicas.source import LogBehindCopies
 from kafkawire.metadata import heartbeats, pairing
 from kafkawire.metadata.store import BrokerSuperseded
 
@@ -112,7 +112,7 @@ async def begin_afresh(
     then on. It is paired before rows are removed, so that no start finds rows that do not describe
     its files. Waits for a storage that fails as long as it takes; raises StoreErrors that do not
     pass by themselves."""
-    from kafkawire.log.objects.reachable import wait_for_answer
+    from kafkawire.log.objects.port import wait_for_answer
     from kafkawire.restore.lost_files import correct_rows
 
     await env.offload.submit("files", fresh_folder.prepare, env.fs, home)

@@ -50,7 +50,7 @@ async def register(
     its data folder was superseded. Raises BrokerSuperseded, MetadataError, StoreError."""
     after = after if after > 0 else epoch_seen(config, catalog)
     if store is not None and config.cluster_takeover_enable:
-        from kafkawire.log.objects.reachable import wait_until_reachable
+        from kafkawire.log.objects.port import wait_until_reachable
 
         await wait_until_reachable(env, store)
     rack, place = config.broker_rack, env.fs.identity(folder)

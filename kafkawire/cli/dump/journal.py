@@ -28,7 +28,7 @@ from kafkawire.log.journal.format import (
     JournalHeader,
     read_header,
 )
-from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
+from kafkawire.manifest.format import MAGIC as MANIFEST_MAGIC
 
 NOTHING_WE_KNOW = "not a journal, segment or manifest"
 

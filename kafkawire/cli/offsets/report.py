@@ -29,10 +29,10 @@ from kafkawire.codec.batches import CONTROL
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics
 from kafkawire.offsets.catalog.sql.statements import stats as select_stats
-from kafkawire.offsets.stats import total_lag
+from kafkawire.offsets.integration import LiveSource
+from kafkawire.offsets.registry import total_lag
 from kafkawire.offsets.subscription import Seeker
 from kafkawire.offsets.types import OffsetOutOfRange
-from kafkawire.offsets.wire_source import LiveSource
 
 # Offsets stored in the metadata of a data folder, whether its broker runs or not.
 #

@@ -40,9 +40,9 @@ from kafkawire.client.offsets import (
     list_offsets,
 )
 from kafkawire.codec.batches import Record
+from kafkawire.offsets.integration import LiveSource
 from kafkawire.offsets.subscription import NS_PER_MS, Subscription
 from kafkawire.offsets.types import OffsetOutOfRange, OffsetType
-from kafkawire.offsets.wire_source import LiveSource
 
 # The last records of several partitions together, in the order in which they are printed.
 

@@ -29,8 +29,8 @@ from kafkawire.cli.shared.units import size
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
-from kafkawire.metadata.open import open_metadata, sqlite_metadata
-from kafkawire.metadata.sqlite_device import end_wal
+from kafkawire.metadata.sql import open_metadata, sqlite_metadata
+from kafkawire.metadata.sqlite import end_wal
 from kafkawire.metadata.store import SqlStore
 from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.offsets.storage.open import SQL, open_storage

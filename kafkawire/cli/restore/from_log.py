@@ -32,10 +32,9 @@ from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing, schema
 from kafkawire.metadata.database import revision_of
-from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.sqlite import sqlite_transaction
-from kafkawire.metadata.sqlite_device import end_wal
+from kafkawire.metadata.sql import open_metadata, sqlite_metadata
+from kafkawire.metadata.sqlite import end_wal, sqlite_transaction
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database

@@ -12,8 +12,7 @@ from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata import damage, schema
 from kafkawire.metadata.database import revision_of
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.sqlite import sqlite_transaction
-from kafkawire.metadata.sqlite_device import integrity_check
+from kafkawire.metadata.sqlite import integrity_check, sqlite_transaction
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 
 

@@ -10,8 +10,7 @@ from kafkawire.cli.shared.data_folder import node_ids
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
-from kafkawire.metadata.open import open_metadata
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.sql import SqlMetadata, open_metadata
 
 
 @asynccontextmanager

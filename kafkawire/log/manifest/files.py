@@ -19,9 +19,8 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.atomic_file import NEW, write_whole_file
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.manifest.service import ENDED
-from kafkawire.manifest.format import pack
+from kafkawire.manifest.format import pack, read_table
 from kafkawire.manifest.keys import CURRENT, delta_key, sequence_of, snapshot_key
-from kafkawire.manifest.layout import read_table
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.manifest.state import Delta, Snapshot
 

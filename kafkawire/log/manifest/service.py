@@ -6,7 +6,7 @@ changes first, then memory, then listeners are notified (kafkawire.log.partition
 they note become one delta, at most one a second. Nothing waits for it. So the manifest is stale by
 a second or two, and never ahead; files stay for `file.delete.delay.ms` after they were replaced. If
 anything is wrong with it (after a crash, damage, a restore), it is rebuilt next to the existing one
-(kafkawire.log.manifest.rebuild).
+(kafkawire.log.manifest.maintenance).
 
 This module notes changes and decides when they are written; kafkawire.log.manifest.maintenance,
 imported a second after a start, writes them. Shell; created by the broker if

@@ -22,8 +22,13 @@ from kafkawire.codec.counts import Traffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.damaged_ranges import Range, holes, lacks_rows
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.stored_rows import begun, fill, has_all_rows, wrong_mappings
+from kafkawire.log.partition.stored_rows import (
+    RowVersion,
+    begun,
+    fill,
+    has_all_rows,
+    wrong_mappings,
+)
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.metadata.checkpoint import PartitionCheckpoint

@@ -13,14 +13,22 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
+from kafkawire.codec.batches import (
+    CODEC_MASK,
+    COUNT_AT,
+    MAX_TIMESTAMP_AT,
+    TRANSACTIONAL,
+    BatchHead,
+    read_head,
+    stamp,
+)
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.codec.control import TransactionMarker
+from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, check_records, convert
 from kafkawire.log.io.callbacks import Callback
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
-from kafkawire.log.partition import damaged_ranges, markers, time_lookup, truncate
+from kafkawire.log.partition import damaged_ranges, time_lookup, truncate
 from kafkawire.log.partition.producers import ProducerBatch, last_sequence
 from kafkawire.log.partition.read_plan import make_plan
 from kafkawire.log.partition.state import Frame, LoadedPartition, Plan
@@ -32,6 +40,8 @@ __all__ = ["Appended", "Partition", "Plan"]
 _PATCH = Struct(">qii")
 _patch: Final = _PATCH.pack_into
 _OVERHEAD: Final = 12
+_NEWEST = Struct(">q")
+_COUNT = Struct(">i")
 
 
 class Appended(NamedTuple):
@@ -163,23 +173,82 @@ class Partition(LoadedPartition):
             log.queued()
         return base, append_time, self.log_start
 
+    # What coordinators write bypasses the checks of a producer's batch, which it cannot fail, and
+    # goes the way of every batch otherwise: checked against the producers' state, given offsets,
+    # queued on the current write batch. A batch must stay valid until its write batch is written.
+
     def append_records(self, batch: memoryview, now_ms: int) -> Appended:
-        """Append a batch of a coordinator without a producer; see
-        kafkawire.log.partition.markers.append_records."""
+        """Append a batch of the records of a coordinator: valid, uncompressed and without a
+        producer. Raises MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR."""
         config = self.config
         if config.timestamp_type or config.compression > 0:
             return self.append(batch, now_ms)  # it is stored in another form
-        return Appended(*markers.append_records(self, batch))
+        self._check_appendable(batch)
+        (newest,) = _NEWEST.unpack_from(batch, MAX_TIMESTAMP_AT)
+        (count,) = _COUNT.unpack_from(batch, COUNT_AT)
+        base = self.offsets.assign(count)
+        self._queue_checked(batch, base, count, newest)
+        return Appended(base, -1, self.log_start)
 
     def append_marker(self, ending: TransactionMarker, now_ms: int) -> Appended:
-        """Append the marker that ends a transaction; see
-        kafkawire.log.partition.markers.append_marker."""
-        return Appended(*markers.append_marker(self, ending, now_ms))
+        """Append the control batch that ends a transaction.
+
+        It is written even where the producer has no open transaction: a coordinator that was
+        restarted sends its markers again. The caller waits for the commit. Raises
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        """
+        if self.log.failed is not None or self.closed:
+            raise self.refusal()
+        self.producers.check_marker(ending)
+        marker = pack_marker(
+            ending.producer_id, ending.epoch, ending.coordinator_epoch, ending.kind, now_ms
+        )
+        batch = memoryview(marker)
+        append_time = -1
+        if self.config.timestamp_type:
+            append_time = now_ms
+            stamp(batch, now_ms, log_append=True)
+        base = self.offsets.assign(1)
+        self.producers.queue_marker(ending, base, now_ms)
+        self._queue_checked(batch, base, 1, now_ms)
+        return Appended(base, append_time, self.log_start)
 
     def append_offsets(self, batch: memoryview, guard: Guard | None, now_ms: int) -> Appended:
-        """Append a batch of TxnOffsetCommit; see
-        kafkawire.log.partition.markers.append_offsets."""
-        return Appended(*markers.append_offsets(self, batch, guard, now_ms))
+        """Append a batch of offsets that belongs to a transaction (TxnOffsetCommit): transactional,
+        without sequence numbers. Raises INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE without the guard
+        it needs, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR."""
+        self._check_appendable(batch)
+        head: BatchHead = read_head(batch)
+        producer_id, epoch = head.producer_id, head.producer_epoch
+        self.producers.check_transactional(producer_id, epoch, -1, -1, guard)
+        base = self.offsets.assign(head.count)
+        entry = ProducerBatch(producer_id, epoch, -1, -1, head.max_timestamp)
+        self.producers.queue_transactional(entry, base, now_ms)
+        self._queue_checked(batch, base, head.count, head.max_timestamp)
+        return Appended(base, -1, self.log_start)
+
+    def _check_appendable(self, batch: memoryview) -> None:
+        if self.log.failed is not None or self.closed:
+            raise self.refusal()
+        if len(batch) > self.config.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+
+    def _queue_checked(self, batch: memoryview, base: int, count: int, newest: int) -> None:
+        """Patch the offsets into a batch and queue it, as `queue` does inline, which is hotter."""
+        size = len(batch)
+        _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
+        frame, log = self.frame, self.log
+        if frame is None or frame.length + size > MAX_FRAME_PAYLOAD:
+            self.frame = frame = Frame(self, [batch], base, base + count, size, newest)
+            log.frames.append(frame)
+        else:
+            frame.batches.append(batch)
+            frame.end = base + count
+            frame.length += size
+            frame.newest = max(frame.newest, newest)
+        log.batch_bytes += size
+        if not log.scheduled or log.batch_bytes > log.room_bytes:
+            log.queued()
 
     def after_commit(self, fn: Callback) -> None:
         """Call `fn` when what was appended so far is committed, or has failed."""

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, KafkaError
 from kafkawire.codec.types import Part
-from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.io.ports import Buffer, Env
-from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.io.read_limits import InFlight, SlowLane
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_file import IndexCache

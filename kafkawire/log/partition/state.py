@@ -22,8 +22,7 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.format import KIND_BATCH
 from kafkawire.log.journal.ledger import Ledger
 from kafkawire.log.journal.losses import Loss
-from kafkawire.log.partition.hot_index import HotIndex
-from kafkawire.log.partition.journal_extents import JournalExtents
+from kafkawire.log.partition.hot_index import HotIndex, JournalExtents
 from kafkawire.log.partition.producers import Producers
 from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.verification import Guard

@@ -16,6 +16,21 @@ from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.manager import PartitionOffsetManager
 
 
+class RowVersion:
+    """A count that rises whenever rows of segments in the offset storage are replaced, by
+    kafkawire.log.segments.store.swap. If `number` differs before and after a read of rows, the read
+    must be repeated."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def replaced(self) -> None:
+        """Note that rows have been replaced."""
+        self.number += 1
+
+
 def has_all_rows(catalog: Catalog, number: int) -> bool:
     """Return whether rows have all offsets of a partition that are not in the journals. Where there
     are several brokers another one may have led it and not have cut all of it. Log objects and

@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env, Superseded
-from kafkawire.log.replicas.check_end import check_end, damaged
-from kafkawire.log.replicas.choice import choose
-from kafkawire.log.replicas.in_sync import InSyncSet, Limits
+from kafkawire.log.replicas.in_sync import InSyncSet, Limits, choose_followers
 from kafkawire.log.replicas.link import FollowerLink, ReplicatedLog
 from kafkawire.log.replicas.network import Network
-from kafkawire.log.replicas.source import FAILURES, CopyReader, reading
+from kafkawire.log.replicas.source import (
+    FAILURES,
+    CopyReader,
+    check_end_with_copies,
+    damaged_folder_error,
+    reading,
+)
 from kafkawire.log_lines import reason_of
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import Transactions
@@ -119,9 +123,11 @@ class Replication:
         members = [each for each in rows if each.replica_id in others]
         inside = not any(gap.missing or gap.cut_short or gap.open for gap in found.damage)
         if found.damage and members and not (inside and writer.leads_local):
-            raise damaged(writer.node_id)
+            raise damaged_folder_error(writer.node_id)
         reader = CopyReader(writer.cluster_id, writer.node_id, writer.broker_epoch)
-        await check_end(self._network, reader, stored.broker_epoch, members, found.written)
+        await check_end_with_copies(
+            self._network, reader, stored.broker_epoch, members, found.written
+        )
 
     async def recover(self, log: CommitLog) -> None:
         """Replicate the log that recovery found. Return when this process may acknowledge and serve
@@ -332,7 +338,7 @@ class Replication:
             if link.failing_s is not None and now_s - link.failing_s >= FAILING_S
         }
         writer, wanted = self.writer, in_sync.limits.wanted
-        rows = choose(
+        rows = choose_followers(
             self._followers, writer.node_id, writer.replica_id, failing, wanted, self.links
         )
         chosen = {each.replica_id: each for each in rows}

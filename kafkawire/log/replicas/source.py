@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from kafkawire.log.journal.file import POSITION_BITS
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.replicas.link import greeting
 from kafkawire.log.replicas.network import Network, open_streams
 from kafkawire.log_lines import address_of
@@ -167,3 +168,46 @@ class FollowerSource:
         if isinstance(message, ErrorMessage):
             raise ConnectionRefusedError(message.text)
         return message
+
+
+class LogBehindCopies(LogError):
+    """Followers have acknowledged records that the journals of this folder lack.
+
+    Everything that was acknowledged is in the journals of the folder and at the followers in the
+    stored set. If the folder lacks some of it, as after damage to a file, or when an older copy of
+    the volume was restored, the start is repeated with a follower's copy instead of this folder.
+    Otherwise followers would cut their copies where this log ends.
+    """
+
+
+async def check_end_with_copies(
+    network: Network,
+    reader: CopyReader,
+    epoch: int,
+    members: Sequence[FollowerRow],
+    end: int,
+) -> None:
+    """Raise LogBehindCopies if a log that ends at the log position `end` lacks something that one
+    of the followers knows as committed. `epoch`: that of the process whose log it is."""
+
+    # A follower that does not answer compares by itself when the log is sent to it.
+    copies = await list_copies(network, reader, members, epoch)
+    for follower, copy in zip(members, copies, strict=True):
+        position = 0 if copy is None else copy.committed
+        if position > end:
+            raise LogBehindCopies(
+                f"the log of broker {reader.node_id} ends at {_text(end)}, and the follower at "
+                f"{address_of(follower.host, follower.port)} has records up to {_text(position)} "
+                "that were acknowledged: files of this folder were damaged, or are an older copy"
+            )
+
+
+def damaged_folder_error(node_id: int) -> LogBehindCopies:
+    """Return the reason for not using a folder whose recovery has found damage."""
+    return LogBehindCopies(
+        f"journals of broker {node_id} are damaged, and followers have intact copies of them"
+    )
+
+
+def _text(position: int) -> str:
+    return f"byte {position & POSITION_MASK} of journal {position >> POSITION_BITS}"

@@ -17,8 +17,7 @@ from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.partition.damaged_ranges import Range, lacks_rows
 from kafkawire.log.partition.loader import Loader
-from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.stored_rows import has_all_rows
+from kafkawire.log.partition.stored_rows import RowVersion, has_all_rows
 from kafkawire.log.recovery.given_up import GivenUp
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from kafkawire.offsets.catalog import object_rules
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
+    CURRENT,
     DELETE_STARTED,
+    LIVE,
     EnteredObject,
     ObjectRow,
     SegmentRange,
@@ -23,6 +24,133 @@ from kafkawire.offsets.catalog.port import (
     StaleSwap,
     TierRow,
 )
+
+# The allowed state transitions of an object, shared by all storages. Pure.
+#
+# A segment has at most one finished object, and only a live segment gets one: a segment that was
+# replaced is never restored by a late upload.
+
+
+def may_start(segment: SegmentRow | None, row: ObjectRow) -> bool:
+    """Return whether a segment may be uploaded as this object."""
+    if segment is None or segment.state != LIVE or not segment.local:
+        return False
+    return not (segment.object and segment.tier == row.tier)
+
+
+def may_finish(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
+    """Return whether an object may become the finished one of its segment."""
+    if row is None or segment is None or row.state != COPY_STARTED or segment.state != LIVE:
+        return False
+    return not (segment.object and segment.tier == row.tier)
+
+
+def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
+    """Return whether an object is the finished one of a live segment, so that a copy may replace
+    it."""
+    if row is None or segment is None or row.state != COPY_FINISHED:
+        return False
+    return segment.state == LIVE and segment.object == row.uuid
+
+
+def match_finished(
+    uuids: Sequence[bytes], objects: Mapping[bytes, ObjectRow], segments: Mapping[int, SegmentRow]
+) -> tuple[list[ObjectRow], list[bytes]]:
+    """Return the objects that may be finished, with their changed segments, and the objects in
+    other tiers that they replace."""
+    done: list[ObjectRow] = []
+    replaced: list[bytes] = []
+    for uuid in dict.fromkeys(uuids):
+        row = objects.get(uuid)
+        segment = None if row is None else segments.get(row.segment_id)
+        if row is None or segment is None or not may_finish(segment, row):
+            continue
+        if segment.object:
+            replaced.append(segment.object)
+        segment.object, segment.tier = row.uuid, row.tier
+        done.append(row)
+    return done, replaced
+
+
+def match_moved(
+    moved: Mapping[bytes, ObjectRow],
+    old: Mapping[bytes, ObjectRow],
+    segments: Mapping[int, SegmentRow],
+) -> tuple[list[ObjectRow], list[bytes]]:
+    """Return the rows of the copies that replace old objects, with their changed segments, and the
+    uuids of the old objects."""
+    new: list[ObjectRow] = []
+    left: list[bytes] = []
+    for uuid, row in moved.items():
+        found = old.get(uuid)
+        segment = None if found is None else segments.get(found.segment_id)
+        if segment is None or not may_move(segment, found):
+            continue
+        copy = replace(row, segment_id=segment.id, state=COPY_FINISHED, delete_after_ms=0)
+        segment.object, segment.tier = copy.uuid, copy.tier
+        new.append(copy)
+        left.append(uuid)
+    return new, left
+
+
+def change_local(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
+    """Return the segments whose `local` may be set to this value and differs, with the new
+    value."""
+    found = []
+    for row in rows:
+        if row.state == LIVE and row.local != local and (local or row.object):
+            row.local = local
+            found.append(row)
+    return found
+
+
+def detach_objects(
+    segments: Mapping[int, SegmentRow], rows: Iterable[ObjectRow]
+) -> list[SegmentRow]:
+    """Return the segments whose object is one of these that are deleted, without it."""
+    found = []
+    for row in rows:
+        segment = segments.get(row.segment_id)
+        if segment is not None and segment.object == row.uuid:
+            segment.object, segment.tier = b"", 0
+            found.append(segment)
+    return found
+
+
+def may_enter(segment: SegmentRow | None, row: ObjectRow | None, made: ObjectRow) -> bool:
+    """Return whether mappings may be entered into an object, whose stored rows are given."""
+    if row is None or row.state != COPY_FINISHED or row.tier != made.tier:
+        return False
+    return segment is None or segment.object == row.uuid
+
+
+def find_adopted_tiers(
+    rows: Sequence[TierRow], node_id: int, writers: Callable[[int], Collection[int]]
+) -> list[TierRow]:
+    """Return the tiers that become those of a broker, see ObjectCatalog.adopt_tiers. `writers`
+    returns the brokers that have objects in a tier."""
+    return [
+        replace(row, node_id=node_id)
+        for row in rows
+        if row.node_id is None and (node_id in (known := writers(row.id)) or not known)
+    ]
+
+
+def choose_tier(
+    rows: Sequence[TierRow], url: str, own_url: str, node_id: int, now_ms: int
+) -> tuple[TierRow, bool]:
+    """Return the tier of a broker, see ObjectCatalog.claim_tier, and whether it is new."""
+    # not imported by brokers without a tier
+    from kafkawire.objectstore.overlap import same_place
+
+    for wanted in (url, own_url):
+        for row in rows:
+            if row.node_id == node_id and (row.url == wanted or same_place(row.url, wanted)):
+                return row, False
+    taken = any(row.url == url or same_place(row.url, url) for row in rows)
+    number = max((row.id for row in rows), default=-1) + 1
+    return TierRow(number, own_url if taken else url, CURRENT, now_ms, node_id), True
+
 
 T = TypeVar("T")
 
@@ -86,7 +214,7 @@ def find_finished(
     for given, made, mappings in entered:
         stored = objects.get(made.uuid)
         segment = None if stored is None else segments.get(stored.segment_id)
-        if stored is None or not object_rules.entered(segment, stored, made):
+        if stored is None or not may_enter(segment, stored, made):
             raise StaleSwap(f"object {made.uuid.hex()} is not a finished one any more")
         kept = [each for each in mappings if each.number in led]
         if kept:
@@ -112,7 +240,7 @@ class ObjectChanges(ABC):
             entered = [
                 replace(row, state=COPY_STARTED, delete_after_ms=0)
                 for row in rows
-                if object_rules.may_start(segments.get(row.segment_id), row)
+                if may_start(segments.get(row.segment_id), row)
             ]
             stored.enter_objects(entered)
             stored.raise_offsets({number: (dispatched[number], 0) for number in led})
@@ -127,7 +255,7 @@ class ObjectChanges(ABC):
             led = stored.led(sorted(committed))
             found = stored.objects(uuids)
             segments = stored.segments(row.segment_id for row in found.values())
-            done, replaced = object_rules.finish(uuids, found, segments)
+            done, replaced = match_finished(uuids, found, segments)
             stored.change_objects(done, COPY_FINISHED, 0)
             stored.change_objects(stored.objects(replaced).values(), DELETE_STARTED, 0)
             changed = [segments[each] for each in sorted({row.segment_id for row in done})]
@@ -143,7 +271,7 @@ class ObjectChanges(ABC):
             rows = [row for row in stored.objects(uuids).values() if row.state != DELETE_STARTED]
             segments = stored.segments(row.segment_id for row in rows)
             stored.change_objects(rows, DELETE_STARTED, delete_after_ms)
-            stored.store_segments(object_rules.without_objects(segments, rows))
+            stored.store_segments(detach_objects(segments, rows))
 
         await self._change("delete_objects", work)
 
@@ -165,7 +293,7 @@ class ObjectChanges(ABC):
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
         def work(stored: ObjectRows) -> list[SegmentRow]:
             segments = stored.segments(ids)
-            stored.store_segments(object_rules.changed(segments.values(), local))
+            stored.store_segments(change_local(segments.values(), local))
             return list(segments.values())
 
         return await self._change("set_local", work)
@@ -180,7 +308,7 @@ class ObjectChanges(ABC):
     async def claim_tier(self, url: str, own_url: str, now_ms: int) -> TierRow:
         def work(stored: ObjectRows) -> TierRow:
             tiers = stored.locked_tiers()
-            found, new = object_rules.claimed(tiers, url, own_url, self._node_id, now_ms)
+            found, new = choose_tier(tiers, url, own_url, self._node_id, now_ms)
             if new:
                 stored.store_tier(found)
             return found
@@ -190,7 +318,7 @@ class ObjectChanges(ABC):
     async def adopt_tiers(self) -> list[TierRow]:
         def work(stored: ObjectRows) -> list[TierRow]:
             tiers = {row.id: row for row in stored.locked_tiers()}
-            for row in object_rules.adopted(list(tiers.values()), self._node_id, stored.writers):
+            for row in find_adopted_tiers(list(tiers.values()), self._node_id, stored.writers):
                 stored.store_tier(row)
                 tiers[row.id] = row
             return list(tiers.values())
@@ -204,7 +332,7 @@ class ObjectChanges(ABC):
         def work(stored: ObjectRows) -> list[SegmentRow]:
             old = stored.objects(moved)
             segments = stored.segments(row.segment_id for row in old.values())
-            new, left = object_rules.relocate(moved, old, segments)
+            new, left = match_moved(moved, old, segments)
             stored.enter_objects(new)
             for uuid in left:
                 stored.change_objects([old[uuid]], DELETE_STARTED, moved[uuid].delete_after_ms)

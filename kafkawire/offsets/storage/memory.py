@@ -13,9 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog.kv.base import LeaderOf
 from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
-from kafkawire.offsets.catalog.kv.store import MemoryStore, Writes
+from kafkawire.offsets.catalog.kv.store import LeaderOf, MemoryStore, Writes
 
 T = TypeVar("T")
 

@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import Env
-from kafkawire.log.manifest.job import ManifestArguments, ManifestResult
-from kafkawire.log.manifest.summary import Outline
+from kafkawire.log.manifest.job import ManifestArguments, ManifestResult, Outline
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row, topic_facts
+from kafkawire.log.manifest.job import KeySlices, Outline, partition_print, topic_print
 from kafkawire.log.manifest.pending_changes import Added, Changes
-from kafkawire.log.manifest.summary import KeySlices, Outline, partition_print, topic_print
 from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.state import ClusterFacts

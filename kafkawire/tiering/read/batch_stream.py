@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.codec.segment.format import SparseIndex
-from kafkawire.log.io.byte_budget import InFlight
-from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.io.read_limits import InFlight, SlowLane
 from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
 from kafkawire.log.segments.store.index_cache import DamagedSegment, sound_part
 from kafkawire.log.segments.store.remote_tier import RemoteReadRequest, Taken

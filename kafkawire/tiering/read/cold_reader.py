@@ -17,9 +17,8 @@ from functools import partial
 
 from kafkawire.codec.configs.settings import BrokerConfig, TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
-from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Env
-from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.io.read_limits import InFlight, SlowLane
 from kafkawire.log.partition.state import LoadedPartition
 from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,

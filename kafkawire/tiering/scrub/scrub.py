@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator
 
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.log.manifest.summary import UUID_BYTES, KeySlices
+from kafkawire.log.manifest.job import UUID_BYTES, KeySlices
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_uuid
 from kafkawire.manifest.reader import unpack_current

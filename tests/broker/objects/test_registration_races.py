@@ -1,7 +1,7 @@
 """Starts that find out that their broker was started elsewhere while they waited, with real SQL.
 
 Covers: kafkawire.broker.objects.opening, kafkawire.broker.objects.fresh,
-kafkawire.log.objects.reachable.
+kafkawire.log.objects.port.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def nothing() -> None:
 async def test_start_that_waits_for_its_tier_registers(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.log.objects.reachable.MAX_WAIT_S", 0.001)
+    monkeypatch.setattr("kafkawire.log.objects.port.MAX_WAIT_S", 0.001)
     metadata = await start()
     store = Store([StoreError("Timeout", "away")] * 3, nothing)
     with caplog.at_level(logging.WARNING):

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.log.io.disk import DiskFile, DiskFileSystem, DiskLock, real_env
+from kafkawire.log.io.disk import DiskFile, DiskFileSystem, DiskLock, ThreadOffload, real_env
 from kafkawire.log.io.gathered_write import MAX_IOV, write_whole
 from kafkawire.log.io.ports import Env, FileSystem, Offload
-from kafkawire.log.io.threads import ThreadOffload
 from tests.kit.env import InlineOffload, memory_env, sim_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import Deadlock, SimLoop, run

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkawire.log.io.threads import ThreadOffload, ThreadPool
+from kafkawire.log.io.disk import ThreadOffload, ThreadPool
 from tests.kit.waiting import until
 
 

@@ -1,7 +1,7 @@
 """The local manifest: its content, when it is written, and in a real broker.
 
-Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.delta_builder,
-kafkawire.log.manifest.job, kafkawire.log.manifest.rebuild, kafkawire.log.partition.hooks.
+Covers: kafkawire.log.manifest.maintenance, kafkawire.log.manifest.delta_builder,
+kafkawire.log.manifest.job, kafkawire.log.manifest.maintenance, kafkawire.log.partition.hooks.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ async def test_segments_only_in_remote_tier_are_not_listed() -> None:
 
 
 async def test_deltas_are_folded_and_removed_later() -> None:
-    with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
+    with patch("kafkawire.log.manifest.maintenance.FOLDED_AFTER", 3):
         async with begun() as world:
             for at in range(8):
                 await world.topic(f"more{at}")

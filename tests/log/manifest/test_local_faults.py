@@ -114,7 +114,7 @@ async def test_failed_rewrites_leave_no_files_on_full_disk() -> None:
 
 
 async def test_unfoldable_chain_is_rebuilt() -> None:
-    with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
+    with patch("kafkawire.log.manifest.maintenance.FOLDED_AFTER", 3):
         async with begun() as world:
             await world.complete_manifest()
             flip(world, next(name for name in world.names() if name.startswith("delta")))
@@ -184,7 +184,7 @@ async def run_until(left: int, power: bool) -> int:
     world = ManifestWorld(env=memory_env(fs))
     with (
         patch("kafkawire.log.segments.merge.plan.MAX_SMALL", 2),
-        patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 2),
+        patch("kafkawire.log.manifest.maintenance.FOLDED_AFTER", 2),
     ):
         await everything(world)
         calls = fs.calls

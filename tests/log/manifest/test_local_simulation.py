@@ -4,7 +4,7 @@ A reader of the folder at any moment finds each offset below a partition's end i
 segment, with the written record; after a power failure there may be no manifest, or one that cannot
 be read, until the next start. At the end of each quiet life it matches the log.
 
-Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.rebuild.
+Covers: kafkawire.log.manifest.maintenance, kafkawire.log.manifest.maintenance.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def simulate(seed: int) -> ManifestModel:
         ),
         patch("kafkawire.log.segments.merge.plan.MAX_SMALL", model.rng.choice((2, 4, 32))),
         patch("kafkawire.log.manifest.service.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
-        patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
-        patch("kafkawire.log.manifest.compaction.KEPT_MS", model.rng.choice((0, 100))),
+        patch("kafkawire.log.manifest.maintenance.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
+        patch("kafkawire.log.manifest.maintenance.KEPT_MS", model.rng.choice((0, 100))),
     ):
         for kind in [ManifestLife] * LIVES + [LastManifestLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.log.manifest.summary import SLICE, KeySlices, outline, topic_print
+from kafkawire.log.manifest.job import SLICE, KeySlices, outline, topic_print
 from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.state import Delta, ManifestTopic

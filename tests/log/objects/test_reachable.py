@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.objects.reachable import wait_until_reachable
+from kafkawire.log.objects.port import wait_until_reachable
 from kafkawire.objectstore.errors import Refused, StoreError
 from tests.kit import simloop
 from tests.kit.env import sim_env

@@ -1,7 +1,7 @@
 """Records of coordinators are appended without the checks of a producer's batch, and stored as the
 topic says.
 
-Covers: kafkawire.log.partition.markers.
+Covers: kafkawire.log.partition.partition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partitions that are loaded when first used: failures, races, and the loaded state.
 
-Covers: kafkawire.log.partition.row_version, kafkawire.log.partition.stored_rows.
+Covers: kafkawire.log.partition.stored_rows, kafkawire.log.partition.stored_rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read plans, views and cold reads; the index beyond its memory; offsets by timestamp.
 
-Covers: kafkawire.log.partition.journal_extents.
+Covers: kafkawire.log.partition.index_eviction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.read_limits import InFlight
 from kafkawire.log.journal.index_columns import ROW_BYTES
 from kafkawire.log.partition import index_eviction as eviction
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, HotIndex

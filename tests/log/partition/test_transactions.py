@@ -1,7 +1,7 @@
 """Transactions in the log: markers, the last stable offset, aborted transactions for readers, hot
 and in segments, through crashes, cuts and merges.
 
-Covers: kafkawire.log.partition.markers, kafkawire.log.partition.transactions,
+Covers: kafkawire.log.partition.partition, kafkawire.log.partition.transactions,
 kafkawire.log.recovery.restore, kafkawire.log.journal.index_file,
 kafkawire.log.segments.store.index_cache, kafkawire.codec.control.
 """

@@ -1,6 +1,6 @@
 """A follower that is gone is replaced by the one of another machine.
 
-Covers: kafkawire.log.replicas.choice, kafkawire.log.replicas.in_sync,
+Covers: kafkawire.log.replicas.in_sync, kafkawire.log.replicas.in_sync,
 kafkawire.log.replicas.service.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.log.replicas.choice import choose
-from kafkawire.log.replicas.in_sync import InSyncSet, Limits
+from kafkawire.log.replicas.in_sync import InSyncSet, Limits, choose_followers
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
@@ -18,7 +17,7 @@ ROWS = [FollowerRow(f"r{node}", node, "host", 1, b"") for node in (1, 2, 3, 4)]
 
 
 def chosen(failing: set[str], used: set[str]) -> list[str]:
-    return [each.replica_id for each in choose(ROWS, 1, "r1", failing, 2, used)]
+    return [each.replica_id for each in choose_followers(ROWS, 1, "r1", failing, 2, used)]
 
 
 def test_replacement_stays_when_the_first_choice_is_back() -> None:

@@ -10,7 +10,7 @@ ended one must be able to start the broker afterwards, too.
 
 A run tries some points, with SIM_SEEDS=500 each one on each machine. `-s` prints the number.
 
-Covers: kafkawire.log.fresh_folder, kafkawire.log.replicas.check_end,
+Covers: kafkawire.log.fresh_folder, kafkawire.log.replicas.source,
 kafkawire.broker.objects.fresh, kafkawire.broker.followers.install.
 """
 
@@ -25,7 +25,7 @@ from unittest.mock import patch
 import pytest
 
 from kafkawire.log import fresh_folder
-from kafkawire.log.replicas.check_end import LogBehindCopies
+from kafkawire.log.replicas.source import LogBehindCopies
 from kafkawire.replication import journal_copy
 from tests.kit.log.replicated_clients import ReplicatedProducer
 from tests.kit.log.replicated_lives import Machine, ReplicatedLife

@@ -17,7 +17,7 @@ from kafkawire.cli.app import app
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.checkpoint import Checkpoint
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.store import MemoryStore
 from kafkawire.offsets.catalog.port import DELETING, SegmentCatalog, TierRow

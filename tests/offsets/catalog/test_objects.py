@@ -1,6 +1,6 @@
 """The life cycle of an object in the remote tier, for every `SegmentCatalog`.
 
-Covers: kafkawire.offsets.catalog.kv.objects, kafkawire.offsets.catalog.object_rules.
+Covers: kafkawire.offsets.catalog.kv.objects, kafkawire.offsets.catalog.objects.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.storage.open import check_storage, open_storage

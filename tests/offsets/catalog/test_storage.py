@@ -1,7 +1,7 @@
 """The contract of `SegmentCatalog`, checked for every implementation: memory, SQLite, PostgreSQL,
 RocksDB.
 
-Covers: kafkawire.offsets.catalog.kv.base, kafkawire.offsets.catalog.kv.storage,
+Covers: kafkawire.offsets.catalog.kv.store, kafkawire.offsets.catalog.kv.storage,
 kafkawire.offsets.catalog.kv.swap.
 """
 

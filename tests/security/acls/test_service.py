@@ -16,8 +16,8 @@ from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.codec.configs.settings import BrokerConfig, ConfigError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.slices import Slices
-from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.security import versions
 from kafkawire.security.acls import service

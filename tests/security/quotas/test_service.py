@@ -10,7 +10,7 @@ import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.security import versions
 from kafkawire.security.acls.security import Security

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials, new_salt
 from kafkawire.security.sasl.scram import Hash, ScramCredential, UserCredential
 from tests.kit.postgres import new_database

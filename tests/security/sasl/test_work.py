@@ -19,7 +19,7 @@ import pytest
 from kafkawire.codec.configs.listeners import ListenerConfig
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
-from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sql import open_metadata
 from kafkawire.security.principals import Principal
 from kafkawire.security.sasl import service
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials

@@ -3,7 +3,7 @@
 In virtual time, with a bucket that takes a while for each request; with any traffic, and with long
 concurrent rewrites.
 
-Covers: kafkawire.log.partition.internal_tier_lag, kafkawire.tiering.upload.lag_monitor.
+Covers: kafkawire.log.partition.topic_configs, kafkawire.tiering.upload.lag_monitor.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from kafkawire.log.io.worker_jobs import Made, unpack
 from kafkawire.log.partition import truncate
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.row_version import RowVersion
+from kafkawire.log.partition.stored_rows import RowVersion
 from kafkawire.log.segments.store.delete_delay import FileDelays
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import (

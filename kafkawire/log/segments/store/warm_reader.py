@@ -20,9 +20,9 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Part
-from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.ports import Buffer, Env, File
+from kafkawire.log.io.read_limits import InFlight
 from kafkawire.log.partition.read_plan import (
     SegmentRead,
     next_offset,

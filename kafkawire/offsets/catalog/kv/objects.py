@@ -11,8 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from kafkawire.offsets.catalog.kv import layout
-from kafkawire.offsets.catalog.kv.base import KeyValueBase
-from kafkawire.offsets.catalog.kv.store import KeyValueStore, Writes
+from kafkawire.offsets.catalog.kv.store import KeyValueBase, KeyValueStore, Writes
 from kafkawire.offsets.catalog.kv.swap import SwapPlan
 from kafkawire.offsets.catalog.objects import ObjectChanges, ObjectRows, find_finished
 from kafkawire.offsets.catalog.port import (

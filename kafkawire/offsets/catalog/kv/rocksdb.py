@@ -21,12 +21,11 @@ from typing import Any, TypeVar, cast
 from kafkawire.codec.format_errors import FormatError, NewerFormatError, check_version
 from kafkawire.extras import MissingExtra, need
 from kafkawire.metadata.completion import aside
-from kafkawire.metadata.sqlite_device import make_folder_of
+from kafkawire.metadata.sqlite import make_folder_of
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.offsets.catalog.kv import layout
-from kafkawire.offsets.catalog.kv.base import LeaderOf
 from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
-from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.kv.store import LeaderOf, Writes
 from kafkawire.offsets.catalog.kv.transaction_count import TransactionCount
 from kafkawire.own_files import refuse_links
 

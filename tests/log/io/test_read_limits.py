@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.log.io.slow_lane import MAX_POSTPONED, SHARED_S, SlowLane
+from kafkawire.log.io.read_limits import MAX_POSTPONED, SHARED_S, SlowLane
 from tests.kit.env import SettableClock, memory_env
 from tests.kit.waiting import WITHIN_S
 
