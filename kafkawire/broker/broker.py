@@ -395,7 +395,7 @@ class Broker:
         if fresh:
             await self.env.offload.submit("files", fresh_folder.complete, self.env.fs, self.folder)
             if self.log.replication is not None:
-                self.log.replication.completed()
+                self.log.replication.note_complete_folder()
 
     async def _start_services(self, store: ObjectStore | None, meter: Meter | None) -> None:
         """Start what runs next to the log. `store`: of the remote tier, if there is one; `meter`:

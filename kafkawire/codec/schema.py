@@ -112,7 +112,7 @@ class Field:
 
 def fresh(factory: Callable[[], T]) -> T:
     """A default created for each instance: `assignment: Assignment = fresh(Assignment)`."""
-    return typing.cast(T, _Fresh(factory))
+    return typing.cast("T", _Fresh(factory))
 
 
 class _Fresh:

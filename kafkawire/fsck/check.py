@@ -15,7 +15,7 @@ from kafkawire.fsck.report import FsckReport, GiveUp
 from kafkawire.fsck.segments import SegmentCheck
 from kafkawire.fsck.transactions import TransactionCheck
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition.damaged_ranges import uncovered
+from kafkawire.log.partition.damaged_ranges import find_uncovered
 from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
@@ -132,7 +132,7 @@ async def _partitions(
             absent = [
                 part
                 for gap in find_missing(row, usable, ranges, next_offset)
-                for part in uncovered(*gap, unmapped)  # no loss: a rebuild restores it
+                for part in find_uncovered(*gap, unmapped)  # no loss: a rebuild restores it
             ]
             if all(end <= border for _, end in absent):
                 transactions.run(name, row)

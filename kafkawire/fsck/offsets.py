@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafkawire.log.partition.damaged_ranges import Range, uncovered
+from kafkawire.log.partition.damaged_ranges import Range, find_uncovered
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 
 
@@ -22,8 +22,8 @@ def find_missing(
     start = checkpoint.log_start if checkpoint is not None else 0
     living = [mapping for mapping in row.mappings if mapping.end_offset > start]
     cut = cut_end(row)
-    holes = list(uncovered(start, cut, _covered(living, usable)))
-    return holes + list(uncovered(cut, max(cut, next_offset), sorted(held)))
+    holes = list(find_uncovered(start, cut, _covered(living, usable)))
+    return holes + list(find_uncovered(cut, max(cut, next_offset), sorted(held)))
 
 
 def cut_end(row: PartitionRow) -> int:

@@ -121,7 +121,7 @@ class Leadership:
                 gone.append(partition)
         self._commit_log.drop_resigned()
         for partition in gone:
-            partition.moved()
+            partition.notify_watchers()
         return gone
 
     async def _settle(self) -> None:

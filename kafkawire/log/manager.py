@@ -411,10 +411,10 @@ class Log:
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
         """Write topics to the journals that are new or have new partitions: wait for
         CommitLog.committed before responding. Their partitions are created at their first use."""
-        self.catalog_frames.created(infos)
+        self.catalog_frames.write_topics(infos)
         self.commit_log.follower_sink.topics_added(infos, self.node_id)
         self.hooks.topics(infos)
-        self._lags_changed(self.loader.configs.promised(infos))
+        self._lags_changed(self.loader.configs.note_lags(infos))
 
     def alter_topic(self, info: TopicInfo) -> None:
         """Apply a topic's changed settings, and write them to the journals."""
@@ -422,9 +422,9 @@ class Log:
         self.loader.configs.topic_changed(info, loaded)
         self.retention.touched.update(partition.number for partition in loaded)
         self.segments.settings_changed(row.number for row in info.partitions)
-        self.catalog_frames.configured(info)
+        self.catalog_frames.write_configs(info)
         self.hooks.topic_altered(info)
-        self._lags_changed(self.loader.configs.promised([info]))
+        self._lags_changed(self.loader.configs.note_lags([info]))
 
     async def alter_defaults(self) -> None:
         """Apply the broker's changed defaults for topics."""
@@ -444,13 +444,13 @@ class Log:
             if partition is not None:
                 partition.remove()
                 self._released(list(partition.journal_extents.journal))
-                partition.moved()
+                partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
         self.loader.traffic.forget(info.name)
-        self.catalog_frames.deleted(info.id, info.name)
+        self.catalog_frames.write_deletion(info.id, info.name)
         self.hooks.topic_removed(info)
         self._lags_changed(lags)
 

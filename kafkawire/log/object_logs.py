@@ -157,7 +157,7 @@ class ObjectLogs:
                 for each in self._needed
             ]
         )  # fmt: skip
-        commit_log.object_sink.retained(sum(each.size_bytes for each in self._needed))
+        commit_log.object_sink.note_retained(sum(each.size_bytes for each in self._needed))
         self._needed = []
         if release.retained or self._opened:
             release.start()

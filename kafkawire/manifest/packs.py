@@ -72,12 +72,12 @@ def write_packs(packs: PackList) -> bytes:
     )
     # Each by itself: encoding a list of thousands would hold the interpreter lock for 20 ms.
     return (
-        f'{{"format":{FORMAT},"next":{packs.next},"packs":[{_joined(packed)}],'
-        f'"obsolete":[{_joined(obsolete)}]}}\n'
+        f'{{"format":{FORMAT},"next":{packs.next},"packs":[{_join(packed)}],'
+        f'"obsolete":[{_join(obsolete)}]}}\n'
     ).encode()
 
 
-def _joined(values: Iterable[dict[str, Any]]) -> str:
+def _join(values: Iterable[dict[str, Any]]) -> str:
     return ",\n".join(json.dumps(each, separators=(",", ":")) for each in values)
 
 

@@ -142,7 +142,7 @@ class Catalog:
         own = self.broker_overrides.get(str(node_id), {})
         return own.get(DECOMMISSIONING, "").lower() == "true"
 
-    def decommissioned(self) -> list[int]:
+    def list_decommissioned(self) -> list[int]:
         """Return the brokers that are to leave the cluster, in order."""
         return [node for node in sorted(self.brokers) if self.is_decommissioned(node)]
 
@@ -279,7 +279,7 @@ class Catalog:
         if version == self.stored_version + 1:
             self.stored_version = version
 
-    def followed(self, version: int) -> None:
+    def note_version(self, version: int) -> None:
         """Note that all changes up to this version in SQL are applied."""
         self.stored_version = max(version, self.stored_version)
 

@@ -48,10 +48,10 @@ _IN_SEGMENT = (
 def find(query: Query, names: Sequence[str] = CHECKED) -> str:
     """Return which rows of these tables are damaged, and which they refer to are gone, for a
     message; empty: none."""
-    return "; ".join(filter(None, (_changed(query, names), *_gone(query, names))))
+    return "; ".join(filter(None, (_find_changed(query, names), *_find_missing(query, names))))
 
 
-def _gone(query: Query, names: Iterable[str]) -> Iterator[str]:
+def _find_missing(query: Query, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         for column, parent, key in REFERENCES.get(name, ()):
             rows = query(
@@ -67,7 +67,7 @@ def _gone(query: Query, names: Iterable[str]) -> Iterator[str]:
                 yield f"{parent} has no row of {key} {texts}, which {name} refers to"
 
 
-def _changed(query: Query, names: Iterable[str]) -> str:
+def _find_changed(query: Query, names: Iterable[str]) -> str:
     found: list[str] = []
     for name in names:
         shown = ("name",) if name == "topics" else KEYS[name]

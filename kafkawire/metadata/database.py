@@ -190,14 +190,14 @@ class Database:
                 if isinstance(error, MetadataError):
                     raise
                 if schema.MISMATCH in str(error):
-                    raise await self._named(driver, error) from error
+                    raise await self._name_damaged_row(driver, error) from error
                 raise driver.failure(self.name, error) from error
             except NewerFormatError as error:
                 raise MetadataError(f"{self.name}: {error}") from error
             except ValueError as error:  # a row that no version has written: a damaged page
                 raise DamagedMetadata(self.name, str(error)[:200]) from error
 
-    async def _named(self, driver: Driver, error: Exception) -> DamagedMetadata:
+    async def _name_damaged_row(self, driver: Driver, error: Exception) -> DamagedMetadata:
         """Return the failure of a statement that has met a damaged row of some table, with the name
         of the row."""
         text = str(error)

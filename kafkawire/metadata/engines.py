@@ -85,7 +85,7 @@ class EngineSession(Session):
         self.connection.exec_driver_sql(self._text(sql), list(values))
 
     def _text(self, sql: str) -> str:
-        return sql if self.dialect == "sqlite" else _numbered(sql)
+        return sql if self.dialect == "sqlite" else _number_parameters(sql)
 
 
 def connection_of(session: Session) -> Connection:
@@ -95,7 +95,7 @@ def connection_of(session: Session) -> Connection:
     raise TypeError(f"{type(session).__name__} has no connection of SQLAlchemy")
 
 
-def _numbered(sql: str) -> str:
+def _number_parameters(sql: str) -> str:
     """Replace each `?` by asyncpg's $1, $2, ..."""
     first, *others = sql.split("?")
     return first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
@@ -169,14 +169,14 @@ def _connect(uri: str, pragmas: Sequence[str]) -> sqlite3.Connection:
 
 def shown_url(url: str) -> str:
     """Return a URL without its password. Raises MetadataError if it is none."""
-    return _shown(_parsed(url))
+    return _show_url(_parse_url(url))
 
 
-def _shown(url: URL) -> str:
+def _show_url(url: URL) -> str:
     return url.set(drivername="postgresql").render_as_string(hide_password=True)
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -193,7 +193,7 @@ def postgresql_driver(
     limits = _quick_limits() if quick else _session_limits(upgrade_s or STATEMENT_TIMEOUT_S)
     answer_s = QUICK_TIMEOUT_S if quick else upgrade_s or ANSWER_TIMEOUT_S
     connect_s = QUICK_TIMEOUT_S if quick else CONNECT_TIMEOUT_S
-    return EngineDriver(_postgresql_engine(_parsed(url), limits, answer_s, connect_s))
+    return EngineDriver(_postgresql_engine(_parse_url(url), limits, answer_s, connect_s))
 
 
 def _postgresql_engine(
@@ -245,7 +245,7 @@ def _postgresql_engine(
             },
         )
     except ArgumentError as error:
-        raise MetadataError(f"metadata URL {_shown(url)!r} cannot be used: {error}") from error
+        raise MetadataError(f"metadata URL {_show_url(url)!r} cannot be used: {error}") from error
     return engine
 
 

@@ -255,7 +255,7 @@ def create_topics(session: Session, new: Sequence[NewTopic], version: int) -> li
         try:
             insert(session, "topics", (rows.topic_row(t, version) for t in some))
         except session.conflict as error:  # the unique index of the names of existing topics
-            raise _taken(new) from error
+            raise _name_taken(new) from error
         of_partitions = (rows.partition_rows(t.id, t.partitions, groups) for t in some)
         insert(session, "partitions", chain.from_iterable(of_partitions))
         insert(session, "configs", chain.from_iterable(rows.config_rows(t) for t in some))
@@ -263,7 +263,7 @@ def create_topics(session: Session, new: Sequence[NewTopic], version: int) -> li
     return made
 
 
-def _taken(new: Sequence[NewTopic]) -> KafkaError:
+def _name_taken(new: Sequence[NewTopic]) -> KafkaError:
     names = ", ".join(topic.name for topic in new[:10])
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"One of these topics exists: {names}")
 

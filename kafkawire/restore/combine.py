@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafkawire.log.io.ports import LogError
-from kafkawire.log.partition.damaged_ranges import uncovered
+from kafkawire.log.partition.damaged_ranges import find_uncovered
 from kafkawire.restore.evidence import (
     BucketEvidence,
     FolderEvidence,
@@ -136,7 +136,7 @@ def _carry_missing(
     combined: Combined, chosen: PartitionSeen, leader: int, node: int, other: PartitionSeen
 ) -> None:
     """Note the offsets that another folder has and those before it in order have not."""
-    for first, end in uncovered(chosen.log_start, chosen.next_offset, _ranges(chosen)):
+    for first, end in find_uncovered(chosen.log_start, chosen.next_offset, _ranges(chosen)):
         for begin, stop in _joined(_ranges(other)):
             begin, stop = max(first, begin), min(end, stop)
             if begin < stop:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
-from kafkawire.log.partition.damaged_ranges import Range, uncovered
+from kafkawire.log.partition.damaged_ranges import Range, find_uncovered
 from kafkawire.log.partition.stored_rows import has_all_rows, wrong_mappings
 from kafkawire.log.segments.file import verify
 from kafkawire.metadata.catalog import Catalog
@@ -123,7 +123,7 @@ def _compare_offsets(
     mapped = ((mapping.base_offset, mapping.end_offset) for mapping in row.mappings)
     held = sorted([(0, start), *mapped, *seen.ranges])
     for share in seen.shares:
-        absent = tuple(uncovered(*share.offsets, held))
+        absent = tuple(find_uncovered(*share.offsets, held))
         if absent:
             offsets = ", ".join(f"{first}-{end - 1}" for first, end in absent)
             text = (

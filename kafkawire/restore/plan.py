@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.log.partition.damaged_ranges import uncovered
+from kafkawire.log.partition.damaged_ranges import find_uncovered
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
@@ -371,7 +371,7 @@ def _cover_gaps(
         )
     end = max(partition.next_offset, log_start, chosen[-1].offsets[1] if chosen else 0)
     start = max(chosen[0].offsets[0] if chosen else end, log_start)
-    missing = list(uncovered(start, end, [share.offsets for share in chosen]))
+    missing = list(find_uncovered(start, end, [share.offsets for share in chosen]))
     for base, stop in [(log_start, start), *missing]:
         if base < stop:
             plan.add_doubt(DoubtKind.GAP, f"offsets {base}-{stop - 1} of {name} are lost")

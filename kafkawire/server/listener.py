@@ -98,7 +98,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it if there are too many."""
-        self.transport = cast(asyncio.Transport, transport)
+        self.transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
         if not (self._is_allowed(peer) and self._admitted()):

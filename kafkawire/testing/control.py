@@ -57,7 +57,7 @@ def settings_for(clock: str, settings: Mapping[str, object]) -> dict[str, str]:
         raise ValueError(f"clock={clock}: it must be system or manual")
     return {
         **CLOCK_SETTINGS[clock],
-        **{name: text_of(cast(Value, value)) or "" for name, value in settings.items()},
+        **{name: text_of(cast("Value", value)) or "" for name, value in settings.items()},
     }
 
 
@@ -138,7 +138,7 @@ class BrokerControl:
     def leaders(self, topic: str) -> dict[int, int]:
         """Return the node id of the leader of each partition. ValueError: there is no such
         topic."""
-        return cast(dict[int, int], self._command("leaders", topic))
+        return cast("dict[int, int]", self._command("leaders", topic))
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Have another broker of `brokers` lead a partition; return when all of them know it. The

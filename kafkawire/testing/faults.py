@@ -212,8 +212,8 @@ class FaultyHandler:
             plan = self._faults.plan(self, version, request)
         if plan is None:
             if api.hot is None:
-                connection, body = cast(Connection, peer), buf[pos:end]
-                connection.start_cold(api, version, correlation_id, cast(Block, block), body)
+                connection, body = cast("Connection", peer), buf[pos:end]
+                connection.start_cold(api, version, correlation_id, cast("Block", block), body)
                 return True
             started = api.hot.start(peer, version, correlation_id, block, buf, pos, end)
             peer.repeat = peer.repeat_candidate = None  # each request is to be seen here
@@ -224,7 +224,7 @@ class FaultyHandler:
         peer.exchanges.append(exchange)
         peer.begin(exchange)
         plan.no_answer = api.key == PRODUCE and not request.acks
-        served = self._serve(cast(Connection, peer), exchange, head, plan)
+        served = self._serve(cast("Connection", peer), exchange, head, plan)
         host.broker.env.spawn(served, f"{api.name} with a fault")
         return True
 

@@ -72,7 +72,7 @@ def create_topic(
 
     topic = CreatableTopic(name, partitions, -1)
     topic.configs = [
-        CreatableTopicConfig(key, text_of(cast(Value, value)))
+        CreatableTopicConfig(key, text_of(cast("Value", value)))
         for key, value in (settings or {}).items()
     ]
     with Cluster(bootstrap, "bootstrap") as cluster:

@@ -26,6 +26,7 @@ from typing import Any
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.manifest.keys import CONDITIONAL_PUT, FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
@@ -425,7 +426,7 @@ class Mover:
         for mapping in await site.storage.segment_mappings(ids):
             mappings.setdefault(mapping.segment_id, []).append(mapping)
         added = [
-            (copy, rows[copy.uuid], mappings[copy.segment_id])
+            Added(copy, rows[copy.uuid], mappings[copy.segment_id])
             for copy in done
             if copy.segment_id in mappings
         ]

@@ -100,9 +100,9 @@ def test_resting_room_leaves_memory_as_it_is(room: warm.Room, machine: Machine) 
     room.core = None
     wanted = machine.now() + 20 * MIB
     with room.resting():
-        room._follow(wanted, cast(threading.Event, Ticks(3)))
+        room._follow(wanted, cast("threading.Event", Ticks(3)))
     assert room.given == 0
-    room._follow(wanted, cast(threading.Event, Ticks(3)))
+    room._follow(wanted, cast("threading.Event", Ticks(3)))
     assert room.given >= 20 * MIB
 
 
@@ -224,7 +224,7 @@ def test_failed_client_gives_no_figure(program: str, words: str) -> None:
     known = client_kinds.python_kind("any", "kafka", (1, 1), (1, 1))
     kind: Kind = replace(known, command=lambda work, port, topic: [sys.executable, "-c", program])
     with pytest.raises(ClientError, match=re.escape(words)):
-        client_kinds.run_work(cast(Server, Idle()), kind, Work("produce", 100, 10), "t", 0)
+        client_kinds.run_work(cast("Server", Idle()), kind, Work("produce", 100, 10), "t", 0)
 
 
 MACHINE = {

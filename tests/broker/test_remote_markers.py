@@ -51,7 +51,7 @@ async def test_markers_reach_the_partitions_of_both_brokers(
     for index in range(4):
         partition = two.partition(index)
         await until(partial(is_stable, partition))
-        assert partition.aborted(0, 2) == ([] if commit else [(who[1], 0, 1)])
+        assert partition.list_aborted(0, 2) == ([] if commit else [(who[1], 0, 1)])
     name = "CompleteCommit" if commit else "CompleteAbort"
     await two.settled(name)
 

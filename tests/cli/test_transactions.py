@@ -140,7 +140,7 @@ async def test_hanging_transaction_is_found_and_aborted(commands: Commands) -> N
         )
     assert await commands.json("hanging") == []
     assert commands.partition(1).last_stable_offset == 4
-    assert commands.partition(1).aborted(0, 4) == [(producer.id, 0, 2), (987, 1, 3)]
+    assert commands.partition(1).list_aborted(0, 4) == [(producer.id, 0, 2), (987, 1, 3)]
     assert commands.partition(0).last_stable_offset == 0  # its coordinator will end it
     assert "none" in (await commands.run("hanging")).out
 

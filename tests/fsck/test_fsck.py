@@ -16,7 +16,7 @@ import pytest
 
 from kafkawire.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name
-from kafkawire.log.partition.damaged_ranges import uncovered
+from kafkawire.log.partition.damaged_ranges import find_uncovered
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.log.cutting import cut, fill, started
@@ -160,10 +160,10 @@ async def test_checkpoint_ahead_of_journals_means_missing_records() -> None:
 
 
 def test_offsets_in_no_range_are_reported() -> None:
-    assert list(uncovered(0, 10, [(0, 4), (4, 10)])) == []
-    assert list(uncovered(0, 10, [(2, 4), (3, 6), (20, 30)])) == [(0, 2), (6, 10)]
-    assert list(uncovered(5, 5, [])) == []
-    assert list(uncovered(5, 8, [(0, 5)])) == [(5, 8)]
+    assert list(find_uncovered(0, 10, [(0, 4), (4, 10)])) == []
+    assert list(find_uncovered(0, 10, [(2, 4), (3, 6), (20, 30)])) == [(0, 2), (6, 10)]
+    assert list(find_uncovered(5, 5, [])) == []
+    assert list(find_uncovered(5, 8, [(0, 5)])) == [(5, 8)]
 
 
 def fsck(*words: str) -> subprocess.CompletedProcess[str]:

@@ -187,10 +187,10 @@ async def test_settings_of_a_broker_that_is_not_alive_are_taken_by_another_one()
     assert (await alter(broker, BROKER, "2", ("lease.ms", 0, "9000")))[0] != 0  # not dynamic
     assert (await alter(broker, BROKER, "2", wish))[0] == 0
     assert broker.metadata.stored == {(BROKER, "2", "broker.decommissioning"): "true"}
-    assert broker.catalog.decommissioned() == [2]
+    assert broker.catalog.list_decommissioned() == [2]
     assert not broker.config.broker_decommissioning
     assert (await alter(broker, BROKER, "2", ("broker.decommissioning", 1, None)))[0] == 0
-    assert broker.catalog.decommissioned() == []
+    assert broker.catalog.list_decommissioned() == []
 
 
 async def test_a_broker_without_any_connection_cannot_be_set() -> None:

@@ -115,7 +115,7 @@ async def test_marker_ends_an_open_transaction(
     assert partition.last_stable_offset == 0
     assert await write(client, marker(("t", 0), commit=commit)) == [("t", 0, E.NONE)]
     assert partition.last_stable_offset == 2
-    assert partition.aborted(0, 2) == ([] if commit else [(P, 0, 1)])
+    assert partition.list_aborted(0, 2) == ([] if commit else [(P, 0, 1)])
 
 
 async def test_markers_of_replaced_epochs_are_refused(client: Client, partition: Partition) -> None:

@@ -103,7 +103,7 @@ class FakeHost:
         self.now = lambda: self.now_s
         self.counts = Counts()
         window = SampleWindow(11, 1000)
-        self.quotas = Quotas(cast(Any, None), self.now, window, window, no_wait)
+        self.quotas = Quotas(cast("Any", None), self.now, window, window, no_wait)
         self.timers: list[FakeTimer] = []
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 

@@ -117,7 +117,7 @@ class MemoryMetadata:
             name = uuid_text(self._database.random.randbytes(16))
             stored = self._database.catalog = Catalog(name)
         self._served = copy.deepcopy(stored)
-        self._served.followed(self._database.version)
+        self._served.note_version(self._database.version)
         return self._served
 
     async def reload(self) -> Catalog:

@@ -172,7 +172,7 @@ async def test_transactions_are_found_again(world: ObjectWorld, partition: Parti
     await partition.log.committed()
     await world.lose_folder()
     partition = world.find("t")
-    assert [tuple(each) for each in partition.aborted(0, 3)] == [(8, 0, 1)]
+    assert [tuple(each) for each in partition.list_aborted(0, 3)] == [(8, 0, 1)]
     assert (partition.last_stable_offset, partition.high_watermark) == (2, 3)
     partition.append_marker(TransactionMarker(9, 0, ABORT, 0, 1), EPOCH_MS)
     await partition.log.committed()

@@ -408,7 +408,7 @@ async def test_change_that_was_planned_with_older_catalog_is_refused(
     process: Callable[[], Metadata],
 ) -> None:
     one, other = await opened(process, 1), await opened(process, 2)
-    one.catalog.followed((await one.store.changes_since(0)).version)
+    one.catalog.note_version((await one.store.changes_since(0)).version)
     seen = one.catalog.stored_version
     (info,) = await one.store.create_topics([NewTopic("a", [1])], seen)
     assert one.catalog.stored_version == seen + 1
@@ -538,7 +538,7 @@ async def test_planned_moves_are_stored_until_they_end(process: Callable[[], Met
     (a, b) = await node.create(NewTopic("a", [1, 1, 1]), NewTopic("b", [1]))
     first, second, third = (p.number for p in a.partitions)
     (of_b,) = (p.number for p in b.partitions)
-    node.catalog.followed((await node.store.changes_since(0)).version)
+    node.catalog.note_version((await node.store.changes_since(0)).version)
     seen = node.catalog.stored_version
     await node.store.plan_moves({first: 2, second: 2, of_b: 3}, seen)
     assert node.catalog.stored_version == seen + 1

@@ -46,7 +46,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         partition = server.broker.table.named(*T)
         await until(lambda: partition.high_watermark == 3)
         assert partition.last_stable_offset == 1
-        markers = partition.aborted(0, 3)
+        markers = partition.list_aborted(0, 3)
         topic_id = server.broker.catalog.by_name["__transaction_state"].id
     for path in data.glob("metadata.db*"):
         path.unlink()
@@ -65,7 +65,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         await server.broker.table.load([T])
         partition = server.broker.table.named(*T)
         assert partition.last_stable_offset == 1
-        assert partition.aborted(0, 3) == markers
+        assert partition.list_aborted(0, 3) == markers
         ended = await service.execute(EndTransaction(*opened, True, 0))
         assert ended.code is ErrorCode.NONE
         await until(lambda: partition.last_stable_offset == 4)

@@ -189,7 +189,7 @@ async def test_producer_state_is_restored() -> None:
 async def aborted_of(partition: Partition) -> list[Aborted]:
     """Aborted transactions of the whole partition, as a reader of committed records gets them:
     those of segments with the data, and those in the journals."""
-    found = set(partition.aborted(0, partition.next_offset))
+    found = set(partition.list_aborted(0, partition.next_offset))
     offset = 0
     while offset < partition.last_stable_offset:
         plan = partition.plan(offset, 1, partition.last_stable_offset, True)

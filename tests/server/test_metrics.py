@@ -261,8 +261,8 @@ def test_connection_that_is_replaced() -> None:
             SimpleNamespace(host=host, idle=idle, rendering=rendering)
             for host, idle, rendering in open_ones
         ]
-        chosen = page._most_stalled(cast(Any, made))
-        return None if chosen is None else made.index(cast(Any, chosen))
+        chosen = page._most_stalled(cast("Any", made))
+        return None if chosen is None else made.index(cast("Any", chosen))
 
     assert found(("a", True, False), ("a", True, False)) == 0
     assert found(("a", False, False), ("a", True, False)) == 1

@@ -46,7 +46,7 @@ class Host:
         if self.fails:
             raise AddressError("no address")
         self.hosted.append(Worker(plan))
-        return cast(SupervisedWorker, self.hosted[-1])
+        return cast("SupervisedWorker", self.hosted[-1])
 
     def release(self, worker: SupervisedWorker) -> None:
         self.released.append(worker.plan.node_id)

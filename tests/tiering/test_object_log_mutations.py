@@ -163,7 +163,7 @@ def lease_by_clock(patch: pytest.MonkeyPatch) -> None:
 def no_epoch_guard(patch: pytest.MonkeyPatch) -> None:
     """Rows of partitions are changed by a process that was superseded. The guard of the product is
     a statement of SQL (kafkawire.offsets.catalog.sql.statements); this is its model."""
-    patch.delattr(TermStorage, "_led")
+    patch.delattr(TermStorage, "_require_leader")
 
 
 def expired_early(patch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ async def test_connection_accepted_by_next_broker_is_not_used(
         if connections == 1:
             world.ends()
             world.serving.set()
-        yield cast(Link, None)
+        yield cast("Link", None)
 
     used = []
 

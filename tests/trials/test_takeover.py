@@ -44,7 +44,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> NotedMachines:
 def cause(machines: NotedMachines, replicated: bool) -> Faults:
     """Cause a hundred faults."""
     load = SimpleNamespace(history=History(), heal=lambda: None)
-    faults = Faults(cast(Any, machines), cast(Any, load), 1, replicated)
+    faults = Faults(cast("Any", machines), cast("Any", load), 1, replicated)
     for _ in range(100):
         faults.next()
     return faults

@@ -78,4 +78,4 @@ class CatalogLock:
             if changes.more is None:
                 break
             changes = await self._metadata.changes_since(since, changes.more)
-        self._catalog.followed(version)
+        self._catalog.note_version(version)

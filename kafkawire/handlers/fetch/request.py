@@ -434,7 +434,7 @@ class Attempt:
         found: list[list[Aborted]] = []
         for _, plan in plans:
             aborted: list[Aborted] | None = [] if committed else None
-            span = reader.segments.ready(cast(SegmentRead, plan), aborted)
+            span = reader.segments.ready(cast("SegmentRead", plan), aborted)
             if span is None:
                 unpin(self.spans)
                 self.spans = []

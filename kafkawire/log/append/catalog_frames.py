@@ -52,13 +52,13 @@ class CatalogFrames:
         self._deleted: dict[bytes, tuple[str, int]] = {}  # id -> name, journal; -1: not written
         self._owed: dict[bytes, None] = {}  # topics whose last frame could not be written
 
-    def created(self, infos: Sequence[TopicInfo]) -> None:
+    def write_topics(self, infos: Sequence[TopicInfo]) -> None:
         """Write topics, or topics again."""
         for part in _parts(infos):
             body = _topic(part[0]) if len(part) == 1 else {"topics": [_topic(t) for t in part]}
             self._append([info.id for info in part], KIND_TOPIC_CREATED, body)
 
-    def configured(self, info: TopicInfo) -> None:
+    def write_configs(self, info: TopicInfo) -> None:
         """Write a topic's settings.
 
         The frame contains the whole topic, so the newest frame of a topic always suffices to
@@ -66,7 +66,7 @@ class CatalogFrames:
         """
         self._append([info.id], KIND_CONFIGS, _topic(info))
 
-    def deleted(self, topic_id: bytes, name: str) -> None:
+    def write_deletion(self, topic_id: bytes, name: str) -> None:
         """Write that a topic is deleted."""
         self._deleted[topic_id] = name, -1
         self._append([topic_id], KIND_TOPIC_DELETED, {"id": uuid_text(topic_id), "name": name})
@@ -77,7 +77,7 @@ class CatalogFrames:
         ids = self._catalog.not_described()
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(self._catalog.by_id.get, ids[start : start + MAX_TOPICS])
-            self.created([info for info in infos if info is not None])
+            self.write_topics([info for info in infos if info is not None])
             await self._commit_log.disk_sink.durable()
 
     async def carry(self, number: int, oldest: int) -> bool:
@@ -95,12 +95,12 @@ class CatalogFrames:
             ids += catalog.not_described()
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(catalog.by_id.get, ids[start : start + MAX_TOPICS])
-            self.created([info for info in infos if info is not None])
+            self.write_topics([info for info in infos if info is not None])
             await self._commit_log.env.slices.pause()
         gone = [i for i in dict.fromkeys(listed) if self._deleted.get(i, ("", -1))[1] == number]
         for topic_id in gone:
             if oldest < number:
-                self.deleted(topic_id, self._deleted[topic_id][0])
+                self.write_deletion(topic_id, self._deleted[topic_id][0])
             else:
                 del self._deleted[topic_id]
         return bool(ids) or (bool(gone) and oldest < number)
@@ -112,10 +112,10 @@ class CatalogFrames:
         for topic_id in ids:
             del self._owed[topic_id]
         infos = map(self._catalog.by_id.get, ids)
-        self.created([info for info in infos if info is not None])
+        self.write_topics([info for info in infos if info is not None])
         for topic_id in ids:
             if topic_id in self._deleted:
-                self.deleted(topic_id, self._deleted[topic_id][0])
+                self.write_deletion(topic_id, self._deleted[topic_id][0])
 
     def needs(self, number: int) -> bool:
         """Whether a journal still has the newest frame of a topic: writing it again has failed."""

@@ -341,15 +341,15 @@ class CommitLog(AppendLog):
         try:
             if self.failed is not None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
-            stamp = Stamp(self.run, self.follower_sink.stated(self.disk_sink.committed))
+            stamp = Stamp(self.run, self.follower_sink.position_to_state(self.disk_sink.committed))
             now_ms = self.env.clock.now_ms()
             writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
-            if not self.writer.write(writes, partial(self._landed, write_batch, writes)):
+            if not self.writer.write(writes, partial(self._apply_landed, write_batch, writes)):
                 return
         except Exception as failure:
             self._fail(write_batch, writes, failure)
             return
-        self._written(write_batch, writes)
+        self._apply_written(write_batch, writes)
 
     def _take_queued(self) -> WriteBatch:
         """Return what is queued, and begin another write batch."""
@@ -360,13 +360,13 @@ class CommitLog(AppendLog):
         self.batch_number += 1
         return queued
 
-    def _landed(
+    def _apply_landed(
         self, write_batch: WriteBatch, writes: list[Write], failure: BaseException | None
     ) -> None:
         """Apply what the writer thread has written, or failed to write."""
         try:
             if failure is None:
-                self._written(write_batch, writes)
+                self._apply_written(write_batch, writes)
             else:
                 self._fail(write_batch, writes, failure)
         finally:
@@ -374,7 +374,7 @@ class CommitLog(AppendLog):
             if self.scheduled:
                 self._flush()
 
-    def _written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
+    def _apply_written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
         """Apply a write batch that was written completely, then call its waiters."""
         rolled: list[Journal] = []
         try:
@@ -437,7 +437,7 @@ class CommitLog(AppendLog):
         self.disk_sink.queue.count(write_batch.size_bytes)
         for sink in self.sinks:
             if sink.queue.filled:
-                sink.wrote()
+                sink.note_write()
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the write batch.

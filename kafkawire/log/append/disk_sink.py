@@ -154,7 +154,7 @@ class DiskSink:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
         self._bounded[partition] = None
 
-    def wrote(self) -> None:
+    def note_write(self) -> None:
         if self.os_mode:
             move_high_watermarks(self.queue.newest.ends)
             self.queue.newest.ends.clear()

@@ -83,7 +83,7 @@ class FollowerSink:
         """Whether followers get the log."""
         return self._when_written is not None and self.queue.failed is None
 
-    def stated(self, own: int) -> int:
+    def position_to_state(self, own: int) -> int:
         """Return the log position that new frames state as committed, when the own journals are
         durable up to `own`. It must be true of each copy that has the frame: a follower may lose
         what it has not synced, though the own disk has it."""
@@ -119,12 +119,12 @@ class FollowerSink:
         self.queue.add(partition, frame.end, frame.length)
         self._disk.note(partition)
 
-    def wrote(self) -> None:
+    def note_write(self) -> None:
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
             self._when_written()  # followers write while the own disk does
-        self._disk.wait([self._synced])
+        self._disk.wait([self._note_own_sync])
 
     def wait(self, callbacks: list[Callback]) -> None:
         self.queue.wait(callbacks)
@@ -135,7 +135,7 @@ class FollowerSink:
         log, sealed = self._log, self.queue.sealed
         end = sealed[-1].log_position if sealed else self._committed
         if self.began and log.journals.active.end and end < log.written:
-            self.wrote()
+            self.note_write()
         self.wait([unless_for_others(fn)])
 
     def commit(self, log_position: int) -> None:
@@ -200,7 +200,7 @@ class FollowerSink:
         self.queue.fail(why)
         self._log.measure_room()
 
-    def _synced(self, failure: BaseException | None) -> None:
+    def _note_own_sync(self, failure: BaseException | None) -> None:
         """The own journals are durable up to some write batch, or never will be."""
         if failure is not None:
             self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)))

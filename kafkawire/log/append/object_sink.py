@@ -193,13 +193,13 @@ class ObjectSink:
             return 0.0
         return self._log.env.clock.monotonic() - self.queue.sealed[0].at_s
 
-    def wrote(self) -> None:
+    def note_write(self) -> None:
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
         self.queue.wait(callbacks)
 
-    def released(self, number: int, size_bytes: int) -> None:
+    def note_released(self, number: int, size_bytes: int) -> None:
         """Note that so many stored objects with so many bytes are deleted."""
         self.released_objects += number
         self.unreleased_bytes -= size_bytes
@@ -209,7 +209,7 @@ class ObjectSink:
         """Set whether what is written is in objects of earlier lives already."""
         self._adopting = adopting
 
-    def retained(self, size_bytes: int) -> None:
+    def note_retained(self, size_bytes: int) -> None:
         """Note stored objects of earlier lives that are still needed."""
         self.unreleased_bytes += size_bytes
         self._update_refusal()
@@ -289,9 +289,9 @@ class ObjectSink:
         cause otherwise."""
         if self._watching is None and self._storing:
             delay_s = max(self.queue.sealed[0].at_s + REFUSE_AFTER_S - now, MIN_WATCH_S)
-            self._watching = self._log.env.call_later(delay_s, self._watched)
+            self._watching = self._log.env.call_later(delay_s, self._check_overdue)
 
-    def _watched(self) -> None:
+    def _check_overdue(self) -> None:
         self._watching = None
         self._update_refusal()
         self._watch(self._log.env.clock.monotonic())
@@ -314,7 +314,7 @@ class ObjectSink:
                 continue
             self.seconds.add(env.clock.monotonic() - begun)
             gathered.stored = True
-            self._recovered()
+            self._note_recovery()
             self._publish(sequence)
             return
 
@@ -350,7 +350,7 @@ class ObjectSink:
             )
         self._update_refusal()
 
-    def _recovered(self) -> None:
+    def _note_recovery(self) -> None:
         if self._failing:
             self._failing = False
             logger.info("log objects are stored again")

@@ -243,7 +243,9 @@ class Env:
     ) -> asyncio.TimerHandle:
         """Run fn(*args) on the loop after `delay_s` seconds."""
         if self.watchdog is not None:
-            return asyncio.get_running_loop().call_later(delay_s, self.watchdog.timed, fn, *args)
+            return asyncio.get_running_loop().call_later(
+                delay_s, self.watchdog.run_timer, fn, *args
+            )
         return asyncio.get_running_loop().call_later(delay_s, fn, *args)
 
     def call_soon(self, fn: Callable[..., object], *args: Any) -> asyncio.Handle:

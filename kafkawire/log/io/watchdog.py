@@ -81,7 +81,7 @@ class Watchdog:
             who(), took_s * 1000, more,
         )  # fmt: skip
 
-    def timed(self, fn: Callable[..., object], *args: Any) -> None:
+    def run_timer(self, fn: Callable[..., object], *args: Any) -> None:
         """Call the function of a timer, fn(*args), as one stretch."""
         begun = self.begin()
         try:

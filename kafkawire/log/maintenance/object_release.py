@@ -135,7 +135,7 @@ class ObjectRelease:
             self.retained.popleft()
             self.by_url[each.url] -= 1
         self.by_url += Counter()  # without those that have none left
-        self._commit_log.object_sink.released(len(done), sum(each.size_bytes for each in done))
+        self._commit_log.object_sink.note_released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 
     def _holds_much(self) -> bool:

@@ -77,7 +77,7 @@ class Gathering:
         self._partitions = partitions
         self._node_id = node_id
 
-    def leased(self, following: int) -> bool:
+    def note_lease(self, following: int) -> bool:
         """Note that producer ids below `following` may have been assigned; return whether that is
         new."""
         before = self.next_producer_id
@@ -100,8 +100,8 @@ class Gathering:
         if changes.cluster:
             delta.cluster = self.cluster_facts()
         numbers = dict.fromkeys(changes.partitions)
-        for _, _, mappings in changes.added.values():
-            numbers.update(dict.fromkeys(mapping.number for mapping in mappings))
+        for each in changes.added.values():
+            numbers.update(dict.fromkeys(mapping.number for mapping in each.mappings))
         numbers.update(dict.fromkeys(changes.commits))
         for row in await self._rows(list(numbers), changes):
             delta.partitions.append(row)
@@ -121,7 +121,7 @@ class Gathering:
     async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[ManifestPartition]:
         """Return the current state of partitions, without those of which nothing was ever
         uploaded."""
-        uploaded = {mapping.number for each in changes.added.values() for mapping in each[2]}
+        uploaded = {mapping.number for each in changes.added.values() for mapping in each.mappings}
         rows: list[ManifestPartition] = []
         for start in range(0, len(numbers), SLICE):
             for row in await self.rows(numbers[start : start + SLICE]):
@@ -138,9 +138,7 @@ class Gathering:
         stored = await self._storage.load_partitions(away) if away else []
         rows = {row.number: stored_row(row, self._end_of) for row in stored}
         for number in alive:
-            partition = self._partitions.get(
-                number
-            )  # it may have been created or deleted meanwhile
+            partition = self._partitions.get(number)  # it may have changed meanwhile
             if partition is not None:
                 rows[number] = partition_row(partition, self._end_of)
         return [rows[number] for number in alive if number in rows]

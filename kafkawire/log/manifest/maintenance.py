@@ -65,7 +65,7 @@ class ChangeCollection:
                 taken = self._noted.changes.take()
                 if not self._noted.changes.sliced:
                     new, self._noted.new = self._noted.new, {}
-                added = await self.added(list(new))
+                added = await self.read_segments(list(new))
                 if self._swapper.quiet and self._swapper.version == version:
                     break
                 self._put_back(taken, new)
@@ -91,7 +91,7 @@ class ChangeCollection:
             await self._env.sleep(QUIET_S)
         return self._swapper.version
 
-    async def added(self, ids: Sequence[int]) -> list[Added]:
+    async def read_segments(self, ids: Sequence[int]) -> list[Added]:
         """Return segments in the form of the manifest, without those that are not live and
         local."""
         added: list[Added] = []
@@ -101,7 +101,7 @@ class ChangeCollection:
             mappings: dict[int, list[SegmentRange]] = {row.id: [] for row in living}
             for mapping in await self._storage.segment_mappings(sorted(mappings)):
                 mappings[mapping.segment_id].append(mapping)
-            added += [(_object(row), row, mappings[row.id]) for row in living]
+            added += [Added(_object(row), row, mappings[row.id]) for row in living]
         return added
 
 
@@ -120,8 +120,8 @@ def _object(row: SegmentRow) -> ObjectRow:
 def ends(added: Sequence[Added]) -> dict[int, int]:
     """Return partition number -> end offset of these segments."""
     found: dict[int, int] = {}
-    for _, _, mappings in added:
-        for mapping in mappings:
+    for each in added:
+        for mapping in each.mappings:
             found[mapping.number] = max(found.get(mapping.number, 0), mapping.end_offset)
     return found
 
@@ -230,7 +230,7 @@ class ManifestRebuild:
         """They contain the end of each partition; its other fields come with the partitions."""
         delta, none = self._delta(), pack_epochs([])
         for at in range(0, len(ids), PAGE):
-            added = await self._collection.added(ids[at : at + PAGE])
+            added = await self._collection.read_segments(ids[at : at + PAGE])
             for each in added:
                 await self._gathering.add_object(delta, each)
             for done, (number, end) in enumerate(ends(added).items(), 1):

@@ -6,14 +6,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkawire.offsets.catalog.port import ObjectRow, SegmentRange, SegmentRow
 
 K = TypeVar("K")
 
-Added = tuple[ObjectRow, SegmentRow, list[SegmentRange]]
-"""An object, the segment it is a copy of, and its mapped ranges."""
+
+class Added(NamedTuple):
+    """An object, the segment it is a copy of, and its mapped ranges."""
+
+    row: ObjectRow
+    segment: SegmentRow
+    mappings: list[SegmentRange]
+
 
 MAX_ROWS = 2000
 """Topics or partitions of one delta: packing them takes some milliseconds on the event loop."""
@@ -55,7 +61,7 @@ class Changes:
     ) -> None:
         """Note added and removed objects, and known commit offsets."""
         for each in added:
-            self.added[each[0].uuid] = each
+            self.added[each.row.uuid] = each
         self.deleted.update(deleted)
         self._raise_commits(commits)
 
@@ -64,7 +70,7 @@ class Changes:
     ) -> tuple[list[Added], dict[bytes, int], dict[int, int]]:
         """Return the given changes without those that are already pending."""
         return (
-            [each for each in added if each[0].uuid not in self.added],
+            [each for each in added if each.row.uuid not in self.added],
             {uuid: at for uuid, at in deleted.items() if self.deleted.get(uuid) != at},
             {n: offset for n, offset in commits.items() if self.commits.get(n, -1) < offset},
         )

@@ -33,7 +33,7 @@ def holes(partition: LoadedPartition) -> list[Range]:
     ranges = list(zip(extents.first[:evicted], extents.end[:evicted], strict=True))
     ranges += [(base, base + count) for base, count in zip(rows.base, rows.count, strict=True)]
     start = max(partition.cut_offset, partition.log_start)
-    return list(uncovered(start, partition.next_offset, ranges))
+    return list(find_uncovered(start, partition.next_offset, ranges))
 
 
 def lacks_rows(partition: LoadedPartition) -> bool:
@@ -88,7 +88,7 @@ async def damaged_payloads(log: AppendLog, number: int, first: int, last: int) -
     return payloads
 
 
-def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
+def find_uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
     """Yield the parts of [start, end) covered by none of the ranges, which are sorted by first
     offset."""
     for first, after in ranges:

@@ -24,7 +24,7 @@ from kafkawire.log.partition.damaged_ranges import Range, holes, lacks_rows
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.stored_rows import (
     RowVersion,
-    begun,
+    begin_epoch,
     fill,
     has_all_rows,
     wrong_mappings,
@@ -252,7 +252,7 @@ class Loader:
             location = self._catalog.locate(row.number)
             if location is None or location.leader != self._node_id:
                 continue
-            state = begun(row, location.leader_epoch)
+            state = begin_epoch(row, location.leader_epoch)
             if state is not None and row.number not in self.partitions:
                 row.checkpoint = state
                 states.append(state)
@@ -329,7 +329,7 @@ class Loader:
         is being read of them, or was refused, is read again."""
         self.fresh_from = max(self.fresh_from, *(number + 1 for number in numbers))
         self._refused.clear()
-        self._rows.replaced()
+        self._rows.note_replacement()
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
         now_s = self._env.clock.monotonic()

@@ -137,7 +137,7 @@ class Producers:
         """Remember a checked batch that is queued. Hot."""
         state = self.fresh.get(producer_id)
         if state is None:
-            state = self._copied(producer_id, epoch)
+            state = self._copy_newest(producer_id, epoch)
         _add(state, epoch, first, last, base_offset, now_ms)
 
     # -- transactions
@@ -231,7 +231,7 @@ class Producers:
         producer_id, epoch, first, last, timestamp = batch
         state = self.fresh.get(producer_id)
         if state is None:
-            state = self._copied(producer_id, epoch)
+            state = self._copy_newest(producer_id, epoch)
         if first >= 0:
             _add(state, epoch, first, last, base_offset, now_ms)
         else:
@@ -266,7 +266,7 @@ class Producers:
         producer_id = ending.producer_id
         state = self.fresh.get(producer_id)
         if state is None:
-            state = self._copied(producer_id, ending.epoch)
+            state = self._copy_newest(producer_id, ending.epoch)
         first = _end(state, ending.epoch, ending.coordinator_epoch, now_ms)
         if first >= 0:
             change = _Change(producer_id, first, offset, ending.kind == ABORT)
@@ -280,7 +280,7 @@ class Producers:
             state = self.flying.get(producer_id) or self.states.get(producer_id)
         return state
 
-    def _copied(self, producer_id: int, epoch: int) -> State:
+    def _copy_newest(self, producer_id: int, epoch: int) -> State:
         """A copy of the newest state, to be changed by what is queued; it is in `fresh`."""
         state = self.flying.get(producer_id) or self.states.get(producer_id)
         state = array("q", (epoch, -1, -1, -1)) if state is None else state[:]

@@ -120,7 +120,7 @@ def make_plan(
     ):
         return _plan_evicted(partition, offset, max_bytes, end, first)
     if row < 0 or offset >= index.base[row] + index.count[row]:
-        raise damaged(partition, offset)
+        raise damage_error(partition, offset)
     return _plan_rows(partition, offset, max_bytes, end, first, row)
 
 
@@ -178,7 +178,7 @@ def _read_end(plan: HotRead | JournalRead) -> int:
     return plan.end
 
 
-def damaged(partition: LoadedPartition, offset: int) -> DamagedOffsets:
+def damage_error(partition: LoadedPartition, offset: int) -> DamagedOffsets:
     """Return the error for offsets without a row: recovery found their acknowledged bytes damaged
     or missing, or the broker that led the partition before has them."""
     rows, extents = partition.rows, partition.journal_extents
@@ -237,7 +237,7 @@ def _plan_evicted(
     extents = partition.journal_extents
     at = extents.find(offset)
     if at < 0 or offset >= extents.end[at]:
-        raise damaged(partition, offset)
+        raise damage_error(partition, offset)
     size = min(extents.size[at], max(max_bytes, 1))
     return JournalRead(partition, offset, max_bytes, end, first, size, [], extents.journal[at])
 

@@ -208,11 +208,11 @@ class PartitionReader:
                 taken.append((journal, group[:stop]))
             if stop < len(group):
                 if not taken:
-                    raise await self._damaged(plan)
+                    raise await self._damage_error(plan)
                 break
         return taken
 
-    async def _damaged(self, plan: Plan) -> DamagedOffsets:
+    async def _damage_error(self, plan: Plan) -> DamagedOffsets:
         """Return the error for a reader of a damaged row of a journal; it is logged once."""
         partition = plan.partition
         rows = partition.rows

@@ -85,7 +85,7 @@ class Sink(Protocol):
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         """Add a frame that was written. Hot."""
 
-    def wrote(self) -> None:
+    def note_write(self) -> None:
         """Note that a write batch is applied, of which frames may have been added."""
 
     def wait(self, callbacks: list[Callback]) -> None:
@@ -390,7 +390,7 @@ class LoadedPartition:
         self.log.producing[self] = None  # for guards expire with producers
         return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
 
-    def aborted(self, start: int, end: int) -> list[Aborted]:
+    def list_aborted(self, start: int, end: int) -> list[Aborted]:
         """Aborted transactions with a marker in the journals at or after `start`, and a first
         offset below `end`."""
         transactions = self.producers.transactions
@@ -404,14 +404,14 @@ class LoadedPartition:
         return end if transactions is None else transactions.aborted.end_of_page(offset, end)
 
     def watch(self, watcher: Watcher) -> None:
-        """Have `watcher` called by `moved`, after those that watch already."""
+        """Have `watcher` called by `notify_watchers`, after those that watch already."""
         self.watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         """Undo `watch`, if it was called."""
         self.watchers.pop(watcher, None)
 
-    def moved(self) -> None:
+    def notify_watchers(self) -> None:
         """Notify the watchers that the high watermark, the last stable offset or the log start
         moved, or that the partition is removed."""
         for watcher in tuple(self.watchers):
@@ -441,7 +441,8 @@ class LoadedPartition:
         self.closed = self.removed = True
 
     def resign(self) -> None:
-        """Take no more appends: another broker leads it. Its readers are to be woken by `moved`."""
+        """Take no more appends: another broker leads it. Its readers are to be woken by
+        `notify_watchers`."""
         self.closed = self.removed = self.resigned = True
 
     def rollback(self) -> None:

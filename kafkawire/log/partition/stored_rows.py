@@ -26,7 +26,7 @@ class RowVersion:
     def __init__(self) -> None:
         self.number = 0
 
-    def replaced(self) -> None:
+    def note_replacement(self) -> None:
         """Note that rows have been replaced."""
         self.number += 1
 
@@ -56,7 +56,7 @@ def wrong_mappings(row: PartitionRow) -> str:
     return ""
 
 
-def begun(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
+def begin_epoch(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
     """Return the state of a partition at the begin of a leader epoch, with everything that is
     stored of it; None if the epoch is stored already, or the first."""
     state = row.checkpoint

@@ -78,7 +78,7 @@ class _PlannedPiece(TimedPiece):
         return True  # markers have times, too, as in Kafka
 
     async def unpack(self, buffer: Buffer, position: int, head: BatchHead) -> bytes:
-        return await _unpacked(self._partition.log.env, buffer, position, head)
+        return await _unpack(self._partition.log.env, buffer, position, head)
 
 
 async def offset_for_time(partition: LoadedPartition, timestamp: int) -> TimedOffset | None:
@@ -251,13 +251,13 @@ async def _newest(env: Env, buffer: Buffer, position: int, head: BatchHead) -> i
     if has_exact_time(head):
         return head.max_timestamp
     try:
-        data = await _unpacked(env, buffer, position, head)
+        data = await _unpack(env, buffer, position, head)
         return await env.slices.run(newest_steps(data, head.count, head.base_timestamp))
     except (KafkaError, IndexError):  # of an earlier version, or with record.validation=head
         return head.max_timestamp
 
 
-async def _unpacked(env: Env, buffer: Buffer, position: int, head: BatchHead) -> bytes:
+async def _unpack(env: Env, buffer: Buffer, position: int, head: BatchHead) -> bytes:
     """Return the decompressed records of a batch. KafkaError as for `payload`."""
     if head.codec and head.length > BYTES_AT_ONCE:
         return bytes(await env.offload.submit(POOL, payload, buffer, position, head))

@@ -118,13 +118,13 @@ class TopicConfigs:
             if done % TOPICS_PER_STEP == 0:
                 yield None
 
-    def promised(self, infos: Iterable[TopicInfo]) -> list[TopicInfo]:
+    def note_lags(self, infos: Iterable[TopicInfo]) -> list[TopicInfo]:
         """Note the lags of topics that are new or changed; return the internal topics in memory
         whose settings have changed by that."""
         return self._follow(any([self._lags.put(info) for info in infos]))
 
     def forget(self, topic_id: bytes) -> list[TopicInfo]:
-        """Forget a deleted topic; returns the same as `promised`."""
+        """Forget a deleted topic; returns the same as `note_lags`."""
         self._own.pop(topic_id, None)
         self._internal.discard(topic_id)
         return self._follow(self._lags.forget(topic_id))

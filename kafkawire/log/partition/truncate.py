@@ -32,7 +32,7 @@ def move_log_start(partition: LoadedPartition, offset: int) -> list[int]:
     while len(partition.epochs) > 1 and partition.epochs[1][1] <= offset:
         partition.epochs.pop(0)
     partition.mark_dirty()
-    partition.moved()
+    partition.notify_watchers()
     return numbers
 
 

@@ -156,4 +156,4 @@ def move_high_watermarks(ends: dict[LoadedPartition, int]) -> None:
         if end > partition.high_watermark:
             partition.advance(end)
             if partition.watchers:
-                partition.moved()
+                partition.notify_watchers()

@@ -2,7 +2,7 @@
 
 A follower is in sync if its copy has everything that was acknowledged. The set of them is stored in
 SQL (kafkawire.offsets.catalog.replica_sets), since another process of the broker may start from any
-of their copies. `due` decides what to store next; the caller stores it and calls `stored`.
+of their copies. `due` decides what to store next; the caller stores it and calls `note_stored`.
 
 - Nothing is acknowledged before the set of this process is stored: it is *established* once enough
   followers have everything that the journals had at the start. Until then the set of the process
@@ -103,7 +103,7 @@ class InSyncSet:
     def __post_init__(self) -> None:
         self.written = self.start
 
-    def wrote(self, written: int, now_s: float) -> None:
+    def note_write(self, written: int, now_s: float) -> None:
         """Note that the journals end at `written`."""
         self.written = written
         for each in self.followers.values():
@@ -146,7 +146,7 @@ class InSyncSet:
         """The followers that an acknowledgement waits for."""
         return self.members | (self.changing or frozenset())
 
-    def committed(self, own: int) -> int:
+    def committed_position(self, own: int) -> int:
         """Return the log position up to which everything may be acknowledged, when the own journals
         are durable up to `own`; -1 before the set is established."""
         if not self.established or len(self.counted) < self.limits.needed:
@@ -190,7 +190,7 @@ class InSyncSet:
         assert self.changing is None, "one change at a time"
         self.changing = frozenset(members)
 
-    def stored(self) -> None:
+    def note_stored(self) -> None:
         """Note that the set is stored which `begin` got."""
         assert self.changing is not None, "it was begun"
         self.members, self.changing = self.changing, None

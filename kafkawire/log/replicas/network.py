@@ -57,10 +57,10 @@ class TcpNetwork:
                 failures.append(failure)
             else:
                 return transport
-        raise joined(failures)
+        raise join_failures(failures)
 
 
-def joined(failures: Sequence[OSError]) -> OSError:
+def join_failures(failures: Sequence[OSError]) -> OSError:
     """Return one failure for those of all addresses of a host. Addresses that this machine has no
     route to count only if there are no others: ConnectionRefusedError if nothing listens at any of
     these, the error number of the first one if none of them has answered."""

@@ -89,7 +89,7 @@ class Replication:
         complete: bool = True,
     ) -> None:
         """`waits`: whether it continues a log of which followers have copies; `complete`: whether
-        the data folder is complete, or `completed` is called when it is."""
+        the data folder is complete, or `note_complete_folder` is called when it is."""
         self._env = env
         self._config = config
         self._metadata = metadata
@@ -151,7 +151,7 @@ class Replication:
             if self.writer.leads:
                 log.follower_sink.need()
 
-    def completed(self) -> None:
+    def note_complete_folder(self) -> None:
         """Note that the data folder is complete."""
         self._complete = True
         if self.in_sync is not None:
@@ -193,7 +193,7 @@ class Replication:
 
     def fenced(self, replica_id: str, epoch: int) -> None:
         """End this process: another one of the broker has begun."""
-        self._superseded(
+        self._end_process(
             f"broker {self.writer.node_id} was started elsewhere, in epoch {epoch}: "
             f"{self._name(replica_id)} refuses the log of this process, of epoch "
             f"{self.writer.broker_epoch}"
@@ -239,7 +239,7 @@ class Replication:
         journals = log.journals
         start = journals.active.end_log_position if journals.active.end else journals.previous_end
         self.in_sync = InSyncSet(self._limits(), start, self._now(), version, earlier)
-        log.follower_sink.when_written(self._written)
+        log.follower_sink.when_written(self._note_written)
         self._tasks.append(self._env.spawn(self._run(), "replication"))
         self._tasks.append(self._env.spawn(self._read_followers(), "read the followers"))
 
@@ -247,11 +247,11 @@ class Replication:
         config = self._config
         return Limits(
             wanted=config.replica_group_size - 1,
-            needed=self._needed(),
+            needed=self._count_needed(),
             lag_s=config.replica_lag_time_max_ms / 1000,
         )
 
-    def _needed(self) -> int:
+    def _count_needed(self) -> int:
         """Return how many followers must be in sync. A folder that is not complete is emptied by
         the next start, which needs a follower."""
         needed = self._config.min_insync_replicas - 1
@@ -265,10 +265,10 @@ class Replication:
             CONTINUES_NONE if stored is None else stored.broker_epoch, in_sync.start,
         )  # fmt: skip
 
-    def _written(self) -> None:
+    def _note_written(self) -> None:
         """A write batch was written, or is durable here."""
         log, in_sync = self._running()
-        in_sync.wrote(log.written, self._now())
+        in_sync.note_write(log.written, self._now())
         for link in self.links.values():
             link.pump()
         self._progress()
@@ -279,7 +279,7 @@ class Replication:
         if log.follower_sink.failed is not None:  # nothing is committed or stored any more
             return
         own = log.disk_sink.committed
-        committed = in_sync.committed(own)
+        committed = in_sync.committed_position(own)
         if committed > 0:
             log.follower_sink.commit(committed)
         due = None if self._storing else in_sync.due(own, self._now())
@@ -296,7 +296,7 @@ class Replication:
             log, in_sync = self._running()
             in_sync.limits = self._limits()  # the settings may have been changed
             for link in self.links.values():
-                link.mark(in_sync.committed(log.disk_sink.committed))
+                link.mark(in_sync.committed_position(log.disk_sink.committed))
             self._note_cut_off()
             self._progress()
             log.follower_sink.update(self._unready())
@@ -382,13 +382,13 @@ class Replication:
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
         self._storing = False
         if not stored:
-            self._superseded(
+            self._end_process(
                 f"broker {writer.node_id} was started elsewhere: this process is superseded"
             )
             return
         if failures:
             logger.info("the in-sync followers of broker %d can be stored again", writer.node_id)
-        in_sync.stored()
+        in_sync.note_stored()
         log.follower_sink.in_sync = 1 + len(in_sync.members)
         self._report(before, in_sync.members)
         if before is None:
@@ -449,7 +449,7 @@ class Replication:
             return f"records have waited for more than {REFUSE_AFTER_S:g} s for {what}"
         return ""
 
-    def _superseded(self, why: str) -> None:
+    def _end_process(self, why: str) -> None:
         log, _ = self._running()
         if log.follower_sink.failed is None:
             logger.critical("%s. This process stops", why)

@@ -109,7 +109,7 @@ class Segments:
 
     def _decommissioned(self) -> list[int]:
         """Return the brokers whose segments this one is to copy; none if it leaves, too."""
-        brokers = self._catalog.decommissioned()
+        brokers = self._catalog.list_decommissioned()
         return [] if self._node_id in brokers else brokers
 
     async def open(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition.damaged_ranges import Range, uncovered
+from kafkawire.log.partition.damaged_ranges import Range, find_uncovered
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.recovery.unknown_topics import sentence
@@ -100,7 +100,7 @@ def unaccounted(
     for entry in entries:
         ranges = held(entry)
         if ranges is not None:
-            for missing in uncovered(entry.base_offset, entry.end_offset, sorted(ranges)):
+            for missing in find_uncovered(entry.base_offset, entry.end_offset, sorted(ranges)):
                 found.append((entry, missing))
     return found
 

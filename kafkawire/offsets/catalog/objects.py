@@ -158,7 +158,7 @@ T = TypeVar("T")
 class ObjectRows(Protocol):
     """The rows of a storage in one transaction. Reads may not see what the transaction wrote."""
 
-    def led(self, numbers: Collection[int]) -> Collection[int]:
+    def require_leader(self, numbers: Collection[int]) -> Collection[int]:
         """Return those of the partitions that exist. Raises KafkaError if another broker leads
         one."""
 
@@ -235,7 +235,7 @@ class ObjectChanges(ABC):
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
         def work(stored: ObjectRows) -> list[bytes]:
-            led = stored.led(sorted(dispatched))
+            led = stored.require_leader(sorted(dispatched))
             segments = stored.segments(row.segment_id for row in rows)
             entered = [
                 replace(row, state=COPY_STARTED, delete_after_ms=0)
@@ -252,7 +252,7 @@ class ObjectChanges(ABC):
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
         def work(stored: ObjectRows) -> list[SegmentRow]:
-            led = stored.led(sorted(committed))
+            led = stored.require_leader(sorted(committed))
             found = stored.objects(uuids)
             segments = stored.segments(row.segment_id for row in found.values())
             done, replaced = match_finished(uuids, found, segments)
@@ -300,7 +300,7 @@ class ObjectChanges(ABC):
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         def work(stored: ObjectRows) -> None:
-            led = stored.led(sorted(offsets))
+            led = stored.require_leader(sorted(offsets))
             stored.raise_offsets({number: offsets[number] for number in led})
 
         await self._change("save_tiering_offsets", work)

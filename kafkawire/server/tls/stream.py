@@ -38,7 +38,7 @@ class TlsStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connect `inner`."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._inner.connection_made(_Encrypting(self))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -168,7 +168,7 @@ class Rounds:
 
     def producer_ids_leased(self, following: int) -> None:
         """Producer ids below `following` may have been assigned."""
-        if self._gathering.leased(following):
+        if self._gathering.note_lease(following):
             self.cluster_changed()
 
     async def publish(

@@ -81,7 +81,7 @@ class Comparing:
 
     def _compare_cluster(self, said: ClusterFacts) -> None:
         gathering = self._gathering
-        gathering.leased(said.next_producer_id)
+        gathering.note_lease(said.next_producer_id)
         now = gathering.cluster_facts()
         if (
             now.next_partition > said.next_partition
@@ -140,7 +140,7 @@ class Comparing:
         for mapping in await self._storage.segment_mappings(sorted(rows)):
             mappings.setdefault(mapping.segment_id, []).append(mapping)
         return [
-            (rows[segment.id], segment, mappings.get(segment.id, []))
+            Added(rows[segment.id], segment, mappings.get(segment.id, []))
             for segment in await self._storage.segments_by_id(sorted(rows))
         ]
 

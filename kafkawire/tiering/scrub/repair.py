@@ -111,4 +111,4 @@ async def _added(site: Site, uuid: bytes) -> list[Added]:
     rows = await site.storage.objects_by_uuid([uuid])
     ids = [row.segment_id for row in rows if row.state == COPY_FINISHED]
     mappings: list[SegmentRange] = await site.storage.segment_mappings(ids)
-    return [(rows[0], segment, mappings) for segment in await site.storage.segments_by_id(ids)]
+    return [Added(rows[0], segment, mappings) for segment in await site.storage.segments_by_id(ids)]

@@ -129,7 +129,9 @@ class Finisher:
                 if not each.named:
                     each.named, each.entries = True, entries[each.id]
             await self._publisher.publish(
-                [(each.row, each.segment.row, list(each.entries)) for each in living], {}, commits
+                [Added(each.row, each.segment.row, list(each.entries)) for each in living],
+                {},
+                commits,
             )
         if await self._enter([each.row.uuid for each in flights if each.named], commits):
             self._progress.raise_commit(commits)

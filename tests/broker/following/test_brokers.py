@@ -263,7 +263,7 @@ async def test_failed_polls_are_reported_once_and_repeated(
 
 async def test_older_copy_of_metadata_is_refused(pair: Pair) -> None:
     one, _ = pair
-    one.catalog.followed(10**6)
+    one.catalog.note_version(10**6)
     with pytest.raises(MetadataError, match="replaced by an older copy"):
         await one.topics.lock.follow()
     refused = await create(one, "t", 1)

@@ -53,7 +53,7 @@ class Steps:
 
     @property
     def env(self) -> Env:
-        return cast(Env, self)
+        return cast("Env", self)
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ class Node:
             new = NewTopic(OFFSETS if name == "_o" else name, leaders, configs)
             (info,) = await self.metadata.create_topics([new])
             self.catalog.add_topic(info)
-        self.catalog.followed(await self.metadata.catalog_version())
+        self.catalog.note_version(await self.metadata.catalog_version())
         self.log.led = lambda number: self.catalog.leader_of(number) == 1
         slices = Slices(lambda: 0.0)
         env = SimpleNamespace(

@@ -119,13 +119,13 @@ def test_replicas_of_a_replicated_topic_are_those_of_its_leader() -> None:
 
 def test_decommissioned_broker_is_drained() -> None:
     catalog = cluster(n1="a", n2="a", n3="a")
-    assert catalog.decommissioned() == []
+    assert catalog.list_decommissioned() == []
     catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DECOMMISSIONING, "true"))
-    assert catalog.decommissioned() == [2]
+    assert catalog.list_decommissioned() == [2]
     assert [is_draining(catalog, node) for node in (1, 2, 3)] == [False, True, False]
     assert not is_available(catalog, 2)
     assert targets_of(catalog, 1, [1, 2, 3], anywhere=False) == [3]
     catalog.apply_config(ConfigChange(BROKER_RESOURCE, "2", DECOMMISSIONING, None))
     assert not is_draining(catalog, 2)
     catalog.apply_config(ConfigChange(BROKER_RESOURCE, ALL_BROKERS, DECOMMISSIONING, "true"))
-    assert catalog.decommissioned() == [], "never all"
+    assert catalog.list_decommissioned() == [], "never all"

@@ -65,7 +65,9 @@ async def try_to_register(metadata: SqlMetadata, store: Store) -> None:
     catalog = metadata._catalog
     after = epoch_seen(TAKEOVER, catalog)
     env = memory_env()
-    await register(env, TAKEOVER, metadata, catalog, {}, "/data", cast(Any, store), after, nothing)
+    await register(
+        env, TAKEOVER, metadata, catalog, {}, "/data", cast("Any", store), after, nothing
+    )
 
 
 async def nothing() -> None:
@@ -99,7 +101,7 @@ async def test_broker_that_was_started_elsewhere_meanwhile_is_refused(start: Sta
 
 
 def test_broker_without_takeover_may_have_any_epoch() -> None:
-    assert epoch_seen(BrokerConfig({"node.id": "1"}), cast(Any, None)) == -1
+    assert epoch_seen(BrokerConfig({"node.id": "1"}), cast("Any", None)) == -1
 
 
 async def test_folder_that_was_superseded_is_refused(start: Start) -> None:

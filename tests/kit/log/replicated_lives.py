@@ -269,7 +269,7 @@ class ReplicatedLife(ObjectLife):
         await self.identity.start(self.found, self.stored)
         if self.fresh:
             fresh_folder.complete(self.env.fs, FOLDER)
-            self.replication.completed()
+            self.replication.note_complete_folder()
         self.tiering = Tiering(
             self.env, world.config, self.log, self.storage, self.catalog, self.store,
             CLUSTER_NODE, self.catalog.cluster_id,

@@ -120,12 +120,12 @@ class TermStorage(PointStorage):
 
     process: ObjectLife
 
-    def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
+    def _require_leader(self, numbers: Collection[int], node_id: int) -> set[int]:
         catalog = self.process.world.database.catalog
         assert catalog is not None
         if catalog.brokers[CLUSTER_NODE].epoch != self.process.epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return super()._led(numbers, node_id)
+        return super()._require_leader(numbers, node_id)
 
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
         if method == "save_checkpoint" and self.process.no_checkpoints:

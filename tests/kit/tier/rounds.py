@@ -122,7 +122,7 @@ class RoundsBroker:
         dispatched = {number: end for number, _, end in parts}
         assert await self.storage.start_objects([row], dispatched) == [row.uuid]
         self.world.bucket.store(segment_key(row.uuid), bytes(4096))
-        return row, segment, mappings
+        return Added(row, segment, mappings)
 
     async def upload(self, *parts: tuple[int, int, int]) -> Added:
         """An object as an upload makes it: published, then FINISHED with its commit offsets."""

@@ -175,14 +175,14 @@ async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixtur
     objects = fixture.log.object_sink
     answered = fixture.append(fixture.remote)
     await fixture.until(lambda: 0 in fixture.writer.begun)
-    objects.retained(fixture.world.config.log_unreleased_max_bytes)
+    objects.note_retained(fixture.world.config.log_unreleased_max_bytes)
     fixture.writer.answer(0)
     await fixture.until(lambda: answered)
     with pytest.raises(KafkaError) as refused:
         fixture.remote.append(batch(b"no"), EPOCH_MS)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     fixture.local.append(batch(b"yes"), EPOCH_MS)
-    objects.released(3, fixture.world.config.log_unreleased_max_bytes)
+    objects.note_released(3, fixture.world.config.log_unreleased_max_bytes)
     assert objects.released_objects == 3
     fixture.remote.append(batch(b"yes"), EPOCH_MS)
 

@@ -208,7 +208,7 @@ async def test_rows_replaced_during_load_are_read_again() -> None:
     loading = asyncio.ensure_future(world.table.load([("t0", 0)]))
     while not reads.trips:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    world.log.row_version.replaced()
+    world.log.row_version.note_replacement()
     reads.open.set()
     await loading
     assert len(reads.trips) == 2

@@ -105,7 +105,7 @@ async def test_a_reader_that_begins_inside_an_aborted_transaction() -> None:
     for start in range(9):
         expected = [pair for pair in SEEN if pair[0] >= start]
         assert await committed_records(partition, start, ONE) == expected
-    assert [bool(partition.aborted(at, 8)) for at in (1, 5, 6)] == [True, True, False]
+    assert [bool(partition.list_aborted(at, 8)) for at in (1, 5, 6)] == [True, True, False]
 
 
 async def test_the_open_transaction_survives_every_end() -> None:

@@ -27,7 +27,7 @@ class Row:
     def advance(self, end: int) -> None:
         self.high_watermark = end
 
-    def moved(self) -> None:
+    def notify_watchers(self) -> None:
         self.seen.append(self.high_watermark)
 
 

@@ -19,7 +19,7 @@ def begun(limits: Limits = LIMITS, members: str = "", version: int = 0) -> InSyn
 
 def acknowledge(found: InSyncSet, follower: str, end: int, written: int, now_s: float) -> None:
     """Have a follower acknowledge what it has, when the journals end at `written`."""
-    found.wrote(written, now_s)
+    found.note_write(written, now_s)
     found.acknowledged(follower, end, now_s)
 
 
@@ -29,7 +29,7 @@ def established(limits: Limits = LIMITS, followers: str = "ab") -> InSyncSet:
     for each in followers:
         found.connected(each, START, 0.0)
     found.begin(frozenset(followers))
-    found.stored()
+    found.note_stored()
     return found
 
 
@@ -37,14 +37,14 @@ def test_nothing_is_committed_before_the_first_set_is_stored() -> None:
     found = begun()
     found.connected("a", START, 0.0)
     found.connected("b", START, 0.0)
-    assert found.committed(START) == -1
+    assert found.committed_position(START) == -1
     due = found.due(START, 0.0)
     assert due == frozenset("ab")
     found.begin(due)
-    assert found.committed(START) == -1
+    assert found.committed_position(START) == -1
     assert found.due(START, 0.0) is None
-    found.stored()
-    assert found.committed(START) == START
+    found.note_stored()
+    assert found.committed_position(START) == START
     assert found.version == 1
 
 
@@ -71,17 +71,17 @@ def test_the_first_set_does_not_wait_for_more_than_those_of_the_process_before()
     found.connected("a", START, 0.0)
     assert found.due(START, 0.0) == frozenset("a")
     found.begin({"a"})
-    found.stored()
+    found.note_stored()
     assert found.version == 8
 
 
 def test_what_all_members_have_is_committed() -> None:
     found = established()
     acknowledge(found, "a", 300, 300, 1.0)
-    assert found.committed(300) == START
+    assert found.committed_position(300) == START
     acknowledge(found, "b", 200, 300, 1.0)
-    assert found.committed(300) == 200
-    assert found.committed(150) == 150  # the own disk counts
+    assert found.committed_position(300) == 200
+    assert found.committed_position(150) == 150  # the own disk counts
 
 
 def test_an_entering_follower_counts_before_its_set_is_stored() -> None:
@@ -94,10 +94,10 @@ def test_an_entering_follower_counts_before_its_set_is_stored() -> None:
     assert due == frozenset("ab")
     found.begin(due)
     acknowledge(found, "a", 300, 300, 1.0)
-    assert found.committed(300) == 200
-    found.stored()
+    assert found.committed_position(300) == 200
+    found.note_stored()
     acknowledge(found, "b", 300, 300, 1.0)
-    assert found.committed(300) == 300
+    assert found.committed_position(300) == 300
 
 
 def test_a_leaving_follower_counts_until_its_set_is_stored() -> None:
@@ -108,9 +108,9 @@ def test_a_leaving_follower_counts_until_its_set_is_stored() -> None:
     due = found.due(200, 4.1)
     assert due == frozenset("a")
     found.begin(due)
-    assert found.committed(200) == START
-    found.stored()
-    assert found.committed(200) == 200
+    assert found.committed_position(200) == START
+    found.note_stored()
+    assert found.committed_position(200) == 200
 
 
 def test_the_set_is_never_smaller_than_min_insync_replicas() -> None:
@@ -118,7 +118,7 @@ def test_the_set_is_never_smaller_than_min_insync_replicas() -> None:
     found.disconnected("a", 1.0)
     assert found.due(200, 100.0) is None
     assert len(found.live(100.0)) == 0
-    assert found.committed(200) == START
+    assert found.committed_position(200) == START
 
 
 def test_a_slow_follower_leaves_and_a_steady_one_does_not() -> None:
@@ -147,7 +147,7 @@ def test_an_idle_follower_stays_in_sync() -> None:
     found = established()
     assert found.due(START, 1000.0) is None
     assert len(found.live(1000.0)) == 2
-    found.wrote(200, 1000.0)
+    found.note_write(200, 1000.0)
     assert found.due(200, 1003.0) is None
     assert found.due(200, 1003.1) == frozenset("b")
 
@@ -158,7 +158,7 @@ def test_a_restarted_follower_takes_nothing_back() -> None:
     acknowledge(found, "a", 200, 200, 1.0)
     found.disconnected("a", 1.0)
     found.connected("a", 160, 2.0)
-    assert found.committed(200) == 200
+    assert found.committed_position(200) == 200
     found.connected("b", 170, 2.0)
     assert found.due(200, 2.0) is None
 
@@ -167,13 +167,13 @@ def test_a_restarted_follower_takes_nothing_back() -> None:
 def test_a_follower_cannot_enter_early_because_more_are_needed(followers: str) -> None:
     """min.insync.replicas was raised: nothing can be committed, but much was acknowledged."""
     found = established(Limits(wanted=2, needed=len(followers), lag_s=3.0), followers)
-    found.wrote(200, 1.0)
+    found.note_write(200, 1.0)
     for each in followers:
         found.acknowledged(each, 200, 1.0)
-    assert found.committed(200) == 200
+    assert found.committed_position(200) == 200
     found.connected("x", 150, 1.0)
     found.limits = Limits(wanted=2, needed=len(followers) + 1, lag_s=3.0)
-    assert found.committed(200) == -1
+    assert found.committed_position(200) == -1
     assert found.due(200, 1.0) is None
     acknowledge(found, "x", 200, 200, 1.0)
     assert found.due(200, 1.0) == frozenset(followers) | {"x"}
@@ -195,7 +195,7 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet, changes: bool = False) ->
         each = choices.choice("abc")
         if step == 0:
             written += choices.randrange(1, 50)
-            found.wrote(written, now_s)
+            found.note_write(written, now_s)
         elif step == 1:
             own = choices.randint(own, written)
         elif step == 2:
@@ -211,8 +211,8 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet, changes: bool = False) ->
         elif step == 6 and found.changing is not None:
             stored = found.changing  # SQL has it, and the answer may be on its way
         elif step == 7 and stored is not None and stored == found.changing:
-            found.stored()
-        committed = max(committed, found.committed(own))
+            found.note_stored()
+        committed = max(committed, found.committed_position(own))
         if stored is not None and found.established:
             enough = changes or len(stored) >= limits.needed
             if not enough or any(ends[each] < committed for each in stored):

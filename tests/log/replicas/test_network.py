@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.log.replicas.network import TcpNetwork, joined, open_streams
+from kafkawire.log.replicas.network import TcpNetwork, join_failures, open_streams
 from tests.kit.ports import free_port
 
 
@@ -72,7 +72,7 @@ REFUSED, NO_ROUTE, LATE = errno.ECONNREFUSED, errno.ENETUNREACH, errno.ETIMEDOUT
     ],
 )
 def test_failures_of_several_addresses(numbers: tuple[int, ...], joint: int | None) -> None:
-    found = joined(failures(*numbers))
+    found = join_failures(failures(*numbers))
     assert found.errno == joint
     assert isinstance(found, ConnectionRefusedError) is (joint == REFUSED)
     assert all(f"address {index}" in str(found) for index in range(len(numbers)))

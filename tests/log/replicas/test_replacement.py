@@ -32,21 +32,21 @@ def test_full_set_without_a_follower_to_spare_takes_another_one_first() -> None:
     found = InSyncSet(Limits(wanted=1, needed=1, lag_s=1.0), 100, 0.0, 0)
     found.connected("a", 100, 0.0)
     found.begin(found.due(100, 0.0) or ())
-    found.stored()
-    found.wrote(200, 1.0)
+    found.note_stored()
+    found.note_write(200, 1.0)
     found.disconnected("a", 1.0)
     found.connected("b", 50, 2.0)
     assert found.due(200, 3.0) is None  # it lacks what was acknowledged
     found.acknowledged("b", 200, 3.0)
     assert found.due(200, 3.0) == frozenset("ab")
     found.begin({"a", "b"})
-    assert found.committed(200) == 100
-    found.stored()
+    assert found.committed_position(200) == 100
+    found.note_stored()
     assert found.due(200, 3.0) == frozenset("b")
     found.begin({"b"})
-    assert found.committed(200) == 100
-    found.stored()
-    assert found.committed(200) == 200
+    assert found.committed_position(200) == 100
+    found.note_stored()
+    assert found.committed_position(200) == 200
 
 
 def test_broker_goes_on_with_another_follower_than_the_one_that_is_lost() -> None:

@@ -61,8 +61,8 @@ def leaving_follower_does_not_count(patch: pytest.MonkeyPatch) -> None:
 
 def own_fsync_is_not_needed(patch: pytest.MonkeyPatch) -> None:
     """Records are acknowledged that are not durable here."""
-    real = InSyncSet.committed
-    patch.setattr(InSyncSet, "committed", lambda self, _: real(self, self.written))
+    real = InSyncSet.committed_position
+    patch.setattr(InSyncSet, "committed_position", lambda self, _: real(self, self.written))
 
 
 def followers_do_not_sync(patch: pytest.MonkeyPatch) -> None:

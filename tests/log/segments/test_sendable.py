@@ -42,7 +42,7 @@ def data_of(parts: Sequence[Part]) -> bytes:
     """The bytes of parts, which are released."""
     try:
         return b"".join(
-            part.read(0, len(part)) if isinstance(part, FileSpan) else bytes(cast(Buffer, part))
+            part.read(0, len(part)) if isinstance(part, FileSpan) else bytes(cast("Buffer", part))
             for part in parts
         )
     finally:

@@ -47,7 +47,9 @@ async def move(store: SqlMetadata, numbers: list[int], leader: int) -> None:
 
 
 def led_in(numbers: list[int], epochs: dict[int, int], session: Session) -> Collection[int]:
-    return statements.led(session, numbers, 1, statements.LeaderTerm(epochs.get, lambda: 1))
+    return statements.require_leader(
+        session, numbers, 1, statements.LeaderTerm(epochs.get, lambda: 1)
+    )
 
 
 async def test_write_of_earlier_term_is_refused(store: SqlMetadata, url: str) -> None:
@@ -126,7 +128,7 @@ async def test_next_start_waits_for_transactions_of_this_one(postgres_url: str) 
     loop = asyncio.get_running_loop()
 
     def transaction(session: Session) -> int:
-        statements.led(
+        statements.require_leader(
             session, [info.partitions[0].number], 1, statements.LeaderTerm(lambda _: 0, lambda: 1)
         )
         loop.call_soon_threadsafe(checked.set)
@@ -156,7 +158,9 @@ async def test_partitions_are_compared_in_parts(
     (info, gone) = await store.create_topics([NewTopic("t", [1] * 8), NewTopic("gone", [1])])
     await store.delete_topics([gone.id])
     numbers = [p.number for each in (info, gone) for p in each.partitions]
-    living = await store.transact(lambda session: statements.led(session, numbers, 1, None))
+    living = await store.transact(
+        lambda session: statements.require_leader(session, numbers, 1, None)
+    )
     assert sorted(living) == numbers[:-1]
     for wrong in numbers[:-1]:
         epochs = {number: int(number == wrong) for number in numbers}

@@ -63,7 +63,7 @@ def for_any(index: AclIndex, *asked: Any) -> AclDecision:
         try:
             next(steps)
         except StopIteration as end:
-            return cast(AclDecision, end.value)
+            return cast("AclDecision", end.value)
 
 
 def matching(rules: Iterable[Acl], kind: int, name: str) -> list[Acl]:

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment.format import Origin
 from kafkawire.codec.segment.layout import VERSION
+from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (
@@ -323,7 +324,7 @@ def test_manifest_is_repaired() -> None:
         (segment_row,) = await life.storage.segments_by_id([rows[0].segment_id])
         mappings = await life.storage.segment_mappings([segment_row.id])
         # The manifest lists an object that does not exist, and misses one that does.
-        await rounds.publish([(stranger, segment_row, mappings)], {rows[1].uuid: EPOCH_MS})
+        await rounds.publish([Added(stranger, segment_row, mappings)], {rows[1].uuid: EPOCH_MS})
         dry = await scrub(life)
         assert kinds(dry) == ["named", "unnamed"]
         report = await scrub(life, repair=True)

@@ -50,13 +50,13 @@ class Broker:
         return info
 
     def create(self, name: str, **settings: Any) -> list[TopicInfo]:
-        return self.configs.promised([self.add(name, **settings)])
+        return self.configs.note_lags([self.add(name, **settings)])
 
     def alter(self, name: str, key: str, value: str | None) -> list[TopicInfo]:
         self.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, name, key, value))
         info = self.catalog.by_name[name]
         self.configs.topic_changed(info, [])
-        return self.configs.promised([info])
+        return self.configs.note_lags([info])
 
     def delete(self, name: str) -> list[TopicInfo]:
         info = self.catalog.remove_topic(self.catalog.by_name[name].id)

@@ -43,7 +43,7 @@ class RotCase(Case):
 
     def _places(self, hit: Hit) -> set[tuple[str, int, int]]:
         """The partitions and offsets under which the damaged records were acknowledged."""
-        extra = cast(RotBase, self.base).extra
+        extra = cast("RotBase", self.base).extra
         places = {
             (topic.name, 0, offset)
             for topic in extra.values()
@@ -54,7 +54,7 @@ class RotCase(Case):
 
     async def _more(self, client: Link, seen: Seen, there: dict[str, tuple[bytes, int]]) -> None:
         """Check transactions, delayed records and the deleted topic."""
-        base = cast(RotBase, self.base)
+        base = cast("RotBase", self.base)
         if "gone" in there:
             seen.faults.append("the deleted topic is back")
         for name, topic in base.extra.items():
@@ -71,7 +71,7 @@ class RotCase(Case):
 
     async def _transactions(self, client: Link, seen: Seen) -> None:
         """Read what is committed: each record once, none of an aborted transaction."""
-        base = cast(RotBase, self.base)
+        base = cast("RotBase", self.base)
         topic = base.extra["txn"]
         end = max(topic.ledgers[0].acked) + 1
         lost = seen.unreadable.get((topic.name, 0), set())
@@ -85,7 +85,7 @@ class RotCase(Case):
 
     async def _delivered(self, client: Link, seen: Seen) -> None:
         """Wait for the records that are due, and check all that are delivered."""
-        base = cast(RotBase, self.base)
+        base = cast("RotBase", self.base)
         topic, later = base.extra["orders"], base.extra["later"]
         lost = {
             later.ledgers[0].acked[offset] for offset in seen.unreadable.get((later.name, 0), set())

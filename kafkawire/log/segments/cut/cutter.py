@@ -303,7 +303,7 @@ class Cutter:
             partition.log_start,
             pack_epochs(partition.epochs),
             pack_producers(partition.producers.entries()),
-            partition.aborted(share.start, share.end),
+            partition.list_aborted(share.start, share.end),
             clipped(self._given_up_of(partition), share.start, share.end),
         )
         return PartitionToCut(

@@ -179,5 +179,5 @@ class SegmentSpans:
             return None
         if aborted is not None:
             aborted += taken.aborted
-            aborted += plan.partition.aborted(plan.offset, after)
+            aborted += plan.partition.list_aborted(plan.offset, after)
         return taken.span

@@ -175,7 +175,7 @@ class Swapper:
 
     async def _show(self, swap: Swap, since: float | None = None) -> None:
         """Apply a swap that is in SQL, so that readers see it."""
-        self._rows.replaced()
+        self._rows.note_replacement()
         added: dict[int, list[SegmentRange]] = {}
         removed: dict[int, list[SegmentRange]] = {}
         for row, mappings in swap.finished:

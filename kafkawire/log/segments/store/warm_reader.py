@@ -217,7 +217,7 @@ class WarmReader:
         rebuild of mixed folders puts open transactions into segments."""
         taken = await self._take(request)
         if request.committed:
-            taken.aborted += request.partition.aborted(request.offset, taken.next_offset)
+            taken.aborted += request.partition.list_aborted(request.offset, taken.next_offset)
         return taken
 
     async def _take(self, request: RemoteReadRequest) -> Taken:

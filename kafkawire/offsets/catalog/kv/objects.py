@@ -47,7 +47,7 @@ class KeyValueRows:
         self._writes = writes
         self._node_id = node_id
         self._now_ms = now_ms
-        self.led = led
+        self.require_leader = led
 
     def objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
         keys = [layout.object_key(uuid) for uuid in sorted(set(uuids))]
@@ -109,7 +109,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
         return await self._write(method, lambda writes: work(self._rows(writes)))
 
     def _rows(self, writes: Writes) -> KeyValueRows:
-        led = partial(self._led, node_id=self._node_id)
+        led = partial(self._require_leader, node_id=self._node_id)
         return KeyValueRows(self._store, writes, self._node_id, led, self._now_ms())
 
     async def objects(
@@ -165,7 +165,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}
             stored = self._rows(writes)
-            led = stored.led(numbers)
+            led = stored.require_leader(numbers)
             first = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
             writes.put(layout.NEXT_ID_KEY, layout.pack_number(first + len(rows)))
             ids = list(range(first, first + len(rows)))
@@ -190,7 +190,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
             added = [rows for _, rows in swap.finished] + [rows for _, _, rows in entered]
             numbers = {each.number for rows in added for each in rows}
             numbers.update(row.number for row in swap.checkpoints)
-            led = self._led(numbers, self._node_id)
+            led = self._require_leader(numbers, self._node_id)
             again = self._entered_again(writes, entered, led)
             SwapPlan(self._store, swap, led, self._now_ms(), again).collect(writes)
 

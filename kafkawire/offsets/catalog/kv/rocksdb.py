@@ -208,7 +208,7 @@ class RocksStore:
         if lost > 0:
             what = "its last transaction is" if lost == 1 else f"its last {lost} transactions are"
             raise DamagedMetadata(self._folder, f"{what} missing or unreadable")
-        return cast(bytes | None, stored)
+        return cast("bytes | None", stored)
 
     def _upgrade(self) -> None:
         """Convert rows of an older layout in one write."""

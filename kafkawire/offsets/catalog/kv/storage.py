@@ -38,7 +38,9 @@ class KeyValueStorage(KeyValueObjects):
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         def work(writes: Writes) -> None:
-            led = self._led([row.number for row in checkpoint.partitions], checkpoint.node_id)
+            led = self._require_leader(
+                [row.number for row in checkpoint.partitions], checkpoint.node_id
+            )
             now_ms = self._now_ms()
             for row in checkpoint.partitions:
                 if row.number in led:
@@ -86,7 +88,7 @@ class KeyValueStorage(KeyValueObjects):
         def work(writes: Writes) -> None:
             numbers = {row.number for _, added in swap.finished for row in added}
             numbers.update(row.number for row in swap.checkpoints)
-            led = self._led(numbers, self._node_id)
+            led = self._require_leader(numbers, self._node_id)
             SwapPlan(self._store, swap, led, self._now_ms()).collect(writes)
 
         await self._write("finish_segments", work)

@@ -126,7 +126,7 @@ class KeyValueBase(ABC):
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
         """Run `work`, which fills the changes, and write them."""
 
-    def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
+    def _require_leader(self, numbers: Collection[int], node_id: int) -> set[int]:
         led: set[int] = set()
         for number in numbers:
             leader = self._leader_of(number)

@@ -49,7 +49,7 @@ class SqlRows:
     ) -> None:
         self._session = session
         self._now_ms = now_ms
-        self.led = led
+        self.require_leader = led
 
     def objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
         return {row.uuid: row for row in by_uuid(self._session, uuids)}
@@ -161,11 +161,11 @@ class SqlObjects(ObjectChanges):
         return await self._write(lambda session: work(self._rows(session)))
 
     def _rows(self, session: Session) -> SqlRows:
-        return SqlRows(session, partial(self._led, session), self._now_ms())
+        return SqlRows(session, partial(self._require_leader, session), self._now_ms())
 
-    def _led(self, session: Session, numbers: Collection[int]) -> Collection[int]:
-        """Return those of the partitions that exist; see `statements.led`."""
-        return statements.led(session, list(numbers), self._node_id, self._term)
+    def _require_leader(self, session: Session, numbers: Collection[int]) -> Collection[int]:
+        """Return those of the partitions that exist; see `statements.require_leader`."""
+        return statements.require_leader(session, list(numbers), self._node_id, self._term)
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
@@ -210,7 +210,7 @@ class SqlObjects(ObjectChanges):
 
         def work(session: Session) -> list[int]:
             stored = self._rows(session)
-            led = set(stored.led(numbers))
+            led = set(stored.require_leader(numbers))
             added: list[SegmentRange] = []
             ids: list[int] = []
             for row, made, mappings in rows:

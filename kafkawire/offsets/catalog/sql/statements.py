@@ -63,7 +63,7 @@ class LeaderTerm:
     broker_epoch: Callable[[], int]
 
 
-def led(
+def require_leader(
     session: Session, numbers: Sequence[int], node_id: int, term: LeaderTerm | None
 ) -> Collection[int]:
     """Return those of the partitions that exist. Raises NOT_LEADER_OR_FOLLOWER unless this broker
@@ -178,7 +178,7 @@ def _of(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
 
 
-def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRange]:
+def find_ended_mappings(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRange]:
     """Return the mappings that end at or below the log start of (number, log start)."""
     made: list[SegmentRange] = []
     for part in parts(below):

@@ -37,7 +37,7 @@ class SqlStorage(SqlObjects):
 
         def work(session: Session) -> None:
             numbers = [state.number for state in states]
-            led = statements.led(session, numbers, checkpoint.node_id, self._term)
+            led = statements.require_leader(session, numbers, checkpoint.node_id, self._term)
             kept = states if led is numbers else [s for s in states if s.number in led]
             statements.save_states(session, kept, now_ms)
             session.run(
@@ -85,7 +85,7 @@ class SqlStorage(SqlObjects):
         added_rows = [rows for _, rows in swap.finished] + [rows for _, _, rows in entered]
         numbers = {row.number for rows in added_rows for row in rows}
         numbers.update(state.number for state in swap.checkpoints)
-        led = set(self._led(session, sorted(numbers)))
+        led = set(self._require_leader(session, sorted(numbers)))
         if statements.delete_mappings(session, swap.removed) != len(swap.removed):
             raise StaleSwap("a mapping that is to be replaced has changed")
         old = statements.release_segments(session, swap.removed, swap.delete_after_ms)
@@ -138,7 +138,7 @@ class SqlStorage(SqlObjects):
             others = statements.led_by_others(session, list(below), self._node_id)
             mine = [each for each in below.items() if each[0] not in others]
             whole = [number for number, log_start in mine if log_start >= EVERYTHING]
-            gone = statements.ended(session, mine)
+            gone = statements.find_ended_mappings(session, mine)
             statements.delete_mappings(session, gone)
             statements.forget_partitions(session, whole)
             kept = [row for row in gone if below[row.number] < EVERYTHING]
