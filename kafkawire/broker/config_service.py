@@ -90,7 +90,7 @@ class ConfigService:
         except OSError as error:  # of SQL: the changes of other brokers cannot be read
             return [as_kafka_error(error) for _ in resources]
         finally:
-            await slices.emptied(twice, give_way)
+            await slices.empty_slowly(twice, give_way)
 
     async def _alter(
         self,

@@ -168,8 +168,8 @@ class TopicService:
             await give_way()
             if isinstance(outcome, KafkaError) and outcome.code is not existing:
                 refused[topic.name] = outcome.code
-        await slices.emptied(outcomes, give_way)
-        await slices.emptied(wanted, give_way)
+        await slices.empty_slowly(outcomes, give_way)
+        await slices.empty_slowly(wanted, give_way)
         return refused
 
     async def offsets_partitions(self) -> list[Partition | None]:
@@ -208,7 +208,7 @@ class TopicService:
         self, ids: Sequence[bytes], sender: str = BROKER, charge: Charge | None = None
     ) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; return the errors of those that were not
-        deleted. `charge` as of `create`. Free the result with kafkawire.log.io.slices.emptied."""
+        deleted. `charge` as of `create`. Free the result with `slices.empty_slowly`."""
         charges = _once(charge)
         try:
             return await self.lock.change(
@@ -312,7 +312,7 @@ class TopicService:
             new += len(plan.leaders)
             taken[alike_key(topic.name)] = topic.name
             plans.append(plan)
-        await slices.emptied(taken, broker.env.slices.give_way)
+        await slices.empty_slowly(taken, broker.env.slices.give_way)
         return plans
 
     def _first_leader(self, planned: int = 0) -> int:

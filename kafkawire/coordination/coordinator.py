@@ -242,7 +242,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
             await self.commit_log.committed()  # also what changed while it was encoded
             if life == self._life:  # else another broker may lead the partition
                 await self._write(contents, life, covered)
-            await slices.emptied(contents.pairs, self.env.slices.give_way)
+            await slices.empty_slowly(contents.pairs, self.env.slices.give_way)
         except (KafkaError, OSError) as error:
             logger.warning("cannot write snapshot %s: %s", self.place.path, error)
         finally:

@@ -195,7 +195,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Describe each group once, in request order, with an error for each."""
         response = DescribeGroupsResponse()
         asked: list[asyncio.Future[DescribeGroupsResponse]] = []
-        distinct = await slices.counted(request.groups, self.env.slices.give_way)
+        distinct = await slices.count_keys(request.groups, self.env.slices.give_way)
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
             asked.append(self.submit(DESCRIBE, client, version, one))
@@ -204,7 +204,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 response.groups += [(await future).groups[0] for future in asked]
                 asked.clear()
         response.groups += [(await future).groups[0] for future in asked]
-        await slices.emptied(distinct, self.env.slices.give_way)
+        await slices.empty_slowly(distinct, self.env.slices.give_way)
         return response
 
     async def delete_groups(
@@ -213,7 +213,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Delete each group once, in request order, with an error for each."""
         response = DeleteGroupsResponse()
         asked: list[asyncio.Future[DeleteGroupsResponse]] = []
-        distinct = await slices.counted(request.groups_names, self.env.slices.give_way)
+        distinct = await slices.count_keys(request.groups_names, self.env.slices.give_way)
         for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
@@ -223,7 +223,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 response.results += [(await future).results[0] for future in asked]
                 asked.clear()
         response.results += [(await future).results[0] for future in asked]
-        await slices.emptied(distinct, self.env.slices.give_way)
+        await slices.empty_slowly(distinct, self.env.slices.give_way)
         return response
 
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:

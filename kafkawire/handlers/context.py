@@ -189,12 +189,12 @@ class RequestContext:
     async def counted(self, keys: Iterable[T]) -> dict[T, int]:
         """Return how often each key occurs, in the order of first occurrence. Free the result with
         `emptied`. Raises like `give_way`."""
-        return await slices.counted(keys, self.give_way)
+        return await slices.count_keys(keys, self.give_way)
 
     async def emptied(self, *collections: list[Any] | set[Any] | dict[Any, Any]) -> None:
         """Remove all elements of the collections, in slices. Never raises ClientGone."""
         for collection in collections:
-            await slices.emptied(collection, self.broker.env.slices.give_way)
+            await slices.empty_slowly(collection, self.broker.env.slices.give_way)
 
     async def collect(self, items: Iterable[T]) -> list[T]:
         """Return the items as a list, created in slices. Raises like `give_way`."""

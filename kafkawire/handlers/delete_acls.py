@@ -82,7 +82,7 @@ async def _delete(
         ctx.broker.env.slices.give_way
     )  # every change is recorded, also if the client is gone
     audit, caller = ctx.broker.security.audit, ctx.caller
-    removed = await slices.counted(chain.from_iterable(found), give_way)
+    removed = await slices.count_keys(chain.from_iterable(found), give_way)
     for acl in removed:
         audit.changed(caller, "acl deleted", acl=str(acl))
         await give_way()

@@ -149,7 +149,7 @@ class Adoption:
         log = self._commit_log
         log.frames.append(Frame(partition, batches, first[0], last[0] + last[6] + 1, size, newest))
         log.batch_bytes += size
-        log.queued()
+        log.schedule_flush()
         self.changed[partition.number] = partition
 
     async def finish(self) -> None:

@@ -13,12 +13,12 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 T = TypeVar("T")
 
 
-async def aside(call: Callable[[], T]) -> T:
-    """Run `call` on a thread; see `completed` for a caller that is cancelled."""
-    return await completed(asyncio.get_running_loop().run_in_executor(None, call))
+async def run_on_thread(call: Callable[[], T]) -> T:
+    """Run `call` on a thread; see `run_to_end` for a caller that is cancelled."""
+    return await run_to_end(asyncio.get_running_loop().run_in_executor(None, call))
 
 
-async def completed(work: Awaitable[T], patience_s: float | None = None) -> T:
+async def run_to_end(work: Awaitable[T], patience_s: float | None = None) -> T:
     """Run a transaction to its end, also when the caller is cancelled, who then gets the
     CancelledError after it.
 

@@ -124,7 +124,7 @@ class Database:
             if found:
                 raise DamagedMetadata(self.name, found, ours=True)
         elif self._path:
-            await completion.aside(partial(damage.check_file, self._path))
+            await completion.run_on_thread(partial(damage.check_file, self._path))
 
     async def _upgrade(self) -> None:
         """Migrate the tables, without the usual limit for a statement."""
@@ -185,7 +185,7 @@ class Database:
                 self._file.check()
             errors: tuple[type[Exception], ...] = (*driver.errors, OSError, DamagedRow)
             try:
-                return await completion.completed(driver.run(work), CANCEL_PATIENCE_S)
+                return await completion.run_to_end(driver.run(work), CANCEL_PATIENCE_S)
             except errors as error:
                 if isinstance(error, MetadataError):
                     raise

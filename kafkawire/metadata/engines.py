@@ -26,7 +26,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from kafkawire.log_lines import reason_of
 from kafkawire.metadata import sqlite, tables
-from kafkawire.metadata.completion import aside
+from kafkawire.metadata.completion import run_on_thread
 from kafkawire.metadata.session import PORTION, Row, Session
 from kafkawire.metadata.sqlite import QUICK_TIMEOUT_S
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
@@ -138,7 +138,7 @@ class UpgradeDriver(EngineDriver):
         super().__init__(file_engine(path, "rw", sqlite.UPGRADE_PRAGMAS))
 
     async def run(self, work: Callable[[Session], T]) -> T:
-        return await aside(partial(_transaction, self._engine, work))
+        return await run_on_thread(partial(_transaction, self._engine, work))
 
 
 def _transaction(engine: Engine, work: Callable[[Session], T]) -> T:

@@ -60,7 +60,7 @@ class Session(ABC):
     def portions(self, sql: str, values: Row = (), checked: str = "") -> list[list[Row]]:
         """Return all rows of a query, PORTION at a time as the database sends them: the event loop
         runs in between. All are of one moment. To be used with
-        `kafkawire.log.io.slices.drained`. `checked`: see `checked_portions`."""
+        `kafkawire.log.io.slices.drain_slowly`. `checked`: see `checked_portions`."""
         found: list[list[Row]] = []
         with closing(self._read(sql, values)) as parts:
             for part in parts:  # checked here: the event loop runs before the next one

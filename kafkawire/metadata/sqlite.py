@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Protocol, TypeVar
 
 from kafkawire.metadata import schema
-from kafkawire.metadata.completion import aside, completed, in_greenlet, wait
+from kafkawire.metadata.completion import in_greenlet, run_on_thread, run_to_end, wait
 from kafkawire.metadata.schema.created import SQLITE
 from kafkawire.metadata.session import PORTION, DamagedRow, Row, Session
 from kafkawire.metadata.store import MetadataError, OlderMetadata, failure_of
@@ -79,7 +79,7 @@ class CommitCounter:
             )
 
         try:
-            self._connection = await aside(connect)
+            self._connection = await run_on_thread(connect)
         except sqlite3.Error as failure:
             raise failure_of(self._file, failure) from failure
 
@@ -310,10 +310,10 @@ class SqliteDriver:
 
     def _on_thread(self, call: Callable[[], T]) -> T:
         # Also if the caller is cancelled the call runs to its end: a thread cannot be cancelled.
-        return wait(self._completed(call))
+        return wait(self._run_to_end(call))
 
-    async def _completed(self, call: Callable[[], T]) -> T:
-        return await completed(asyncio.get_running_loop().run_in_executor(self._thread, call))
+    async def _run_to_end(self, call: Callable[[], T]) -> T:
+        return await run_to_end(asyncio.get_running_loop().run_in_executor(self._thread, call))
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -336,7 +336,7 @@ class SqliteDriver:
         """Close the connection and end its thread. The next transaction makes new ones."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._completed(connection.close)
+            await self._run_to_end(connection.close)
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None

@@ -72,7 +72,7 @@ class FileSender:
             self._close()
 
     def _is_cached(self) -> bool:
-        return self._span.cached(self._sent, STEP_BYTES)
+        return self._span.is_cached(self._sent, STEP_BYTES)
 
     def _send(self, socket_fd: int) -> bool:
         """Send a step; return False if the socket took less than that: it is full, and the next

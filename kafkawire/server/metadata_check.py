@@ -19,7 +19,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.metadata.completion import aside
+from kafkawire.metadata.completion import run_on_thread
 from kafkawire.metadata.damage import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 
@@ -91,7 +91,7 @@ class MetadataCheck:
             self._check = check = PageCheck(self._path)
             timer = self._env.call_later(MAX_S, check.stop)
             try:
-                done = await aside(check.run)
+                done = await run_on_thread(check.run)
                 self.completed += done
             except DamagedMetadata as damage:
                 self._report(damage)

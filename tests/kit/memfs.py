@@ -118,7 +118,7 @@ class MemFile:
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self._check().data[position : position + length])
 
-    def cached(self, length: int, position: int) -> bool:
+    def is_cached(self, length: int, position: int) -> bool:
         self._check()
         return not self._fs.cold
 

@@ -122,7 +122,7 @@ def is_free(path: Path) -> bool:
 async def test_cancelled_transaction_releases_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, connected: bool
 ) -> None:
-    monkeypatch.setattr(completion, "completed", at_once)
+    monkeypatch.setattr(completion, "run_to_end", at_once)
     url = f"sqlite:///{tmp_path}/metadata.db"
     kept = []
     for step in range(MAX_STEPS):
@@ -145,7 +145,7 @@ async def test_cancelled_transaction_releases_its_lock(
 async def test_cancelled_transaction_releases_its_lock_in_postgresql(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completion, "completed", at_once)
+    monkeypatch.setattr(completion, "run_to_end", at_once)
     url = await new_database(postgres_url)
     other = await asyncpg.connect(url)
     await (await opened(url)).close()
@@ -199,9 +199,9 @@ async def test_cancelled_write_completes_before_next(tmp_path: Path) -> None:
 
 
 async def test_call_on_thread_returns_result_or_raises() -> None:
-    assert await completion.aside(lambda: 1) == 1
+    assert await completion.run_on_thread(lambda: 1) == 1
     with pytest.raises(KeyError):
-        await completion.aside(lambda: dict[str, int]()["a"])
+        await completion.run_on_thread(lambda: dict[str, int]()["a"])
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ async def test_transaction_of_unresponsive_server_is_cancelled() -> None:
         finally:
             ended.append("cancelled")
 
-    running = asyncio.ensure_future(completion.completed(never(), 0.05))
+    running = asyncio.ensure_future(completion.run_to_end(never(), 0.05))
     await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -141,7 +141,7 @@ async def test_bytes_are_the_same_over_tls(
 ) -> None:
     """Encrypted from files, on the event loop or by threads."""
     if not cached:
-        monkeypatch.setattr(DiskFile, "cached", lambda *_: False)
+        monkeypatch.setattr(DiskFile, "is_cached", lambda *_: False)
     files = {
         "ssl_keystore_location": str(certificates() / "server.pem"),
         "ssl_key_location": str(certificates() / "server.key"),

@@ -90,7 +90,7 @@ async def test_any_span_arrives_whole(
     """Whatever is in the page cache, and however the client reads."""
     rng = random.Random(seed)
     share = rng.choice([0.0, 0.5, 1.0])
-    monkeypatch.setattr(DiskFile, "cached", lambda *_: rng.random() < share)
+    monkeypatch.setattr(DiskFile, "is_cached", lambda *_: rng.random() < share)
     offload = ThreadOffload()
     before = open_descriptors()
     for _ in range(4):
@@ -119,7 +119,7 @@ async def test_cancelled_at_any_byte(
     sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The duplicate is closed and the span released once, and only when no thread uses them."""
-    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    monkeypatch.setattr(DiskFile, "is_cached", lambda *_: cached)
     before = open_descriptors()
     for at in range(0, 100_000, 7_001):
         offload = InlineOffload()
@@ -150,7 +150,7 @@ async def test_cancelled_at_any_byte(
 async def test_disconnected_client_ends_it(
     sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    monkeypatch.setattr(DiskFile, "is_cached", lambda *_: cached)
     offload, before = ThreadOffload(), open_descriptors()
     span = sent.span(0, SIZE)
     sender = FileSender(offload, span, sent.ends.append)
@@ -170,7 +170,7 @@ async def test_disconnected_client_ends_it(
 async def test_short_file_is_an_error(
     sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    monkeypatch.setattr(DiskFile, "is_cached", lambda *_: cached)
     offload = ThreadOffload()
     sender = FileSender(offload, sent.span(0, SIZE), sent.ends.append)
     assert not sender.begin(sent.ours.fileno())
@@ -208,7 +208,7 @@ async def test_full_socket_is_not_tried_again(sent: Sent, monkeypatch: pytest.Mo
         taken.append(count)
         return count
 
-    monkeypatch.setattr(DiskFile, "cached", lambda *_: True)
+    monkeypatch.setattr(DiskFile, "is_cached", lambda *_: True)
     monkeypatch.setattr(DiskFile, "send", counted)
     sender = FileSender(InlineOffload(), sent.span(0, SIZE), sent.ends.append)
     assert not sender.begin(sent.ours.fileno())

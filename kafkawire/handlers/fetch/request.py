@@ -21,7 +21,7 @@ from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
 from kafkawire.handlers.fetch.context import FetchContext, find_divergence, list_aborted
 from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
-from kafkawire.log.io.slices import emptied
+from kafkawire.log.io.slices import empty_slowly
 from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
 
 if TYPE_CHECKING:
@@ -241,15 +241,15 @@ class Attempt:
 
     async def _free_plan(self) -> None:
         give_way = self.context.env.slices.give_way
-        await emptied(self.results, give_way)
-        await emptied(self.plans, give_way)
-        await emptied(self.partitions, give_way)
+        await empty_slowly(self.results, give_way)
+        await empty_slowly(self.plans, give_way)
+        await empty_slowly(self.partitions, give_way)
 
     async def _free_many(self) -> None:
         await self._free_plan()
         give_way = self.context.env.slices.give_way
-        await emptied(self.cold, give_way)
-        await emptied(self.ask.items, give_way)
+        await empty_slowly(self.cold, give_way)
+        await empty_slowly(self.ask.items, give_way)
 
     def try_answer(self) -> bool:
         """Answer if there are enough bytes, an error, or this is the last attempt."""

@@ -23,7 +23,7 @@ from kafkawire.codec.flat import Topic
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.produce.pending import Portion, Waiting
-from kafkawire.log.io.slices import emptied
+from kafkawire.log.io.slices import empty_slowly
 from kafkawire.messages.flat_produce import (
     FLEXIBLE_FROM,
     ProduceAsk,
@@ -116,7 +116,7 @@ class LongProduce:
         finally:
             self._block.unpin()
             peer.served(self._exchange)
-        await emptied(self._ask.items, give_way)
+        await empty_slowly(self._ask.items, give_way)
         if self._batches is not None:
             await self._batches.release(give_way)
         if self._unreported and self._ask.acks:
@@ -234,12 +234,12 @@ class LongProduce:
         for portion in self._portions:
             results += portion.results
             await slices.give_way()
-        await emptied(self._portions, slices.give_way)
+        await empty_slowly(self._portions, slices.give_way)
         if not self._counted:
             self._produce.counts.produces += 1
         body = bytearray()
         await slices.run(self._encode(results, body))
-        await emptied(results, slices.give_way)
+        await empty_slowly(results, slices.give_way)
         exchange.answer_parts([body])
 
     def _encode(self, results: list[ProduceResult], body: bytearray) -> Generator[None, None, None]:

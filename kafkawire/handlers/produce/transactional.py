@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.broker.verification import Question
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.io.slices import emptied
+from kafkawire.log.io.slices import empty_slowly
 
 if TYPE_CHECKING:
     from kafkawire.broker.partitions import PartitionTable
@@ -143,7 +143,7 @@ class TransactionalBatches:
     async def release(self, give_way: Callable[[], Awaitable[None]]) -> None:
         """Free the entries of a long request, in slices."""
         for entries in (self._places, self._sequences, self._verified):
-            await emptied(entries, give_way)
+            await empty_slowly(entries, give_way)
 
 
 def produce_error(code: ErrorCode, version: int) -> KafkaError:

@@ -103,7 +103,7 @@ class JournalWriter:
         future.add_done_callback(done)
         return False
 
-    def ended(self) -> None:
+    def note_applied(self) -> None:
         """Note that what the thread has written is applied: the next one may be written."""
         self.flying = False
         if self._idle is not None:
@@ -187,7 +187,7 @@ class CommitLog(AppendLog):
             self._requests = requests
         self._callbacks.written.append(fn)
         if not self.scheduled:
-            self.queued()
+            self.schedule_flush()
 
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
         if len(sinks) > 1:
@@ -199,7 +199,7 @@ class CommitLog(AppendLog):
             else:
                 durable[sink] = [fn]
         if not self.scheduled:
-            self.queued()
+            self.schedule_flush()
 
     def after_commit(self, fn: Callback) -> None:
         """Call `fn` when everything appended so far is on the disk; a commit starts at once.
@@ -258,7 +258,7 @@ class CommitLog(AppendLog):
         self.frames.append(frame)
         self.batch_bytes += len(part)
         if not self.scheduled:
-            self.queued()
+            self.schedule_flush()
         return frame
 
     def drop_resigned(self) -> None:
@@ -277,7 +277,7 @@ class CommitLog(AppendLog):
             self.journals.roll()
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
-    def queued(self) -> None:
+    def schedule_flush(self) -> None:
         if self.batch_bytes > self.room_bytes:
             self.full = True
         if not self.scheduled:
@@ -370,7 +370,7 @@ class CommitLog(AppendLog):
             else:
                 self._fail(write_batch, writes, failure)
         finally:
-            self.writer.ended()  # only now: what the callbacks queue goes with the rest
+            self.writer.note_applied()  # only now: what the callbacks queue goes with the rest
             if self.scheduled:
                 self._flush()
 
@@ -491,4 +491,4 @@ class CommitLog(AppendLog):
             self.failed = "the broker is shutting down"
         self.disk_sink.stop()
         await self.writer.idle()
-        await self.disk_sink.ended()
+        await self.disk_sink.wait_until_idle()

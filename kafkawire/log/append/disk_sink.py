@@ -204,7 +204,7 @@ class DiskSink:
             self._timer.cancel()
             self._timer = None
 
-    async def ended(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when no fsync is in flight: only then may its files be closed. A thread that syncs
         a closed file fails, or syncs the file that got the descriptor meanwhile."""
         while self._running:

@@ -216,7 +216,7 @@ class DiskFile:
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def cached(self, length: int, position: int) -> bool:
+    def is_cached(self, length: int, position: int) -> bool:
         """Return whether these bytes are in the page cache; see kafkawire.log.io.ports.File. Reads
         single bytes with a flag that forbids the kernel to wait for the disk."""
         if not hasattr(os, "RWF_NOWAIT"):

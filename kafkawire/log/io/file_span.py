@@ -50,9 +50,9 @@ class FileSpan:
         if not self._pins:
             self._release()
 
-    def cached(self, start: int, length: int) -> bool:
+    def is_cached(self, start: int, length: int) -> bool:
         """Return whether sending these bytes would probably not wait for the disk."""
-        return self._file.cached(min(length, self._size_bytes - start), self.position + start)
+        return self._file.is_cached(min(length, self._size_bytes - start), self.position + start)
 
     def send(self, socket_fd: int, start: int, length: int) -> int:
         """Send up to `length` bytes from `start` on; return how many the socket took.

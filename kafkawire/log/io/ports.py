@@ -73,7 +73,7 @@ class File(Protocol):
     def pread(self, length: int, position: int) -> bytes:
         """Return `length` bytes at `position`, fewer only where the file ends."""
 
-    def cached(self, length: int, position: int) -> bool:
+    def is_cached(self, length: int, position: int) -> bool:
         """Return whether reading these bytes would probably not wait for the disk: samples of them
         are in the page cache. True where that is unknown. Does not wait itself."""
 
@@ -82,7 +82,7 @@ class File(Protocol):
         it took: at most `length`, 0 only where the file ends.
 
         BlockingIOError if the socket takes none now, OSError from the disk or the socket. Waits for
-        the disk unless the bytes are in the page cache (`cached`).
+        the disk unless the bytes are in the page cache (`is_cached`).
         """
 
     def sync(self) -> None:

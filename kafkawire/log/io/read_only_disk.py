@@ -24,8 +24,8 @@ class ReadOnlyFile:
     def pread(self, length: int, position: int) -> bytes:
         return self._file.pread(length, position)
 
-    def cached(self, length: int, position: int) -> bool:
-        return self._file.cached(length, position)
+    def is_cached(self, length: int, position: int) -> bool:
+        return self._file.is_cached(length, position)
 
     def send(self, socket_fd: int, length: int, position: int) -> int:
         return self._file.send(socket_fd, length, position)

@@ -46,9 +46,9 @@ async def collect(items: Iterable[T], give_way: Callable[[], Awaitable[None]]) -
     return found
 
 
-async def counted(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> dict[T, int]:
+async def count_keys(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> dict[T, int]:
     """Return how often each key occurs, in the order of first occurrence; `give_way` is awaited
-    after each key. To be freed with `emptied`."""
+    after each key. To be freed with `empty_slowly`."""
     counts: dict[T, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
@@ -58,7 +58,7 @@ async def counted(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) ->
 
 async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> set[T]:
     """Return the keys that occur more than once; `give_way` is awaited after each. To be freed
-    with `emptied`."""
+    with `empty_slowly`."""
     seen: set[T] = set()
     twice: set[T] = set()
     for key in keys:
@@ -66,7 +66,7 @@ async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]])
             twice.add(key)
         seen.add(key)
         await give_way()
-    await emptied(seen, give_way)
+    await empty_slowly(seen, give_way)
     return twice
 
 
@@ -79,7 +79,7 @@ async def in_order(items: list[str], give_way: Callable[[], Awaitable[None]]) ->
     return await collect(merge(*parts), give_way)
 
 
-async def emptied(
+async def empty_slowly(
     collection: list[Any] | set[Any] | dict[Any, Any], give_way: Callable[[], Awaitable[None]]
 ) -> None:
     """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
@@ -91,7 +91,7 @@ async def emptied(
         await give_way()
 
 
-async def drained(
+async def drain_slowly(
     lists: list[list[T]], give_way: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[T]:
     """Yield the elements of all lists, the last one first, and remove them, so that they are freed

@@ -170,7 +170,7 @@ class Partition(LoadedPartition):
                 frame.newest = newest
         log.batch_bytes += size
         if not log.scheduled or log.batch_bytes > log.room_bytes:
-            log.queued()
+            log.schedule_flush()
         return base, append_time, self.log_start
 
     # What coordinators write bypasses the checks of a producer's batch, which it cannot fail, and
@@ -248,7 +248,7 @@ class Partition(LoadedPartition):
             frame.newest = max(frame.newest, newest)
         log.batch_bytes += size
         if not log.scheduled or log.batch_bytes > log.room_bytes:
-            log.queued()
+            log.schedule_flush()
 
     def after_commit(self, fn: Callback) -> None:
         """Call `fn` when what was appended so far is committed, or has failed."""

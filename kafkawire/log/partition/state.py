@@ -210,7 +210,7 @@ class AppendLog(ABC):
         self.trimmed: dict[int, int] = {}
 
     @abstractmethod
-    def queued(self) -> None:
+    def schedule_flush(self) -> None:
         """Schedule the flush after something was queued, and measure how much more may be
         queued."""
 

@@ -110,28 +110,28 @@ class InSyncSet:
             if each.lacks_s is None and each.end < written:
                 each.lacks_s, each.probe = now_s, (written, now_s)
 
-    def connected(self, replica: str, end: int, now_s: float) -> None:
+    def note_connected(self, replica: str, end: int, now_s: float) -> None:
         """Note that a follower receives the log from `end` on."""
         known = self.followers.get(replica)
         lacks_s = now_s if known is None or known.lacks_s is None else known.lacks_s
         durable = end if known is None else known.end
         self.followers[replica] = FollowerProgress(durable, lacks_s, None, (self.written, now_s))
-        self.acknowledged(replica, end, now_s)
+        self.note_acknowledged(replica, end, now_s)
 
-    def disconnected(self, replica: str, now_s: float) -> None:
+    def note_disconnected(self, replica: str, now_s: float) -> None:
         """Note that a follower receives nothing. What it has stays durable."""
         known = self.followers.get(replica)
         if known is not None and known.gone_s is None:
             known.gone_s = now_s
 
-    def refused(self, replica: str) -> None:
+    def note_refused(self, replica: str) -> None:
         """Note that nothing listens at the address of a follower: it was stopped, or its machine
         has ended it, so it need not be waited for."""
         known = self.followers.get(replica)
         if known is not None:
             known.absent = True
 
-    def acknowledged(self, replica: str, end: int, now_s: float) -> None:
+    def note_acknowledged(self, replica: str, end: int, now_s: float) -> None:
         """Note that the copy of a follower is durable up to `end`. A lower end than before takes
         nothing back: a follower that was started again wants bytes again that it has."""
         known = self.followers[replica]

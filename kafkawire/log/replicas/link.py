@@ -97,19 +97,19 @@ def is_unreachable(failure: BaseException) -> bool:
 class LinkEvents(Protocol):
     """Called with what followers report."""
 
-    def connected(self, replica_id: str, end: int) -> None:
+    def note_connected(self, replica_id: str, end: int) -> None:
         """Note that a follower receives the log from `end` on, where its copy ends."""
 
-    def disconnected(self, replica_id: str) -> None:
+    def note_disconnected(self, replica_id: str) -> None:
         """Note that a follower receives nothing any more."""
 
-    def refused(self, replica_id: str) -> None:
+    def note_refused(self, replica_id: str) -> None:
         """Note that nothing listens at the address of a follower."""
 
-    def acknowledged(self, replica_id: str, end: int) -> None:
+    def note_acknowledged(self, replica_id: str, end: int) -> None:
         """Note that the copy of a follower is durable up to a log position."""
 
-    def fenced(self, replica_id: str, epoch: int) -> None:
+    def note_fenced(self, replica_id: str, epoch: int) -> None:
         """Note that a follower refuses this process, because of one with a higher epoch."""
 
 
@@ -177,7 +177,7 @@ class FollowerLink:
                 lasted = connection.live and self._env.clock.monotonic() - began_s >= STEADY_S
                 self._report(failure, connection.live, lasted)
                 if isinstance(failure, ConnectionRefusedError):
-                    self._events.refused(self.follower.replica_id)
+                    self._events.note_refused(self.follower.replica_id)
                 if connection.reached or not is_unreachable(failure):
                     self.unreachable_s = None
                 elif self.unreachable_s is None:
@@ -189,7 +189,7 @@ class FollowerLink:
             finally:
                 if self._connection is not None:
                     self._connection = None
-                    self._events.disconnected(self.follower.replica_id)
+                    self._events.note_disconnected(self.follower.replica_id)
                 connection.close()
             if self.failing_s is None:
                 self.failing_s = self._env.clock.monotonic()
@@ -346,13 +346,13 @@ class _Connection(asyncio.Protocol):
                 text = f"it acknowledges {position_text(message.end)}, which it was not sent"
                 self._end(WireError(text))
                 return
-            self._events.acknowledged(replica_id, message.end)
+            self._events.note_acknowledged(replica_id, message.end)
         elif isinstance(message, ChallengeMessage) and not self._live.done():
             self._greet(message)
         elif isinstance(message, HaveMessage) and not self._live.done():
             self._begin(message.end)
         elif isinstance(message, FencedMessage):
-            self._events.fenced(replica_id, message.epoch)
+            self._events.note_fenced(replica_id, message.epoch)
             self._end(ConnectionAbortedError(f"epoch {message.epoch} of this broker has begun"))
         elif isinstance(message, ErrorMessage):
             self._end(ConnectionAbortedError(message.text))
@@ -376,7 +376,7 @@ class _Connection(asyncio.Protocol):
         self.live = True
         self._live.set_result(None)
         self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
-        self._events.connected(self._follower.replica_id, end)
+        self._events.note_connected(self._follower.replica_id, end)
 
     def _greet(self, challenge: ChallengeMessage) -> None:
         """Answer a challenge, and name the log that is sent."""

@@ -170,28 +170,28 @@ class Replication:
             await link.close()
         self.links.clear()
 
-    def connected(self, replica_id: str, end: int) -> None:
+    def note_connected(self, replica_id: str, end: int) -> None:
         """Note that a follower receives the log; it may enter the set."""
         _, in_sync = self._running()
-        in_sync.connected(replica_id, end, self._now())
+        in_sync.note_connected(replica_id, end, self._now())
         self._progress()
 
-    def disconnected(self, replica_id: str) -> None:
+    def note_disconnected(self, replica_id: str) -> None:
         """Note that a follower receives nothing; it leaves the set if that lasts."""
-        self._running()[1].disconnected(replica_id, self._now())
+        self._running()[1].note_disconnected(replica_id, self._now())
 
-    def refused(self, replica_id: str) -> None:
+    def note_refused(self, replica_id: str) -> None:
         """Note that a follower does not run; it leaves the set now."""
-        self._running()[1].refused(replica_id)
+        self._running()[1].note_refused(replica_id)
         self._progress()
 
-    def acknowledged(self, replica_id: str, end: int) -> None:
+    def note_acknowledged(self, replica_id: str, end: int) -> None:
         """Note what a follower has on disk, and complete what is committed with it."""
         _, in_sync = self._running()
-        in_sync.acknowledged(replica_id, end, self._now())
+        in_sync.note_acknowledged(replica_id, end, self._now())
         self._progress()
 
-    def fenced(self, replica_id: str, epoch: int) -> None:
+    def note_fenced(self, replica_id: str, epoch: int) -> None:
         """End this process: another one of the broker has begun."""
         self._end_process(
             f"broker {self.writer.node_id} was started elsewhere, in epoch {epoch}: "

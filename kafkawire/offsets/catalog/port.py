@@ -305,7 +305,7 @@ class ObjectCatalog(Protocol):
         """Raise dispatch and commit offsets: partition number -> (dispatch, commit). Neither ever
         decreases."""
 
-    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+    async def list_uncommitted(self, limit: int, after: int = -1) -> list[int]:
         """Return up to `limit` partitions led by this broker whose commit offset is below their
         dispatch offset, by number, above `after`. Reads all offsets; used at start."""
 

@@ -226,7 +226,7 @@ class AclService:
     async def _replace(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         """Build another index with the changes and put it in the place of the old one."""
         give_way = self._env.slices.give_way
-        gone = await slices.counted(removed, give_way)
+        gone = await slices.count_keys(removed, give_way)
         other = self._new_index()
         for acl in chain(self._index, added):
             if acl not in gone:
@@ -235,7 +235,7 @@ class AclService:
         async with self._reading:
             self._index.swap(other)
         await self._forget()
-        await slices.emptied(gone, give_way)
+        await slices.empty_slowly(gone, give_way)
         for acl in await slices.collect(other, give_way):
             other.remove(acl)  # frees the old index in slices
             await give_way()
@@ -254,7 +254,7 @@ class AclService:
                 return
             give_way = self._env.slices.give_way
             fresh: dict[Acl, None] = {}
-            async for row in slices.drained(found.rows, give_way):
+            async for row in slices.drain_slowly(found.rows, give_way):
                 fresh[Acl(*row)] = None
             added: list[Acl] = []
             for acl in fresh:
@@ -266,7 +266,7 @@ class AclService:
                 if acl not in fresh:
                     removed.append(acl)
                 await give_way()
-            await slices.emptied(fresh, give_way)
+            await slices.empty_slowly(fresh, give_way)
             await self._apply(added, removed)
             self._version = found.version
 
@@ -294,7 +294,7 @@ class AclService:
             rights = reference()
             if rights is not None:
                 for cache in drop(rights):
-                    await slices.emptied(cache, give_way)
+                    await slices.empty_slowly(cache, give_way)
             await give_way()
 
 

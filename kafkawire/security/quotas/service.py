@@ -46,7 +46,7 @@ def load_quotas(session: Session) -> tuple[int, list[list[Row]]]:
 async def rules_of(rows: list[list[Row]], give_way: Callable[[], Awaitable[None]]) -> Rules:
     """Return the quotas of rows, which are removed; in slices."""
     rules = Rules()
-    async for text, key, value in slices.drained(rows, give_way):
+    async for text, key, value in slices.drain_slowly(rows, give_way):
         rules.apply([QuotaChange(entity_of(text), key, value)])
     return rules
 

@@ -67,9 +67,9 @@ class Credentials:
 
     async def names(self) -> dict[str, int]:
         """Return the names of all users, each with 1, in slices. To be freed with
-        `slices.emptied`."""
+        `slices.empty_slowly`."""
         async with self._changing:
-            return await slices.counted(self._loaded.users, self._give_way)
+            return await slices.count_keys(self._loaded.users, self._give_way)
 
     def when_deleted(self, fn: Callable[[set[str]], None]) -> None:
         """Have `fn` called with the users that have no credential any more."""
@@ -90,7 +90,7 @@ class Credentials:
         secret = self._randbytes(SECRET_BYTES)
         version, rows = await self._metadata.transact(lambda session: _load(session, secret))
         fresh: dict[str, dict[Hash, ScramCredential]] = {}
-        async for user, mechanism, salt, stored_key, server_key, iterations in slices.drained(
+        async for user, mechanism, salt, stored_key, server_key, iterations in slices.drain_slowly(
             rows, self._give_way
         ):
             if mechanism == _SECRET:
@@ -107,7 +107,7 @@ class Credentials:
                 deleted.add(user)
             await self._give_way()
         self._report_deleted(deleted)
-        await slices.emptied(before, self._give_way)
+        await slices.empty_slowly(before, self._give_way)
 
     async def refresh_from(self, version: int) -> None:
         """Read the table again if `version`, the one in SQL, is not the one in memory. Raises

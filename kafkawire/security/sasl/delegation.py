@@ -290,12 +290,12 @@ class DelegationTokens:
         version, rows = await self._store.transact(load_tokens)
         fresh = _Loaded(version, {}, {})
         give_way = self._env.slices.give_way
-        async for row in slices.drained(rows, give_way):
+        async for row in slices.drain_slowly(rows, give_way):
             if bytes(row[KEY_ID]) == self._key_id:
                 self._put(fresh, token_of(row))
         before, self._loaded = self._loaded, fresh
-        await slices.emptied(before.by_id, give_way)
-        await slices.emptied(before.by_secret, give_way)
+        await slices.empty_slowly(before.by_id, give_way)
+        await slices.empty_slowly(before.by_secret, give_way)
 
     def _put(self, loaded: _Loaded, token: DelegationToken) -> None:
         loaded.by_id[token.id] = token

@@ -158,7 +158,7 @@ class TlsSender:
         span, at = self._span, self._at
         if span is None or self._reading:
             return None
-        if not span.cached(at, PIECE_BYTES):
+        if not span.is_cached(at, PIECE_BYTES):
             self._reading = True
             offload = self._host.broker.env.offload
             offload.submit("send", span.read, at, THREAD_BYTES).add_done_callback(self._was_read)

@@ -154,7 +154,7 @@ class Finisher:
     async def catch_up_all(self) -> None:
         """After a start, find partitions whose commit offset is lower than the dispatch offset."""
         after = -1
-        while numbers := await self._storage.uncommitted(PAGE, after):
+        while numbers := await self._storage.list_uncommitted(PAGE, after):
             await self.catch_up(numbers)
             after = numbers[-1]
 

@@ -55,7 +55,7 @@ async def test_slow_write_moves_the_next_one_to_the_thread(disk: Disk) -> None:
     offload.release("write")
     await until(lambda: bool(landed))
     assert (landed, writer.slow, disk.writes) == ([None], False, 3)
-    writer.ended()
+    writer.note_applied()
     assert not writer.flying
     assert writer.write([], landed.append)
 
@@ -69,6 +69,6 @@ async def test_failure_in_the_thread_is_passed_on(disk: Disk) -> None:
     await until(lambda: bool(landed))
     assert landed == [disk.failure]
     assert writer.slow
-    writer.ended()
+    writer.note_applied()
     with pytest.raises(OSError, match="no space"):
         JournalWriter(memory_env(), slow_s=0.005).write([], landed.append)

@@ -49,8 +49,8 @@ def test_bytes_just_read_are_cached(place: tuple[FileSystem, str]) -> None:
     file.pwritev([bytes(300_000)], 0)
     file.sync()
     file.pread(300_000, 0)
-    assert file.cached(300_000, 0)
-    assert file.cached(1, 299_999)
+    assert file.is_cached(300_000, 0)
+    assert file.is_cached(1, 299_999)
 
 
 def test_bytes_evicted_from_page_cache_are_not_cached() -> None:
@@ -67,14 +67,14 @@ def test_bytes_evicted_from_page_cache_are_not_cached() -> None:
         patched.setattr("os.preadv", preadv)
         patched.setattr("os.RWF_NOWAIT", 8, raising=False)
         file = DiskFile(-1)
-        assert file.cached(200_000, 0)
+        assert file.is_cached(200_000, 0)
         assert max(asked) == 199_999
-        assert not file.cached(200_000, 1)
-        assert not file.cached(1 << 20, 0)
+        assert not file.is_cached(200_000, 1)
+        assert not file.is_cached(1 << 20, 0)
     fs = MemFileSystem()
     fs.makedirs("/data")
     fs.cold = True
-    assert not fs.open("/data/f", create=True).cached(1, 0)
+    assert not fs.open("/data/f", create=True).is_cached(1, 0)
 
 
 def test_bytes_are_sent_to_a_socket_that_takes_what_it_can(place: tuple[FileSystem, str]) -> None:

@@ -22,7 +22,14 @@ from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
 from kafkawire.codec.emit import STEP
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.slices import released
-from kafkawire.log.io.slices import MAX_STRETCH_S, SLICE_S, Slices, counted, duplicates, emptied
+from kafkawire.log.io.slices import (
+    MAX_STRETCH_S,
+    SLICE_S,
+    Slices,
+    count_keys,
+    duplicates,
+    empty_slowly,
+)
 from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -86,13 +93,13 @@ async def test_collections_are_built_and_freed_one_element_at_a_time() -> None:
         nonlocal pauses
         pauses += 1
 
-    assert list((await counted("abcab", give_way)).items()) == [("a", 2), ("b", 2), ("c", 1)]
+    assert list((await count_keys("abcab", give_way)).items()) == [("a", 2), ("b", 2), ("c", 1)]
     assert pauses == 5
     assert await duplicates("abcab", give_way) == {"a", "b"}
     assert pauses == 5 + 5 + 3  # the keys are freed one at a time too
     collections: list[list[str] | set[str] | dict[str, int]] = [["a", "b"], {"a", "b"}, {"a": 1}]
     for collection in collections:
-        await emptied(collection, give_way)
+        await empty_slowly(collection, give_way)
     assert not any(collections)
     assert pauses == 13 + 2 + 2 + 1
 

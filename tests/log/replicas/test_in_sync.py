@@ -20,14 +20,14 @@ def begun(limits: Limits = LIMITS, members: str = "", version: int = 0) -> InSyn
 def acknowledge(found: InSyncSet, follower: str, end: int, written: int, now_s: float) -> None:
     """Have a follower acknowledge what it has, when the journals end at `written`."""
     found.note_write(written, now_s)
-    found.acknowledged(follower, end, now_s)
+    found.note_acknowledged(follower, end, now_s)
 
 
 def established(limits: Limits = LIMITS, followers: str = "ab") -> InSyncSet:
     """Return a set of these followers, which have everything."""
     found = begun(limits)
     for each in followers:
-        found.connected(each, START, 0.0)
+        found.note_connected(each, START, 0.0)
     found.begin(frozenset(followers))
     found.note_stored()
     return found
@@ -35,8 +35,8 @@ def established(limits: Limits = LIMITS, followers: str = "ab") -> InSyncSet:
 
 def test_nothing_is_committed_before_the_first_set_is_stored() -> None:
     found = begun()
-    found.connected("a", START, 0.0)
-    found.connected("b", START, 0.0)
+    found.note_connected("a", START, 0.0)
+    found.note_connected("b", START, 0.0)
     assert found.committed_position(START) == -1
     due = found.due(START, 0.0)
     assert due == frozenset("ab")
@@ -50,8 +50,8 @@ def test_nothing_is_committed_before_the_first_set_is_stored() -> None:
 
 def test_the_first_set_has_only_followers_with_the_whole_log() -> None:
     found = begun()
-    found.connected("a", START - 1, 0.0)
-    found.connected("b", START, 0.0)
+    found.note_connected("a", START - 1, 0.0)
+    found.note_connected("b", START, 0.0)
     assert found.due(START, 2.9) is None
     assert found.due(START, 3.0) == frozenset("b")
     acknowledge(found, "a", START, START, 3.0)
@@ -68,7 +68,7 @@ def test_the_first_set_needs_as_many_as_min_insync_replicas() -> None:
 
 def test_the_first_set_does_not_wait_for_more_than_those_of_the_process_before() -> None:
     found = begun(members="a", version=7)
-    found.connected("a", START, 0.0)
+    found.note_connected("a", START, 0.0)
     assert found.due(START, 0.0) == frozenset("a")
     found.begin({"a"})
     found.note_stored()
@@ -87,7 +87,7 @@ def test_what_all_members_have_is_committed() -> None:
 def test_an_entering_follower_counts_before_its_set_is_stored() -> None:
     found = established(followers="a")
     acknowledge(found, "a", 200, 200, 1.0)
-    found.connected("b", 150, 1.0)
+    found.note_connected("b", 150, 1.0)
     assert found.due(200, 1.0) is None  # it lacks what is committed
     acknowledge(found, "b", 200, 200, 1.0)
     due = found.due(200, 1.0)
@@ -103,7 +103,7 @@ def test_an_entering_follower_counts_before_its_set_is_stored() -> None:
 def test_a_leaving_follower_counts_until_its_set_is_stored() -> None:
     found = established()
     acknowledge(found, "a", 200, 200, 1.0)
-    found.disconnected("b", 1.0)
+    found.note_disconnected("b", 1.0)
     assert found.due(200, 4.0) is None
     due = found.due(200, 4.1)
     assert due == frozenset("a")
@@ -115,7 +115,7 @@ def test_a_leaving_follower_counts_until_its_set_is_stored() -> None:
 
 def test_the_set_is_never_smaller_than_min_insync_replicas() -> None:
     found = established(followers="a")
-    found.disconnected("a", 1.0)
+    found.note_disconnected("a", 1.0)
     assert found.due(200, 100.0) is None
     assert len(found.live(100.0)) == 0
     assert found.committed_position(200) == START
@@ -139,7 +139,7 @@ def test_a_slow_follower_leaves_and_a_steady_one_does_not() -> None:
 def test_a_follower_that_is_back_is_not_in_sync_because_it_once_was() -> None:
     found = established(followers="a")
     acknowledge(found, "a", 200, 200, 1.0)
-    found.connected("b", START, 5.0)
+    found.note_connected("b", START, 5.0)
     assert found.due(200, 5.0) is None
 
 
@@ -156,10 +156,10 @@ def test_a_restarted_follower_takes_nothing_back() -> None:
     """It wants bytes again that it has, since their sync is not proven to it."""
     found = established(followers="a")
     acknowledge(found, "a", 200, 200, 1.0)
-    found.disconnected("a", 1.0)
-    found.connected("a", 160, 2.0)
+    found.note_disconnected("a", 1.0)
+    found.note_connected("a", 160, 2.0)
     assert found.committed_position(200) == 200
-    found.connected("b", 170, 2.0)
+    found.note_connected("b", 170, 2.0)
     assert found.due(200, 2.0) is None
 
 
@@ -169,9 +169,9 @@ def test_a_follower_cannot_enter_early_because_more_are_needed(followers: str) -
     found = established(Limits(wanted=2, needed=len(followers), lag_s=3.0), followers)
     found.note_write(200, 1.0)
     for each in followers:
-        found.acknowledged(each, 200, 1.0)
+        found.note_acknowledged(each, 200, 1.0)
     assert found.committed_position(200) == 200
-    found.connected("x", 150, 1.0)
+    found.note_connected("x", 150, 1.0)
     found.limits = Limits(wanted=2, needed=len(followers) + 1, lag_s=3.0)
     assert found.committed_position(200) == -1
     assert found.due(200, 1.0) is None
@@ -200,12 +200,12 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet, changes: bool = False) ->
             own = choices.randint(own, written)
         elif step == 2:
             ends.setdefault(each, choices.randint(0, written))
-            found.connected(each, ends[each], now_s)
+            found.note_connected(each, ends[each], now_s)
         elif step == 3 and each in ends:
             ends[each] = choices.randint(ends[each], written)
             acknowledge(found, each, ends[each], written, now_s)
         elif step == 4:
-            found.disconnected(each, now_s)
+            found.note_disconnected(each, now_s)
         elif step == 5 and (due := found.due(own, now_s)) is not None:
             found.begin(due)
         elif step == 6 and found.changing is not None:
@@ -251,17 +251,17 @@ def test_the_walks_find_a_mutation(kind: type[InSyncSet]) -> None:
 def test_a_follower_that_does_not_run_leaves_at_once() -> None:
     found = established()
     acknowledge(found, "a", 200, 200, 1.0)
-    found.disconnected("b", 1.0)
-    found.refused("b")
-    found.refused("c")  # it was never connected
+    found.note_disconnected("b", 1.0)
+    found.note_refused("b")
+    found.note_refused("c")  # it was never connected
     assert len(found.live(1.0)) == 1
     assert found.due(200, 1.0) == frozenset("a")
-    found.connected("b", 200, 1.0)
+    found.note_connected("b", 200, 1.0)
     assert found.due(200, 1.0) is None
 
 
 def test_the_first_set_after_one_of_the_own_follower_needs_one_that_has_the_log() -> None:
     found = begun(version=7)
     assert found.due(START, 0.0) is None
-    found.connected("a", START, 0.0)
+    found.note_connected("a", START, 0.0)
     assert found.due(START, 0.0) == frozenset("a")

@@ -81,19 +81,19 @@ class Events:
     def __init__(self) -> None:
         self.all: list[tuple[str, int]] = []
 
-    def connected(self, replica_id: str, end: int) -> None:
+    def note_connected(self, replica_id: str, end: int) -> None:
         self.all.append(("connected", end))
 
-    def disconnected(self, replica_id: str) -> None:
+    def note_disconnected(self, replica_id: str) -> None:
         self.all.append(("disconnected", 0))
 
-    def refused(self, replica_id: str) -> None:
+    def note_refused(self, replica_id: str) -> None:
         self.all.append(("refused", 0))
 
-    def acknowledged(self, replica_id: str, end: int) -> None:
+    def note_acknowledged(self, replica_id: str, end: int) -> None:
         self.all.append(("acknowledged", end))
 
-    def fenced(self, replica_id: str, epoch: int) -> None:
+    def note_fenced(self, replica_id: str, epoch: int) -> None:
         self.all.append(("fenced", epoch))
 
 

@@ -174,7 +174,7 @@ def append_by_hand(partition: Partition, raw: bytearray, count: int) -> None:
     frame = Frame(partition, [memoryview(raw)], base, base + count, len(raw), EPOCH_MS)
     partition.log.frames.append(frame)
     partition.log.batch_bytes += len(raw)
-    partition.log.queued()
+    partition.log.schedule_flush()
 
 
 async def stored_bytes(partition: Partition) -> bytes:

@@ -102,14 +102,14 @@ async def test_tiering_offsets_only_rise(world: World) -> None:
 
 async def test_dispatched_uncommitted_segments_are_found(world: World) -> None:
     storage = await world.start()
-    assert await storage.uncommitted(9) == []
+    assert await storage.list_uncommitted(9) == []
     await storage.save_tiering_offsets({1: (10, 5), 2: (3, 3), 8: (4, 0), 9: (7, 6)})
     storage = await world.start()
-    assert await storage.uncommitted(9) == [1, 8, 9]
-    assert await storage.uncommitted(2) == [1, 8]
-    assert await storage.uncommitted(9, 1) == [8, 9]
+    assert await storage.list_uncommitted(9) == [1, 8, 9]
+    assert await storage.list_uncommitted(2) == [1, 8]
+    assert await storage.list_uncommitted(9, 1) == [8, 9]
     await storage.save_tiering_offsets({8: (4, 4)})
-    assert await storage.uncommitted(9) == [1, 9]
+    assert await storage.list_uncommitted(9) == [1, 9]
 
 
 async def test_partitions_of_other_brokers_are_not_written(world: World) -> None:

@@ -87,7 +87,7 @@ def test_bytes_and_order_of_two_clients(seed: int, monkeypatch: pytest.MonkeyPat
     never reaches the other."""
     rng = random.Random(seed)
     share = rng.choice([0.0, 0.5, 1.0])
-    monkeypatch.setattr(MemFile, "cached", lambda *_: rng.random() < share)
+    monkeypatch.setattr(MemFile, "is_cached", lambda *_: rng.random() < share)
     files = FromFile(seed)
     first = connected(files)
     second = connected(files, first.tls, first.host)
@@ -139,7 +139,7 @@ def test_spans_are_released_once_if_the_client_disconnects(
 ) -> None:
     """Also one that a thread is reading, when it has."""
     rng = random.Random(seed)
-    monkeypatch.setattr(MemFile, "cached", lambda *_: rng.random() < 0.5)
+    monkeypatch.setattr(MemFile, "is_cached", lambda *_: rng.random() < 0.5)
     monkeypatch.setattr(FileSpan, "read", read_pinned)
     files = FromFile(seed)
     client = connected(files)
@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_read_closes_the_connection(
 
     files = FromFile(2)
     client = connected(files)
-    monkeypatch.setattr(MemFile, "cached", lambda *_: cached)
+    monkeypatch.setattr(MemFile, "is_cached", lambda *_: cached)
     monkeypatch.setattr(MemFile, "pread", fail)
     for number in range(5):
         client.feed(client.encrypted(frame(SLOW, number, b"")))

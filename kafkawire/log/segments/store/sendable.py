@@ -97,7 +97,7 @@ def _check(file: File, warm: WarmIndex, start: int, stop: int, *, cached_only: b
     for position, length in warm.index.runs(start, stop, CHECKED_BYTES):
         if warm.is_checked(position, length):
             continue
-        if cached_only and not file.cached(length, position):
+        if cached_only and not file.is_cached(length, position):
             return position
         data = memoryview(file.pread(length, position))
         bad = warm.damaged(position, data)

@@ -292,7 +292,7 @@ class WarmReader:
         async with self._opened(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
             position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
-            return await self._env.offload.submit("warm", file.cached, length, position)
+            return await self._env.offload.submit("warm", file.is_cached, length, position)
 
     async def _take_local(self, request: RemoteReadRequest) -> Taken:
         if request.spans and is_long(request.room):

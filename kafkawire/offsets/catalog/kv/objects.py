@@ -139,7 +139,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
 
         return await self._read(work)
 
-    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+    async def list_uncommitted(self, limit: int, after: int = -1) -> list[int]:
         def work() -> list[int]:
             found: list[int] = []
             number = after

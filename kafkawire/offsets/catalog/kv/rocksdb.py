@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError, check_version
 from kafkawire.extras import MissingExtra, need
-from kafkawire.metadata.completion import aside
+from kafkawire.metadata.completion import run_on_thread
 from kafkawire.metadata.sqlite import make_folder_of
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.offsets.catalog.kv import layout
@@ -265,7 +265,7 @@ class RocksStorage(KeyValueStorage):
 
         async with self._lock:
             try:
-                return await aside(alone)
+                return await run_on_thread(alone)
             except NewerFormatError as error:
                 raise MetadataError(str(error)) from error
             except FormatError as error:

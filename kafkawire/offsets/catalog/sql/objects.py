@@ -190,7 +190,7 @@ class SqlObjects(ObjectChanges):
         )
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
-    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+    async def list_uncommitted(self, limit: int, after: int = -1) -> list[int]:
         query = (
             "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
             " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
