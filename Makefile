@@ -24,7 +24,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
+.PHONY: run test test-of test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
   programs fast slow test-fast
 
 run: .venv/.installed
@@ -32,6 +32,10 @@ run: .venv/.installed
 
 test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
+
+# `make test-of kafkawire/log/append`: the fast tests of a module or folder.
+test-of: .venv/.dev
+	@$(BIN)/python -m tests.of $(filter-out test-of,$(MAKECMDGOALS)) $(ARGS)
 
 # Tests that start Spark, with another version of it, without those of Delta's and Iceberg's jars,
 # which exist for 4.2. Not part of `make test`: it downloads 450 MB.

@@ -1,6 +1,6 @@
-"""Write what is generated: docs/configs.md, docs/commands.md, docs/apis.md, docs/tests.md, the
-plots of docs/performance.md, the README.md of each package, which lists its modules, the table of
-API versions in kafkawire/messages/registry.py, and kafkawire/metadata/schema/created.py.
+"""Write what is generated: docs/configs.md, docs/commands.md, docs/apis.md, the plots of
+docs/performance.md, the README.md of each package, which lists its modules, the table of API
+versions in kafkawire/messages/registry.py, and kafkawire/metadata/schema/created.py.
 
 `make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
 of settings (kafkawire.codec.configs.settings), the help of commands, the table of handlers
@@ -395,11 +395,8 @@ def words(module: str) -> str:
 
 def main() -> None:
     """Write every document."""
-    import index_tests  # found as this file is run: in the same folder
-
     REGISTRY.write_text(registry(), encoding="utf-8")  # before it is imported
-    pages = {**documents(), ROOT / "docs" / "tests.md": index_tests.page()}
-    for path, text in pages.items():
+    for path, text in documents().items():
         path.write_text(text, encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ WEAK = re.compile(
 )
 PRIVATE = re.compile(r"\b(?:cuts?|cutting|fenced?|fences|places?)\b")
 """Words of the code that guides replace: split or upload, stop, folder."""
-GENERATED = ("access.md", "apis.md", "commands.md", "configs.md", "tests.md")
+GENERATED = ("access.md", "apis.md", "commands.md", "configs.md")
 MOST_WORDS = 25
 VERBS = (
     "is|are|was|were|has|have|had|does|do|can|may|must|will|would|needs?|takes?|gets?|goes|stays?"

@@ -1,15 +1,21 @@
-"""Write docs/tests.md: for each module, the test files that are about it.
+"""`make test-of PATH`: run the tests of a module, a folder, or a file of tests, within a minute.
 
 A test file is about the modules it imports (a name that a package exports counts for the module
 that defines it), those it names in a string (`import_module`, patches, `python -m`), those that the
 modules of tests/kit it uses import, and those its docstring lists after "Covers:", such as
-`kafkawire.log.partition.hooks` or `kafkawire.messages.*`. Called by docs/generate.py.
+`kafkawire.log.partition.hooks` or `kafkawire.messages.*`. Of these run those that list the module,
+those in the folder that mirrors its package, and those that import it themselves, if these are few:
+what every test imports is not tested by every test. Slow tests and those with real clients do not
+run; `python -m tests.of --list PATH` prints the files.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
@@ -17,8 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (ROOT / "kafkawire", ROOT / "spark" / "kafkawire_spark")
-SHOWN = 5
-"""Test files in a row of the table: those in the module's own folder of tests come first."""
+FEW = 12
+"""Test files that import a module, up to which all of them run."""
+QUICK = {"SIM_SEEDS": "3", "HYPOTHESIS_PROFILE": "quick"}
 COVERS = re.compile(r"^Covers: (.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -41,7 +48,7 @@ def tests() -> tuple[Path, ...]:
 
 
 def covered(path: Path) -> set[str]:
-    """The modules that a test file is about, through the kit too."""
+    """Return the modules that a test file is about, through the kit too."""
     found: set[str] = set()
     waiting, seen = [path], {path}
     while waiting:
@@ -56,14 +63,14 @@ def covered(path: Path) -> set[str]:
 
 
 def listed(path: Path) -> list[str]:
-    """What a test file lists after "Covers:", as it stands there."""
+    """Return the entries that a test file lists after "Covers:"."""
     said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     found = COVERS.search(said)
     return [name.strip().rstrip(".") for name in found[1].split(",")] if found else []
 
 
 def matches(pattern: str) -> list[str]:
-    """The modules that an entry of "Covers:" names."""
+    """Return the modules that an entry of "Covers:" names."""
     if pattern.endswith(".*"):
         return [name for name in modules() if name.startswith(pattern[:-1])]
     return [name for name in modules() if name == pattern]
@@ -114,35 +121,51 @@ def index() -> dict[str, list[Path]]:
     return found
 
 
-def page() -> str:
-    """docs/tests.md."""
-    found = index()
-    packages: dict[str, list[str]] = {}
-    for name in found:
-        packages.setdefault(name.rpartition(".")[0], []).append(name)
-    parts = [
-        "# Tests of each module\n\nMade by `make docs` from the imports of the tests and their kit,"
-        ' and from what tests list\nafter "Covers:" in their docstrings. Tests in the folder that'
-        f" mirrors the package come first,\nat most {SHOWN} of each module are shown.\n"
-    ]
-    for package, names in packages.items():
-        rows = [_row(name, found[name]) for name in names if found[name]]
-        if rows:
-            head = f"## {package}\n\n| module | tests |\n|---|---|"
-            parts.append("\n".join([head, *rows, ""]))
-    without = [f"- {name}" for name, paths in found.items() if not paths]
-    said = "\n".join(without) or "None."
-    parts.append(f"## Modules that no test imports or names\n\n{said}\n")
-    return "\n".join(parts)
+def chosen(path: Path) -> list[Path]:
+    """Return the test files of a module, of all modules below a folder, or the test file itself.
+    Raises LookupError."""
+    place = path.resolve()
+    if (ROOT / "tests") in place.parents:
+        return [place]
+    names = [name for name in modules() if place in (_file(name), *_file(name).parents)]
+    if not names:
+        raise LookupError(f"{path} is no module or folder of kafkawire, and no test")
+    found = {test for name in names for test in _tests_of(name)}
+    return sorted(found) or sorted({test for name in names for test in index()[name]})
 
 
-def _row(name: str, paths: list[Path]) -> str:
+def _tests_of(name: str) -> Iterator[Path]:
     own = ROOT / "tests" / Path(*name.split(".")[1:-1])
-    ordered = sorted(paths, key=lambda path: (own not in path.parents, str(path)))
-    links = [f"[{_short(path)}](../{path.relative_to(ROOT)})" for path in ordered[:SHOWN]]
-    more = " and more" if len(paths) > SHOWN else ""  # a count would change with most commits
-    return f"| {name.rpartition('.')[2]} | {', '.join(links)}{more} |"
+    importing = [path for path in index()[name] if name in _named(path)]
+    for path in importing:
+        lists = any(name in matches(entry) for entry in listed(path))
+        if lists or path.parent == own or len(importing) <= FEW:
+            yield path
 
 
-def _short(path: Path) -> str:
-    return str(path.relative_to(ROOT / "tests").with_suffix(""))
+def _file(name: str) -> Path:
+    top = next(top for top in PACKAGES if name.startswith(top.name + "."))
+    return top.parent.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def main() -> None:
+    """Run pytest with the chosen files; options that are not known here are pytest's."""
+    parser = argparse.ArgumentParser("python -m tests.of")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--list", action="store_true", help="print the files of tests only")
+    options, more = parser.parse_known_args()
+    try:
+        files = sorted({str(each.relative_to(ROOT)) for p in options.paths for each in chosen(p)})
+    except LookupError as wrong:
+        sys.exit(str(wrong))
+    if options.list:
+        print("\n".join(files))
+        return
+    marks = "not slow and not real and not java"
+    words = ["-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-m", marks, *more, *files]
+    os.chdir(ROOT)
+    os.execve(sys.executable, [sys.executable, *words], {**os.environ, **QUICK})
+
+
+if __name__ == "__main__":
+    main()
