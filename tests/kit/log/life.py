@@ -42,6 +42,7 @@ class Life:
         self.slow_until = 0.0
         model.fs.pause = self.pause
         self.over = False
+        self.closing = False
 
     def pause(self, what: str) -> None:
         """Delay a write, sometimes long enough to involve the writer thread."""
@@ -142,6 +143,7 @@ class Life:
         commit_log = self.log.commit_log
         self.model.fs.faults.__init__()  # type: ignore[misc]
         self.sql_fails = False
+        self.closing = True
         intact = commit_log.failed is None
         await self.log.close()
         assert commit_log.broken is not intact, commit_log.failed
@@ -287,6 +289,8 @@ class Life:
         faults = self.model.fs.faults
         while True:
             await self.env.sleep(self.rng.random() * 0.5)
+            if self.closing:
+                return  # a fault from now on would make the end unclean
             self.sql_fails = self.rng.random() < 0.2
             match self.rng.randrange(5):
                 case 0:
