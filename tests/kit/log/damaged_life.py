@@ -164,8 +164,9 @@ def harm_journal(model: DamagedModel) -> str:
     rng, fs = model.rng, model.fs
     ledger = read_ledger(fs, FOLDER)
     assert ledger is not None, "a ledger is written before anything is served"
-    ends = {number: end for number, end in ledger.journals.items() if end > 0}
     last = ledger.committed >> 32
+    # A journal after that one may have ended without a commit, as far as the ledger knows.
+    ends = {number: end for number, end in ledger.journals.items() if end > 0 and number < last}
     if ledger.committed & POSITION_MASK:
         ends[last] = ledger.committed & POSITION_MASK
     there = [n for n in sorted(ends) if f"{JOURNALS}/{journal_name(n)}" in fs.files]
