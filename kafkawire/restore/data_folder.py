@@ -11,13 +11,15 @@ from __future__ import annotations
 import os.path
 from dataclasses import replace
 
-from kafkawire.codec.batches import HEAD, TRANSACTIONAL
+from kafkawire.codec.batches import CRC_FROM, HEAD, TRANSACTIONAL
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
+from kafkawire.crc32c import crc32c
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.journal.format import (
+    BATCH_LENGTH_OVERHEAD,
     HEAD_BYTES,
     HEADER_BYTES,
     KIND_BATCH,
@@ -30,6 +32,7 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
 from kafkawire.log.journal.run_file import read_run
+from kafkawire.log.journal.salvage import offsets_of
 from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import RecoveredJournal
@@ -202,6 +205,10 @@ def _replay_batches(
     for position in starts:
         fields = HEAD.unpack_from(view, position)
         base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1
+        stop = position + fields[1] + BATCH_LENGTH_OVERHEAD
+        damaged = crc32c(view[position + CRC_FROM : stop]) != fields[4]
+        if damaged:  # the frame's checksum covers the base offset and the epoch only
+            end = base + offsets_of(view[position:stop])
         if partition.ranges and partition.ranges[-1][1] == base:
             partition.ranges[-1] = partition.ranges[-1][0], end
         else:
@@ -210,7 +217,7 @@ def _replay_batches(
         partition.epoch = max(partition.epoch, epoch)
         if not partition.epochs or epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
-        if fields[9] >= 0:
+        if fields[9] >= 0 and not damaged:
             seen.last_producer_id = max(seen.last_producer_id, fields[9])
             if base >= partition.replay_from or not fields[5] & TRANSACTIONAL:
                 partition.producers.replay(fields, marker_of(view, position, fields))

@@ -82,18 +82,20 @@ def files(world: World) -> list[str]:
     return world.fs.listdir(JOURNALS)
 
 
-async def test_flipped_bit_in_journal_is_reported_with_offsets() -> None:
+@pytest.mark.parametrize("at", [24, 58, 100], ids=["last offset delta", "count", "a record"])
+async def test_flipped_bit_in_journal_is_reported_with_offsets(at: int) -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
     log_position, base = rows.log_position[3], rows.base[3]
     overwrite(
-        world, f"{JOURNALS}/{log_position >> 32:010d}.journal", (log_position & 0xFFFFFFFF) + 100
+        world, f"{JOURNALS}/{log_position >> 32:010d}.journal", (log_position & 0xFFFFFFFF) + at
     )
     report = await scanned(world)
     assert not report.clean
     found = "\n".join(texts(report))
     assert f"offsets {base}-{base} of t0-0" in found
     assert f"t0-0: offsets {base}-{base} are in no segment and no journal" in found
+    assert "table" not in found, "the metadata is right"
     await report.repair()
     assert not report.clean, "acknowledged records cannot be rebuilt"
 
