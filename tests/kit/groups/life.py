@@ -6,13 +6,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from typing import Any
+from unittest.mock import patch
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.groups.load import GroupLoader
+from kafkawire.groups.model.decision import Step
+from kafkawire.groups.model.records import GroupRecord
 from kafkawire.groups.model.request import HEARTBEAT, JOIN, LEAVE, OFFSET_COMMIT, OFFSET_FETCH, SYNC
 from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
+from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.manager import Log
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -61,6 +65,18 @@ class Life:
     # -- the broker -----------------------------------------------------------------------
 
     async def main(self) -> None:
+        """Live with a shard whose removed groups the model knows."""
+        apply = Shard.apply
+
+        def noted(shard: Shard, step: Step, group_id: str = "") -> None:
+            if isinstance(step, GroupRecord) and step.value is None:
+                self.model.end_group(step.group_id)
+            apply(shard, step, group_id)
+
+        with patch.object(Shard, "apply", noted):
+            await self.live_once()
+
+    async def live_once(self) -> None:
         await self.start()
         await self.compare_with_the_log_alone()
         await self.groups.start()

@@ -63,6 +63,10 @@ class Model:
         self.seen.clear()
         self.owners.clear()
 
+    def end_group(self, group: str) -> None:
+        """Note that an empty group was removed: the next one of its name begins at generation 1."""
+        self.owners = {key: name for key, name in self.owners.items() if key[0] != group}
+
     def acknowledge(self, key: Key, offset: int) -> None:
         assert offset >= self.acked.get(key, -1)
         self.acked[key] = offset
