@@ -196,6 +196,19 @@ def test_invalid_location_of_a_backup_is_wrong_input(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("tier", [False, True])
+def test_sqlite_file_outside_the_new_folder_is_wrong_input(tmp_path: Path, tier: bool) -> None:
+    """The folder would have a file of its own, and the other one nothing."""
+    source, data, other = tmp_path / "source", tmp_path / "new", tmp_path / "other.db"
+    (source / "manifest" if tier else source).mkdir(parents=True)
+    words = ["restore", str(source), "--data", str(data), "--metadata", f"sqlite:///{other}"]
+    refused = Typed("", *words)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"--metadata=sqlite:///{other}: it must be a PostgreSQL database" in refused.err
+    assert not data.exists()
+    assert not other.exists()
+
+
 @pytest.mark.real
 def test_manifest_of_backup_lists_its_content(backed_up: tuple[Path, dict[str, Any]]) -> None:
     folder, manifest = backed_up

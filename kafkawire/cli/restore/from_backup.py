@@ -20,8 +20,9 @@ from typing import Any
 from kafkawire.cli.backup import FORMAT, MANIFEST, METADATA, describe, sync
 from kafkawire.cli.restore.failures import failures_reported
 from kafkawire.cli.shared.new_folder import new_folder
-from kafkawire.cli.shared.output import print_json
-from kafkawire.cli.shared.paths import refuse_full
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.paths import refuse_full, refuse_other_sqlite
 from kafkawire.client.errors import ClientError
 from kafkawire.metadata import copies
 from kafkawire.objectstore.url import parse_tier
@@ -32,6 +33,10 @@ from kafkawire.tiering.store.process import StoreProcess
 
 def run(source: str, data: str, metadata: str, as_json: bool) -> None:
     """Run the command."""
+    try:
+        refuse_other_sqlite("--metadata", metadata, data)
+    except OptionError as error:
+        fail(error, 2)
     with failures_reported(data, source):
         refuse_full(data)
         with fetched(source, data) as folder:

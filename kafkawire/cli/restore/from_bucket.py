@@ -22,7 +22,12 @@ from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
 from kafkawire.cli.shared.parameters import DryRun, Json, Yes, not_empty
-from kafkawire.cli.shared.paths import check_metadata_url, check_tier_apart, refuse_full
+from kafkawire.cli.shared.paths import (
+    check_metadata_url,
+    check_tier_apart,
+    refuse_full,
+    refuse_other_sqlite,
+)
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
@@ -133,6 +138,7 @@ def _checked(option: str, tier: str, metadata: str, data: str) -> TierUrl:
     valid, or the tier and the data folder are in one another."""
     try:
         check_metadata_url("--metadata", metadata)
+        refuse_other_sqlite("--metadata", metadata, data)
         url = parse_tier(tier)
         check_tier_apart(option, tier, data)
         return url

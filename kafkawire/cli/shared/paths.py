@@ -51,6 +51,20 @@ def check_metadata_url(option: str, url: str) -> None:
         _check_file(option, url, rest.removeprefix("/").partition("?")[0])
 
 
+def refuse_other_sqlite(option: str, url: str, data: str) -> None:
+    """Refuse an SQLite file that is not that of the data folder: a new folder is built with its
+    file in it, and appears at once."""
+    if not url.startswith("sqlite"):
+        return
+    from kafkawire.metadata.store import sqlite_file
+
+    own = os.path.join(data, "metadata.db")
+    if os.path.abspath(sqlite_file(url, data) or "") != os.path.abspath(own):
+        raise OptionError(
+            option, url, f"a PostgreSQL database; without it the metadata is in {own}, in SQLite"
+        )
+
+
 def _is_of_server(url: str) -> bool:
     """Return whether a URL has a number as its port, or none, and no spaces, after which a password
     would not be recognized as one in a sentence."""
