@@ -111,7 +111,7 @@ GROUPS = {
             "unset": "cluster.configs:remove",
         },
     ),
-    "certs": group("Make certificates to try TLS out.", {"make": "certs:make"}),
+    "certs": group("Make certificates to try TLS out.", {"make": "make_certs:make"}),
     "metadata": group(
         "Inspect the metadata database.", {"version": "cluster.metadata_version:version"}
     ),
