@@ -57,8 +57,8 @@ def ends(alive: list[int], *failing: str, recovers_s: float = 1e9) -> list[tuple
         )
 
     commit_log = SimpleNamespace(
-        objects=SimpleNamespace(waiting_s=for_s("tier")),
-        replicas=SimpleNamespace(waiting_s=for_s("commits")),
+        object_sink=SimpleNamespace(waiting_s=for_s("tier")),
+        follower_sink=SimpleNamespace(waiting_s=for_s("commits")),
         busy_s=for_s("disk"),
         broken=False,
         failed=None,
