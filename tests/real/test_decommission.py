@@ -107,7 +107,8 @@ def test_broker_of_a_lost_machine_is_removed(
     assert machines.hosts(2) == set()
     for node in (1, 3):
         machine = machines.machines[node]
-        assert machine.output.count("broker 2 is not alive on its machine") == ended(machine)
+        # The next machine in the ring tries, too, if the first one takes longer than a lease.
+        assert machine.output.count("broker 2 is not alive on its machine") >= ended(machine)
     left = keys(minio, tier_url)
     fences = {each for each in left if each.startswith(LOGS)}
     assert len(fences) == 1, "that of the process on the lost machine"

@@ -49,6 +49,8 @@ def nothing_left() -> Iterator[None]:
     folders = set(Path(tempfile.gettempdir()).iterdir())
     yield
     gc.collect()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(30)  # one that is ending, as of a client that was closed
     assert set(threading.enumerate()) <= threads
     assert descriptors().items() <= before.items()  # those of earlier tests may close meanwhile
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
