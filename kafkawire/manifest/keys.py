@@ -7,7 +7,7 @@
     segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
     filters/current                which filter packs there are (JSON; kafkawire.manifest.packs)
     filters/pack-<20 digits>       a filter pack (kafkawire.codec.segment.filter_pack)
-    conditional-put                stored by kafkawire.tiering.store.conditional_put, empty
+    conditional-put                stored by kafkawire.tiering.store.storage_check, empty
     log/<20 digits>/<20 digits>    a log object: the broker epoch and sequence number of its log
                                    (kafkawire.log.objects)
 
