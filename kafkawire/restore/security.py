@@ -77,7 +77,7 @@ TABLES = (
 """In the order in which `enter_security` locks them."""
 
 
-class CopyRefused(ValueError):
+class CopyRefused(Exception):
     """Nothing was copied; the text is one sentence with the reason."""
 
 

@@ -55,7 +55,9 @@ class Shell:
         logging.getLogger("SQLQueryContextLogger").disabled = True
 
     def close(self) -> None:
-        """Close connections to brokers."""
+        """Drop the views, which another shell of the session would take for its own topics, and
+        close connections to brokers."""
+        self._forget()
         self._catalog.close()
 
     def run(self, statement: str, limit: int) -> Result:

@@ -1,4 +1,7 @@
-"""kafkawire certs make."""
+"""kafkawire certs make.
+
+Covers: kafkawire.cli.make_certs.
+"""
 
 from __future__ import annotations
 

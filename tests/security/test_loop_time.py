@@ -60,7 +60,7 @@ RULES = 100_000
 CLIENTS = QUOTAS = TOKENS = 10_000
 TOPIC, READ, LITERAL = ResourceKind.TOPIC, Operation.READ, PatternType.LITERAL
 INSERT_RULES = (
-    "INSERT INTO acls (acl_digest, resource_type, resource_name, pattern_type, principal, host,"
+    "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
     " operation, permission)"
 )
 

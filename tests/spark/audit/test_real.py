@@ -115,3 +115,4 @@ def test_topics_can_be_queried_as_tables(spark: SparkSession, topics: Topics) ->
         assert shell.run("SELECT OFFSET FROM `pipeline.audit`", 1).columns == ["OFFSET"]
     finally:
         shell.close()
+    assert "pipeline-later" not in {view.name for view in spark.catalog.listTables()}

@@ -167,6 +167,16 @@ def test_columns_are_selected_by_option_or_schema(
     )
 
 
+@pytest.fixture
+def views(spark: SparkSession) -> Iterator[None]:
+    """Drop the views of a test: other tests of the session have topics of the same names."""
+    yield
+    for table in spark.catalog.listTables():
+        if table.isTemporary:
+            spark.catalog.dropTempView(table.name)
+
+
+@pytest.mark.usefixtures("views")
 def test_topics_can_be_queried_by_sql(spark: SparkSession, topics: Topics, tier: Path) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW orders USING kafkawire "
@@ -202,6 +212,7 @@ def pushing(spark: SparkSession) -> Iterator[dict[str, str]]:
     spark.conf.set(PUSHDOWN, "false")
 
 
+@pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("condition", FILTERS)
 def test_filters_return_matching_rows(
     condition: str, spark: SparkSession, topics: Topics, tier: Path, pushing: dict[str, str]
@@ -230,6 +241,7 @@ def test_partitions_excluded_by_filter_are_not_planned(
     assert rows_of(later) == bare(wanted)
 
 
+@pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("setting", ["true", "false"])
 def test_frame_can_be_used_with_and_without_filter(
     setting: str, spark: SparkSession, topics: Topics, tier: Path
