@@ -13,6 +13,7 @@ from kafkawire.log.io.ports import LogError
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.restore.security import CopyRefused
 
 
 @contextmanager
@@ -22,7 +23,14 @@ def failures_reported(data: str, source: str) -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     try:
         yield
-    except (ClientError, LogError, MetadataError, NotConfirmed, ValueError) as failure:
+    except (
+        ClientError,
+        CopyRefused,
+        LogError,
+        MetadataError,
+        NotConfirmed,
+        ValueError,
+    ) as failure:
         fail(failure)
     except StoreError as failure:
         fail(f"{source} cannot be read: {failure}")
