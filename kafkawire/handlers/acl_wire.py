@@ -31,7 +31,7 @@ UNKNOWN = 0
 _E = TypeVar("_E", bound=IntEnum)
 
 
-def known(kind: type[_E], code: int) -> _E:
+def decode_enum(kind: type[_E], code: int) -> _E:
     """Return the member with a code of the protocol; UNKNOWN for codes of newer versions."""
     try:
         return kind(code)
@@ -54,10 +54,10 @@ def check_codes(asked: AclCreation) -> None:
 
 def acl_of(asked: AclCreation) -> Acl:
     """Return the rule to be created. Raises KafkaError (AclApis, AclControlManager)."""
-    resource = known(ResourceKind, asked.resource_type)
-    pattern = known(PatternType, asked.resource_pattern_type)
-    operation = known(Operation, asked.operation)
-    permission = known(Permission, asked.permission_type)
+    resource = decode_enum(ResourceKind, asked.resource_type)
+    pattern = decode_enum(PatternType, asked.resource_pattern_type)
+    operation = decode_enum(Operation, asked.operation)
+    permission = decode_enum(Permission, asked.permission_type)
     fault: str | None = None
     if resource is ResourceKind.CLUSTER and asked.resource_name != CLUSTER_NAME:
         fault = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
@@ -89,13 +89,13 @@ def acl_of(asked: AclCreation) -> Acl:
 def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     """Return the filter of a request; codes of newer versions are UNKNOWN, which nothing is."""
     return AclFilter(
-        known(ResourceKind, asked.resource_type_filter),
+        decode_enum(ResourceKind, asked.resource_type_filter),
         asked.resource_name_filter,
-        known(PatternType, asked.pattern_type_filter),
+        decode_enum(PatternType, asked.pattern_type_filter),
         asked.principal_filter,
         asked.host_filter,
-        known(Operation, asked.operation),
-        known(Permission, asked.permission_type),
+        decode_enum(Operation, asked.operation),
+        decode_enum(Permission, asked.permission_type),
     )
 
 

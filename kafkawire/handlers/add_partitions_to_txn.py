@@ -65,10 +65,10 @@ async def _results(
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Return the result of each partition of one transaction, by topic; call `decided` when the
     coordinator has decided on all of them."""
-    partitions = await ctx.counted(
+    partitions = await ctx.count_keys(
         (topic.name, index) for topic in one.topics for index in topic.partitions
     )
-    code_of = await _refused(ctx, partitions) or await _asked(
+    code_of = await _find_refusals(ctx, partitions) or await _ask_coordinator(
         ctx, one, frozenset(partitions), decided
     )
     found: dict[str, AddPartitionsToTxnTopicResult] = {}
@@ -81,11 +81,13 @@ async def _results(
             AddPartitionsToTxnPartitionResult(index, int(code))
         )
         await ctx.give_way()
-    await ctx.emptied(partitions)
+    await ctx.empty_slowly(partitions)
     return list(found.values())
 
 
-async def _refused(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> CodeOf | None:
+async def _find_refusals(
+    ctx: RequestContext, partitions: Iterable[TopicPartition]
+) -> CodeOf | None:
     """Return the codes of all partitions if one does not exist or may not be written; None if all
     may be added."""
     catalog = ctx.broker.catalog.by_name
@@ -102,7 +104,7 @@ async def _refused(ctx: RequestContext, partitions: Iterable[TopicPartition]) ->
     return lambda at: codes.get(at, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-async def _asked(
+async def _ask_coordinator(
     ctx: RequestContext,
     one: AddPartitionsToTxnTransaction,
     partitions: frozenset[TopicPartition],

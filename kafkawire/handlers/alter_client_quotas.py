@@ -30,7 +30,7 @@ async def alter_client_quotas(
     once. Not done: addresses by name, which Kafka resolves.
     """
     if not ctx.may_cluster(Operation.ALTER_CONFIGS):
-        return AlterClientQuotasResponse(entries=await ctx.collect(map(_refused, req.entries)))
+        return AlterClientQuotasResponse(entries=await ctx.collect(map(_refuse_entry, req.entries)))
     outcomes = await ctx.broker.quotas.alter(
         _alterations(req.entries),
         ctx.give_way,
@@ -55,7 +55,7 @@ async def alter_client_quotas(
     return response
 
 
-def _refused(entry: EntryData) -> ResponseEntryData:
+def _refuse_entry(entry: EntryData) -> ResponseEntryData:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     entity = [EntityData(part.entity_type, part.entity_name) for part in entry.entity[:MAX_OPS]]
     return ResponseEntryData(code, code.sentence, entity)

@@ -23,7 +23,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
         kind, name = resource.resource_type, resource.resource_name
         resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
         await ctx.give_way()
-    errors = await altered(ctx, resources, validate_only=req.validate_only)
+    errors = await alter_allowed(ctx, resources, validate_only=req.validate_only)
     responses = (
         AlterConfigsResourceResponse(
             error_code=0 if error is None else error.code,
@@ -36,7 +36,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     return AlterConfigsResponse(responses=await ctx.collect(responses))
 
 
-async def altered(
+async def alter_allowed(
     ctx: RequestContext, resources: list[Resource], *, validate_only: bool
 ) -> list[KafkaError | None]:
     """Change the settings that the client may change; return an error or None for each resource.

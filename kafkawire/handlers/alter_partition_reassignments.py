@@ -46,7 +46,7 @@ async def alter_partition_reassignments(
             answered.partitions.append(_result(row.partition_index, next(outcomes)))
             await ctx.give_way()
         response.responses.append(answered)
-    await ctx.emptied(wishes)
+    await ctx.empty_slowly(wishes)
     return response
 
 

@@ -36,7 +36,7 @@ async def alter_replica_log_dirs(
                 result.partitions.append(AlterReplicaLogDirPartitionResult(index, error))
                 await ctx.give_way()
     results = [*found.values()]
-    await ctx.emptied(found)
+    await ctx.empty_slowly(found)
     return AlterReplicaLogDirsResponse(results=results)
 
 

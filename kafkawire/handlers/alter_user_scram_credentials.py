@@ -38,7 +38,7 @@ async def alter_user_scram_credentials(
     items: list[Item] = await ctx.collect(chain(req.deletions, req.upsertions))
     if not ctx.may_cluster(Operation.ALTER):
         no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        distinct = await ctx.counted(each.name for each in items)
+        distinct = await ctx.count_keys(each.name for each in items)
         names = await ctx.in_order(list(distinct))
         refused_all = (AlterUserScramCredentialsResult(name, no, no.sentence) for name in names)
         return AlterUserScramCredentialsResponse(results=await ctx.collect(refused_all))

@@ -60,7 +60,7 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
     return response
 
 
-def unsupported() -> ApiVersionsResponse:
+def refuse_unsupported_version() -> ApiVersionsResponse:
     """The ApiVersions response to an unsupported version; encoded as v0 (KIP-511)."""
     rows = [_version(row) for row in ROWS if row.key == KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)

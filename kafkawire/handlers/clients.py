@@ -56,11 +56,11 @@ async def divided_groups(
     if ctx.rights is None:
         return groups, []
     both: tuple[list[str], list[str]] = [], []
-    distinct = await ctx.counted(groups)
+    distinct = await ctx.count_keys(groups)
     for group in distinct:
         both[not ctx.may(operation, ResourceKind.GROUP, group)].append(group)
         await ctx.give_way()
-    await ctx.emptied(distinct)
+    await ctx.empty_slowly(distinct)
     return both
 
 

@@ -143,7 +143,7 @@ class RequestContext:
                     return
                 await self.give_way()
 
-    async def divided(
+    async def split_by_rights(
         self, operation: Operation, items: list[T], name: Callable[[T], str]
     ) -> tuple[list[T], list[T]]:
         """Return the items whose topic the client may use, and the others; in slices."""
@@ -182,16 +182,16 @@ class RequestContext:
                 raise ClientGone
 
     async def duplicates(self, keys: Iterable[T]) -> set[T]:
-        """Return the keys that occur more than once. Free the result with `emptied`. Raises like
-        `give_way`."""
+        """Return the keys that occur more than once. Free the result with `empty_slowly`.
+        Raises like `give_way`."""
         return await slices.duplicates(keys, self.give_way)
 
-    async def counted(self, keys: Iterable[T]) -> dict[T, int]:
+    async def count_keys(self, keys: Iterable[T]) -> dict[T, int]:
         """Return how often each key occurs, in the order of first occurrence. Free the result with
-        `emptied`. Raises like `give_way`."""
+        `empty_slowly`. Raises like `give_way`."""
         return await slices.count_keys(keys, self.give_way)
 
-    async def emptied(self, *collections: list[Any] | set[Any] | dict[Any, Any]) -> None:
+    async def empty_slowly(self, *collections: list[Any] | set[Any] | dict[Any, Any]) -> None:
         """Remove all elements of the collections, in slices. Never raises ClientGone."""
         for collection in collections:
             await slices.empty_slowly(collection, self.broker.env.slices.give_way)

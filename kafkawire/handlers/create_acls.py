@@ -8,7 +8,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.acl_wire import NO_AUTHORIZER_FOR_ITEM, acl_of, check_codes
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kafkawire.security.acls.model import Acl, Operation
 from kafkawire.security.acls.service import AclService, TooManyAcls
@@ -29,15 +29,15 @@ async def create_acls(ctx: RequestContext, req: CreateAclsRequest) -> list[Buffe
     acls = ctx.broker.security.acls
     results: Iterable[AclCreationResult]
     if acls is None:
-        refused = _refused(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_FOR_ITEM)
+        refused = _refuse_creation(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_FOR_ITEM)
         results = (refused for _ in req.creations)
     elif not ctx.may_cluster(Operation.ALTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        refused = _refused(code, code.sentence)
+        refused = _refuse_creation(code, code.sentence)
         results = (refused for _ in req.creations)
     else:
         results = await _create(ctx, acls, req)
-    return await sliced(
+    return await encode_list_in_slices(
         ctx.broker.env,
         CreateAclsResponse(),
         ctx.version,
@@ -57,15 +57,15 @@ async def _create(
             wanted.append(acl_of(creation))
             results.append(AclCreationResult())
         except KafkaError as error:
-            results.append(_refused(error.code, error.message))
+            results.append(_refuse_creation(error.code, error.message))
         await ctx.give_way()
     try:
         created = await acls.create(wanted)
     except TooManyAcls as limit:
-        refused = _refused(ErrorCode.POLICY_VIOLATION, str(limit))
+        refused = _refuse_creation(ErrorCode.POLICY_VIOLATION, str(limit))
         return await ctx.collect(refused for _ in results)
     finally:
-        await ctx.emptied(wanted)
+        await ctx.empty_slowly(wanted)
     audit, caller = ctx.broker.security.audit, ctx.caller
     for acl in created:
         audit.changed(caller, "acl created", acl=str(acl))
@@ -74,5 +74,5 @@ async def _create(
     return results
 
 
-def _refused(code: ErrorCode, message: str | None) -> AclCreationResult:
+def _refuse_creation(code: ErrorCode, message: str | None) -> AclCreationResult:
     return AclCreationResult(error_code=code, error_message=message)

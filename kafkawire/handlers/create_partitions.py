@@ -49,5 +49,5 @@ async def create_partitions(
             result.error_message = error.message or error.code.sentence
         response.results.append(result)
         await ctx.give_way()
-    await ctx.emptied(twice, topics)
+    await ctx.empty_slowly(twice, topics)
     return response

@@ -8,7 +8,7 @@ from kafkawire.broker.topics import Created
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -35,7 +35,7 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     layers = ctx.broker.topics.configs.layers()
     results = (_result(ctx, name, outcome, layers) for name, outcome in outcomes.items())
     try:
-        return await sliced(
+        return await encode_list_in_slices(
             ctx.broker.env,
             CreateTopicsResponse(),
             ctx.version,
@@ -44,7 +44,7 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
             len(outcomes),
         )
     finally:
-        await ctx.emptied(outcomes)
+        await ctx.empty_slowly(outcomes)
 
 
 async def _outcomes(
@@ -53,7 +53,7 @@ async def _outcomes(
     """Create the topics that the client may create; return a result for each name."""
     topics, charge = ctx.broker.topics, ctx.charge(STRICT_FROM)
     may_all = ctx.may_cluster(Operation.CREATE, logged=False)
-    count = await ctx.counted(topic.name for topic in req.topics)
+    count = await ctx.count_keys(topic.name for topic in req.topics)
     outcomes: dict[str, Created | KafkaError] = {}
     allowed: list[CreatableTopic] = []
     denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
@@ -68,7 +68,7 @@ async def _outcomes(
     for topic, outcome in zip(allowed, made, strict=True):
         outcomes[topic.name] = outcome
         await ctx.give_way()
-    await ctx.emptied(count, allowed, made)
+    await ctx.empty_slowly(count, allowed, made)
     return outcomes
 
 

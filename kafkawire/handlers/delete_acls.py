@@ -13,7 +13,7 @@ from kafkawire.handlers.acl_wire import (
     filter_of,
 )
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.log.io import slices
 from kafkawire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -41,16 +41,16 @@ async def delete_acls(ctx: RequestContext, req: DeleteAclsRequest) -> list[Buffe
         await ctx.give_way()
     acls = ctx.broker.security.acls
     if acls is None:
-        refused = _refused(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_FOR_ITEM)
+        refused = _refuse_filter(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_FOR_ITEM)
     elif not ctx.may_cluster(Operation.ALTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        refused = _refused(code, code.sentence)
+        refused = _refuse_filter(code, code.sentence)
     elif len(req.filters) > MAX_FILTERS:
         text = f"{len(req.filters)} filters in one request; at most {MAX_FILTERS} are allowed."
-        refused = _refused(ErrorCode.INVALID_REQUEST, text)
+        refused = _refuse_filter(ErrorCode.INVALID_REQUEST, text)
     else:
         return DeleteAclsResponse(filter_results=await _delete(ctx, acls, req))
-    return await sliced(
+    return await encode_list_in_slices(
         ctx.broker.env,
         DeleteAclsResponse(),
         ctx.version,
@@ -72,12 +72,12 @@ async def _delete(
             results.append(DeleteAclsFilterResult(error_message=None))
             valid.append((wanted, results[-1]))
         else:
-            results.append(_refused(ErrorCode.INVALID_REQUEST, fault))
+            results.append(_refuse_filter(ErrorCode.INVALID_REQUEST, fault))
         await ctx.give_way()
     try:
         found = await acls.delete([wanted for wanted, _ in valid])
     except TooManyAcls as limit:
-        return [_refused(ErrorCode.INVALID_REQUEST, str(limit)) for _ in req.filters]
+        return [_refuse_filter(ErrorCode.INVALID_REQUEST, str(limit)) for _ in req.filters]
     give_way = (
         ctx.broker.env.slices.give_way
     )  # every change is recorded, also if the client is gone
@@ -92,7 +92,7 @@ async def _delete(
     return results
 
 
-def _refused(code: ErrorCode, message: str) -> DeleteAclsFilterResult:
+def _refuse_filter(code: ErrorCode, message: str) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=code, error_message=message)
 
 

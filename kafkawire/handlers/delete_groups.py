@@ -26,9 +26,9 @@ async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> Delete
         if not result.error_code:
             audit.changed(caller, "group deleted", group=result.group_id)
         await ctx.give_way()
-    response.results += await ctx.collect(map(_refused, refused))
+    response.results += await ctx.collect(map(_refuse_group, refused))
     return response
 
 
-def _refused(group_id: str) -> DeletableGroupResult:
+def _refuse_group(group_id: str) -> DeletableGroupResult:
     return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)

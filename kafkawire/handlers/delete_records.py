@@ -29,7 +29,9 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
     otherwise a restore could bring the records back. If that exceeds the request's timeout, the
     code is REQUEST_TIMED_OUT although the log start has moved.
     """
-    req.topics, refused = await ctx.divided(Operation.DELETE, req.topics, attrgetter("name"))
+    req.topics, refused = await ctx.split_by_rights(
+        Operation.DELETE, req.topics, attrgetter("name")
+    )
     await ctx.broker.table.load(
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
     )
@@ -42,13 +44,13 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
         response.topics.append(result)
         await ctx.give_way()
     for topic in refused:
-        response.topics.append(await _refused(ctx, topic))
+        response.topics.append(await _refuse_topic(ctx, topic))
     if ctx.broker.tiering is not None:
         await _notify_tier(ctx, response, req.timeout_ms / 1000)
     return response
 
 
-async def _refused(ctx: RequestContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+async def _refuse_topic(ctx: RequestContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     rows = (
         DeleteRecordsPartitionResult(asked.partition_index, NO_WATERMARK, code)

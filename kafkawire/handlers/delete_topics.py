@@ -7,7 +7,7 @@ from collections.abc import Container
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import free_in_steps
 from kafkawire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -42,7 +42,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         refusals = (_result(topic.name, topic.topic_id, disabled) for topic in wanted)
         return DeleteTopicsResponse(responses=await ctx.collect(refusals))
     await ctx.find_topics(topic.name for topic in wanted if topic.name is not None)
-    checked = await _checked(ctx, wanted)
+    checked = await _check_topics(ctx, wanted)
     ids = await ctx.collect(topic_id for _, topic_id, fault in checked if fault is None)
     # Names are read first: the catalog forgets those of deleted ids.
     names: dict[bytes, str] = {}
@@ -61,9 +61,9 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         for name, topic_id, fault in checked
     )
     response = DeleteTopicsResponse(responses=await ctx.collect(results))
-    await ctx.emptied(checked, ids, names, refused)
+    await ctx.empty_slowly(checked, ids, names, refused)
     if ctx.version < BY_ID_FROM:
-        await ctx.broker.env.slices.run(released(wanted))
+        await ctx.broker.env.slices.run(free_in_steps(wanted))
     return response
 
 
@@ -73,9 +73,9 @@ Asked = tuple[str | None, bytes]
 Checked = tuple[str | None, bytes, KafkaError | None]
 
 
-async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
+async def _check_topics(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
     """Return (name, id, error) for each distinct topic to delete (Kafka: ControllerApis)."""
-    asked = await ctx.counted((each.name, each.topic_id) for each in wanted)
+    asked = await ctx.count_keys((each.name, each.topic_id) for each in wanted)
     checked: list[Checked] = []
     for (name, topic_id), count in asked.items():
         if name is None and topic_id == ZERO_UUID:
@@ -92,7 +92,7 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
         else:
             checked += _check_id(ctx, topic_id, asked)
         await ctx.give_way()
-    await ctx.emptied(asked)
+    await ctx.empty_slowly(asked)
     return checked
 
 

@@ -37,5 +37,5 @@ async def describe_acls(ctx: RequestContext, req: DescribeAclsRequest) -> Descri
         )
         await ctx.give_way()
     response = DescribeAclsResponse(resources=await ctx.collect(resources.values()))
-    await ctx.emptied(found, resources)
+    await ctx.empty_slowly(found, resources)
     return response

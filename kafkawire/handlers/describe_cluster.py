@@ -24,7 +24,7 @@ async def describe_cluster(
     (KIP-1073): those that are not alive (kafkawire.broker.liveness).
     """
     if req.endpoint_type != BROKERS:
-        return _refused(ctx.version, req.endpoint_type)
+        return _refuse_endpoint_type(ctx.version, req.endpoint_type)
     nodes = Nodes(ctx)
     fenced = nodes.fenced if req.include_fenced_brokers else []
     return DescribeClusterResponse(
@@ -49,7 +49,7 @@ async def describe_cluster(
     )
 
 
-def _refused(version: int, endpoint_type: int) -> DescribeClusterResponse:
+def _refuse_endpoint_type(version: int, endpoint_type: int) -> DescribeClusterResponse:
     known = endpoint_type == CONTROLLERS
     code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     message = (

@@ -20,7 +20,7 @@ from kafkawire.codec.configs.settings import ConfigType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.log_lines import address_of
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -61,11 +61,11 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
         seen.add(key)
         await ctx.give_way()
     results = (
-        _result(ctx, resource, layers, req) if error is None else _refused(resource, error)
+        _result(ctx, resource, layers, req) if error is None else _refuse_resource(resource, error)
         for resource, error in chain(checked, denied)
     )
     try:
-        return await sliced(
+        return await encode_list_in_slices(
             ctx.broker.env,
             DescribeConfigsResponse(),
             ctx.version,
@@ -74,7 +74,7 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
             len(req.resources),
         )
     finally:
-        await ctx.emptied(seen, checked, denied)
+        await ctx.empty_slowly(seen, checked, denied)
 
 
 def config_refusal(
@@ -106,14 +106,14 @@ def _result(
     try:
         entries = _entries(ctx, resource, layers, names)
     except KafkaError as error:
-        return _refused(resource, error)
+        return _refuse_resource(resource, error)
     result.configs = [
-        _shown(entry, req.include_synonyms, req.include_documentation) for entry in entries
+        _describe_entry(entry, req.include_synonyms, req.include_documentation) for entry in entries
     ]
     return result
 
 
-def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def _refuse_resource(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -135,7 +135,7 @@ def _entries(
         if not name:
             return cluster_entries(layers, names)
         _check_broker_id(ctx, name, "or empty string, ")
-        return broker_entries(layers, names, _fixed(ctx))
+        return broker_entries(layers, names, _collect_fixed_settings(ctx))
     if kind == ResourceType.BROKER_LOGGER:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -149,7 +149,7 @@ def _entries(
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 
-def _fixed(ctx: RequestContext) -> dict[str, str]:
+def _collect_fixed_settings(ctx: RequestContext) -> dict[str, str]:
     """Settings fixed at broker start, under Kafka's names."""
     addresses = ctx.broker.listeners.items()
     return {
@@ -197,7 +197,7 @@ def _loggers(names: Collection[str] | None) -> list[ConfigEntry]:
     ]  # fmt: skip
 
 
-def _shown(
+def _describe_entry(
     entry: ConfigEntry, synonyms: bool, documentation: bool
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(

@@ -32,12 +32,12 @@ async def describe_delegation_token(
     response = DescribeDelegationTokenResponse()
     if req.owners is not None and not req.owners:
         return response
-    owners = await ctx.counted(principals_of(req.owners or ()))
+    owners = await ctx.count_keys(principals_of(req.owners or ()))
     for token in tokens.tokens:
         if (not owners or token.concerns(owners)) and _may_see(ctx, token):
-            response.tokens.append(_shown(token, tokens.secret_of(token.id)))
+            response.tokens.append(_describe_token(token, tokens.secret_of(token.id)))
         await ctx.give_way()
-    await ctx.emptied(owners)
+    await ctx.empty_slowly(owners)
     return response
 
 
@@ -49,7 +49,7 @@ def _may_see(ctx: RequestContext, token: DelegationToken) -> bool:
     )
 
 
-def _shown(token: DelegationToken, secret: bytes) -> DescribedDelegationToken:
+def _describe_token(token: DelegationToken, secret: bytes) -> DescribedDelegationToken:
     return DescribedDelegationToken(
         *token.owner,
         *token.requester,

@@ -25,7 +25,7 @@ async def describe_groups(
     refused: list[DescribedGroup] = []
     if ctx.rights is not None:
         req.groups, hidden = await divided_groups(ctx, Operation.DESCRIBE, req.groups)
-        refused = await ctx.collect(map(_refused, hidden))
+        refused = await ctx.collect(map(_refuse_group, hidden))
     response = await ctx.broker.groups.describe_groups(client_of(ctx), ctx.version, req)
     if req.include_authorized_operations:
         for group in response.groups:
@@ -38,5 +38,5 @@ async def describe_groups(
     return response
 
 
-def _refused(group_id: str) -> DescribedGroup:
+def _refuse_group(group_id: str) -> DescribedGroup:
     return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

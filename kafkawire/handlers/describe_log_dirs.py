@@ -9,7 +9,7 @@ from kafkawire.codec.errors import ErrorCode, code_of
 from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import appended, array_count, joining, split
+from kafkawire.handlers.slices import append_encoded, array_count, joining, split
 from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -48,10 +48,10 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     try:
         total, usable = ctx.broker.env.fs.free_bytes(ctx.broker.folder)
         directory.total_bytes, directory.usable_bytes = total, usable
-        count, rows = await _encoded(ctx, wanted)
+        count, rows = await _encode_topics(ctx, wanted)
     except OSError as error:
         directory.error_code = code_of(error)
-    await ctx.emptied(wanted)
+    await ctx.empty_slowly(wanted)
     flexible = info_of(DescribeLogDirsResponse).flexible(ctx.version)
     # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
     tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)
@@ -60,7 +60,7 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     return [head, array_count(count, flexible), *rows, tail]
 
 
-async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, list[Buffer]]:
+async def _encode_topics(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, list[Buffer]]:
     """Return the number of topics and the encoded topics. Raises MetadataError (an OSError) if SQL
     fails."""
     encode_topic = part_encoder(DescribeLogDirsResponse, DescribeLogDirsTopic, ctx.version)
@@ -71,7 +71,7 @@ async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, 
         topics = await _sizes(ctx, wanted[start : start + TOPICS_AT_ONCE])
         count += len(topics)
         await ctx.broker.env.slices.run(
-            joining(appended(topics, encode_topic, parts), parts, joined)
+            joining(append_encoded(topics, encode_topic, parts), parts, joined)
         )
     return count, joined + parts
 

@@ -25,7 +25,7 @@ async def describe_schedules(
     try:
         if req.topic is not None:
             _check(ctx, req.topic)
-        return DescribeSchedulesResponse(partitions=await _described(ctx, req))
+        return DescribeSchedulesResponse(partitions=await _describe_partitions(ctx, req))
     except KafkaError as error:
         return DescribeSchedulesResponse(int(error.code), error.message or error.code.sentence)
 
@@ -43,7 +43,9 @@ def _check(ctx: RequestContext, topic: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
-async def _described(ctx: RequestContext, req: DescribeSchedulesRequest) -> list[SchedulePartition]:
+async def _describe_partitions(
+    ctx: RequestContext, req: DescribeSchedulesRequest
+) -> list[SchedulePartition]:
     service = ctx.broker.schedules.service
     found: list[SchedulePartition] = []
     if service is None:

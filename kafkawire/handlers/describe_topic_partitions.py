@@ -39,7 +39,7 @@ async def describe_topic_partitions(
     every = not req.topics
     catalog = ctx.broker.catalog.by_name
     sorted_names = catalog.in_order() if every else await _in_order(ctx, req)
-    denied = await _denied(ctx, sorted_names, logged=not every)
+    denied = await _find_denied_topics(ctx, sorted_names, logged=not every)
     if every and denied:
         sorted_names = await ctx.collect(name for name in sorted_names if name not in denied)
     start = bisect_left(sorted_names, start_name)
@@ -49,7 +49,7 @@ async def describe_topic_partitions(
     if req.cursor is not None and (
         req.cursor.partition_index < 0 or (not every and req.cursor.topic_name not in names)
     ):
-        return await _refused(ctx, req)  # the cursor must be a possible one
+        return await _refuse_request(ctx, req)  # the cursor must be a possible one
 
     page = _Page(Nodes(ctx), room, topic_operations(ctx))
     for name in names:
@@ -65,11 +65,13 @@ async def describe_topic_partitions(
         elif not page.add(topic, start_index if name == start_name else 0):
             break
     if not every:
-        page.response.topics += await ctx.collect(map(_hidden, await ctx.in_order(list(denied))))
+        page.response.topics += await ctx.collect(
+            map(_refuse_topic, await ctx.in_order(list(denied)))
+        )
     return page.response
 
 
-async def _denied(ctx: RequestContext, names: list[str], *, logged: bool) -> set[str]:
+async def _find_denied_topics(ctx: RequestContext, names: list[str], *, logged: bool) -> set[str]:
     """Return the topics that the client may not describe."""
     denied: set[str] = set()
     for name in names if ctx.rights is not None else ():
@@ -79,7 +81,7 @@ async def _denied(ctx: RequestContext, names: list[str], *, logged: bool) -> set
     return denied
 
 
-def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _refuse_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
     )
@@ -88,14 +90,14 @@ def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
 async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> list[str]:
     """Return each requested name once, in order: sorted in parts, which are then merged. Topics of
     other brokers are looked for."""
-    distinct = await ctx.counted(topic.name for topic in req.topics)
+    distinct = await ctx.count_keys(topic.name for topic in req.topics)
     names = list(distinct)
-    await ctx.emptied(distinct)
+    await ctx.empty_slowly(distinct)
     await ctx.find_topics(names)
     return await ctx.in_order(names)
 
 
-async def _refused(
+async def _refuse_request(
     ctx: RequestContext, req: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Return the error for each requested topic, because the message has no error of its own, as in

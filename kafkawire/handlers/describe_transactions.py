@@ -37,7 +37,7 @@ async def describe_transactions(
         found = iter(await asyncio.gather(*map(describe, allowed)))
         may_see = set(allowed)
         for each in part:
-            state = next(found) if each in may_see else _refused(each)
+            state = next(found) if each in may_see else _refuse_id(each)
             state.topics = await ctx.collect(
                 topic
                 for topic in state.topics
@@ -48,5 +48,5 @@ async def describe_transactions(
     return response
 
 
-def _refused(transactional_id: str) -> TransactionState:
+def _refuse_id(transactional_id: str) -> TransactionState:
     return TransactionState(UNAUTHORIZED[_KIND], transactional_id)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -29,7 +29,7 @@ async def describe_user_scram_credentials(
     """
     if not ctx.may_cluster(Operation.DESCRIBE):
         no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return await sliced(
+        return await encode_list_in_slices(
             ctx.broker.env,
             DescribeUserScramCredentialsResponse(error_code=no, error_message=no.sentence),
             ctx.version,
@@ -38,10 +38,10 @@ async def describe_user_scram_credentials(
             len(req.users or ()),
         )
     known = await ctx.broker.load_users()
-    asked = await ctx.counted(user.name for user in req.users or ())
+    asked = await ctx.count_keys(user.name for user in req.users or ())
     users = asked or await known.names()
     try:
-        return await sliced(
+        return await encode_list_in_slices(
             ctx.broker.env,
             DescribeUserScramCredentialsResponse(),
             ctx.version,
@@ -50,7 +50,7 @@ async def describe_user_scram_credentials(
             len(users),
         )
     finally:
-        await ctx.emptied(users)
+        await ctx.empty_slowly(users)
 
 
 def _results(

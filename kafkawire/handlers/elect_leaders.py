@@ -8,7 +8,7 @@ from math import ceil
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -50,7 +50,9 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
                 topics.append(topic)
                 count += ceil(len(topic.partitions) / PARTITIONS_PER_RESULT)
             await ctx.give_way()
-    return await sliced(ctx.broker.env, answer, ctx.version, ReplicaElectionResult, results, count)
+    return await encode_list_in_slices(
+        ctx.broker.env, answer, ctx.version, ReplicaElectionResult, results, count
+    )
 
 
 def _results(
@@ -64,7 +66,8 @@ def _results(
             yield ReplicaElectionResult(
                 topic=topic.topic,
                 partition_result=[
-                    _result(index, known) if allowed else _denied(index) for index in indexes
+                    _result(index, known) if allowed else _refuse_partition(index)
+                    for index in indexes
                 ],
             )
 
@@ -78,6 +81,6 @@ def _result(index: int, known: int) -> PartitionResult:
     return PartitionResult(partition_id=index, error_code=code, error_message=code.sentence)
 
 
-def _denied(index: int) -> PartitionResult:
+def _refuse_partition(index: int) -> PartitionResult:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return PartitionResult(partition_id=index, error_code=code, error_message=code.sentence)

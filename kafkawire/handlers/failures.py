@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kafkawire.codec.schema import fields_in
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import free_in_steps
 
 MAX_ITEMS = 100_000
 """Maximum number of repeated items: some 30 MB of memory, and half a second of CPU time in slices.
@@ -63,7 +63,7 @@ def failed_response(
     made = [response_type()]
     if (yield from _Failed(version, code, message, in_items).fill(made[0], request)):
         return made[0]
-    yield from released(made)
+    yield from free_in_steps(made)
     return None
 
 

@@ -65,13 +65,13 @@ class Heartbeat:
         else:
             # Only JoinGroup uses the sender.
             later = self.groups.submit(HEARTBEAT, Client(None, ""), version, request)
-            later.add_done_callback(partial(self._settled, exchange))
+            later.add_done_callback(partial(self._answer_later, exchange))
         return True
 
     def _may_read(self, peer: Peer, group: str) -> bool:
         return may(self.broker, peer, "Heartbeat", Operation.READ, ResourceKind.GROUP, group)
 
-    def _settled(self, exchange: Exchange, answer: Future[HeartbeatResponse]) -> None:
+    def _answer_later(self, exchange: Exchange, answer: Future[HeartbeatResponse]) -> None:
         if not exchange.peer.closed:
             self._answer(exchange, answer.result().error_code)
 

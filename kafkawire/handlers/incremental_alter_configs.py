@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.handlers.alter_configs import altered
+from kafkawire.handlers.alter_configs import alter_allowed
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -37,7 +37,7 @@ async def incremental_alter_configs(
             faults[index] = error
         resources.append(resource)
         await ctx.give_way()
-    errors = await altered(ctx, resources, validate_only=req.validate_only)
+    errors = await alter_allowed(ctx, resources, validate_only=req.validate_only)
     responses = (
         _response(resource, faults.get(index) or error)
         for index, (resource, error) in enumerate(zip(resources, errors, strict=True))

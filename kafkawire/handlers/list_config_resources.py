@@ -6,7 +6,7 @@ from kafkawire.broker.overrides import ResourceType
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import encode_list_in_slices
 from kafkawire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -38,7 +38,7 @@ async def list_config_resources(
         ResourceType.BROKER_LOGGER: brokers,
     }
     listed = {kind: names.get(kind, []) for kind in ResourceType if kind in wanted}
-    return await sliced(
+    return await encode_list_in_slices(
         ctx.broker.env,
         ListConfigResourcesResponse(),
         ctx.version,

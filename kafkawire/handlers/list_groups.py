@@ -20,8 +20,8 @@ MAX_NAME_CHARS = 100
 
 async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
     """List all groups that match the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
-    req.states_filter = await _known(ctx, req.states_filter, _STATES)
-    req.types_filter = await _known(ctx, req.types_filter, frozenset(("classic",)))
+    req.states_filter = await _normalize_filter(ctx, req.states_filter, _STATES)
+    req.types_filter = await _normalize_filter(ctx, req.types_filter, frozenset(("classic",)))
     response = await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
     if ctx.rights is not None and not ctx.may_cluster(Operation.DESCRIBE, logged=False):
         response.groups = await ctx.collect(
@@ -31,7 +31,9 @@ async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroups
     return response
 
 
-async def _known(ctx: RequestContext, names: list[str], known: frozenset[str]) -> list[str]:
+async def _normalize_filter(
+    ctx: RequestContext, names: list[str], known: frozenset[str]
+) -> list[str]:
     """Return a filter with each known name once, and one name in place of all unknown ones."""
     folded: set[str] = set()
     for name in names:

@@ -59,7 +59,9 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     none): REQUEST_TIMED_OUT for partitions without a result by then. Readers of
     committed records get the last stable offset as the end, and nothing that is not below it.
     """
-    req.topics, refused = await ctx.divided(Operation.DESCRIBE, req.topics, attrgetter("name"))
+    req.topics, refused = await ctx.split_by_rights(
+        Operation.DESCRIBE, req.topics, attrgetter("name")
+    )
     twice = await ctx.duplicates(_keys(req))
     await ctx.broker.table.load(_keys(req))
     uncommitted = await _commit(ctx, req)
@@ -83,13 +85,13 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
         await ctx.give_way()
     if readings:
         await _run_lookups(ctx, readings, req.timeout_ms)
-    await ctx.emptied(twice, readings)
+    await ctx.empty_slowly(twice, readings)
     for topic in refused:
-        topics.append(await _refused(ctx, topic))
+        topics.append(await _refuse_topic(ctx, topic))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _refused(ctx: RequestContext, topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+async def _refuse_topic(ctx: RequestContext, topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     rows = (
         ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
@@ -197,7 +199,7 @@ async def _waits(ctx: RequestContext, req: ListOffsetsRequest) -> bool:
     for topic in req.topics:
         for asked in topic.partitions:
             if _needs_end(asked.timestamp) and any(
-                _open_end(partition) for partition in _found(ctx, topic.name, asked)
+                _open_end(partition) for partition in _find_partition(ctx, topic.name, asked)
             ):
                 return True
             await ctx.give_way()
@@ -205,7 +207,9 @@ async def _waits(ctx: RequestContext, req: ListOffsetsRequest) -> bool:
     return False
 
 
-def _found(ctx: RequestContext, topic: str, asked: ListOffsetsPartition) -> Iterable[Partition]:
+def _find_partition(
+    ctx: RequestContext, topic: str, asked: ListOffsetsPartition
+) -> Iterable[Partition]:
     try:
         return (ctx.broker.table.named(topic, asked.partition_index),)
     except KafkaError:

@@ -30,7 +30,7 @@ async def list_partition_reassignments(
     if not catalog.moves:
         return response
     found: dict[str, OngoingTopicReassignment] = {}
-    for name, index, number in _asked(catalog, req.topics):
+    for name, index, number in _list_asked_partitions(catalog, req.topics):
         await ctx.give_way()
         target, leader = catalog.moves.get(number), catalog.leader_of(number)
         if target is None or leader is None:
@@ -44,7 +44,7 @@ async def list_partition_reassignments(
     return response
 
 
-def _asked(
+def _list_asked_partitions(
     catalog: Catalog, topics: list[ListPartitionReassignmentsTopics] | None
 ) -> Iterator[tuple[str, int, int]]:
     """Yield (topic, index, number) of existing partitions; `topics` None: of all that move."""

@@ -67,14 +67,14 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
             # missing.
             names = list(ctx.broker.catalog.by_name)
             every = (_by_name(ctx, name, {}) for name in names)
-            return await _encoded(ctx, req, every, len(names))
+            return await _encode_response(ctx, req, every, len(names))
 
         return await ctx.broker.topics.answers.get(key, make)
     entries = await _entries(ctx, req, req.topics)
     try:
-        return await _encoded(ctx, req, entries, len(entries))
+        return await _encode_response(ctx, req, entries, len(entries))
     finally:
-        await ctx.emptied(entries)
+        await ctx.empty_slowly(entries)
 
 
 async def _all_visible(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
@@ -83,7 +83,9 @@ async def _all_visible(ctx: RequestContext, req: MetadataRequest) -> list[Buffer
     visible = await ctx.collect(
         name for name in names if ctx.may_topic(Operation.DESCRIBE, name, logged=False)
     )
-    return await _encoded(ctx, req, (_by_name(ctx, name, {}) for name in visible), len(visible))
+    return await _encode_response(
+        ctx, req, (_by_name(ctx, name, {}) for name in visible), len(visible)
+    )
 
 
 async def _entries(
@@ -109,7 +111,7 @@ async def _entries(
             found = seen + await ctx.collect(each for each in found if each.denied)
     else:
         found = await _entries_by_name(ctx, req, names)
-    await ctx.emptied(ids, names)
+    await ctx.empty_slowly(ids, names)
     return found
 
 
@@ -126,7 +128,7 @@ async def _entries_by_name(
     visible: list[str] = []
     for name in names:
         if not ctx.may_topic(Operation.DESCRIBE, name):
-            denied.append(_denied(name, ZERO_UUID))
+            denied.append(_refuse_topic(name, ZERO_UUID))
         elif name in found or not creates:
             visible.append(name)
         elif ctx.may_cluster(Operation.CREATE, logged=False) or ctx.may_topic(
@@ -135,17 +137,17 @@ async def _entries_by_name(
             missing.append(name)
             visible.append(name)
         else:
-            denied.append(_denied(name, ZERO_UUID)._replace(internal=is_internal(name)))
+            denied.append(_refuse_topic(name, ZERO_UUID)._replace(internal=is_internal(name)))
         await ctx.give_way()
     refused: dict[str, ErrorCode] = {}
     if missing:
         refused = await ctx.broker.topics.auto_create(missing, ctx.sender, ctx.charge(NEVER_STRICT))
     entries = await ctx.collect(_by_name(ctx, name, refused) for name in visible)
-    await ctx.emptied(missing, refused, visible)
+    await ctx.empty_slowly(missing, refused, visible)
     return entries + denied
 
 
-def _denied(name: str | None, topic_id: bytes) -> TopicEntry:
+def _refuse_topic(name: str | None, topic_id: bytes) -> TopicEntry:
     return TopicEntry(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_id, internal=False, denied=True
     )
@@ -156,7 +158,7 @@ def _by_id(ctx: RequestContext, topic_id: bytes) -> TopicEntry:
     if topic is None:
         return TopicEntry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not ctx.may_topic(Operation.DESCRIBE, topic.name):
-        return _denied(None, topic_id)
+        return _refuse_topic(None, topic_id)
     return TopicEntry.of(topic)
 
 
@@ -167,7 +169,7 @@ def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> T
     return TopicEntry.of(topic)
 
 
-async def _encoded(
+async def _encode_response(
     ctx: RequestContext, req: MetadataRequest, entries: Iterable[TopicEntry], count: int
 ) -> list[Buffer]:
     version = ctx.version

@@ -19,7 +19,7 @@ from kafkawire.groups.model.request import OFFSET_FETCH, STABLE_FETCH, StableOff
 from kafkawire.handlers.clients import client_of, topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import free_in_steps
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -60,12 +60,12 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
         found.topics.reverse()
         while found.topics:
             response.topics.append(await _old_form(ctx, found.topics.pop()))
-        await ctx.broker.env.slices.run(released(asked))
+        await ctx.broker.env.slices.run(free_in_steps(asked))
         return response
     # Version 1 has no top-level error: each partition has it.
     refused: list[OffsetFetchResponseTopic] = []
     for topic in asked[0].topics or []:
-        of_topic = await _refused(ctx, topic, ErrorCode(found.error_code))
+        of_topic = await _refuse_topic(ctx, topic, ErrorCode(found.error_code))
         refused.append(await _old_form(ctx, of_topic))
     return OffsetFetchResponse(topics=refused)
 
@@ -97,7 +97,7 @@ async def _fetch_groups(
             )
         )
 
-    portions = Portions(ctx, ask, _answered)
+    portions = Portions(ctx, ask, _distribute_answers)
     response: list[OffsetFetchResponseGroup] = []
     seen: set[str] = set()
     for group in groups:
@@ -113,7 +113,7 @@ async def _fetch_groups(
             await ctx.give_way()
             continue
         await _ask_group(ctx, portions, group, found)
-    await ctx.emptied(seen)
+    await ctx.empty_slowly(seen)
     await portions.end(always=False)
     for found in response:
         if found.error_code:
@@ -143,13 +143,13 @@ async def _ask_group(
                 info, code = topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
             if info is None:
                 if not topic.name:
-                    refused.append(await _refused(ctx, topic, code))
+                    refused.append(await _refuse_topic(ctx, topic, code))
                 continue
             topic.name, topic.topic_id = info.name, info.id
         if not ctx.may_topic(Operation.DESCRIBE, topic.name, logged=named):
             if named:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                refused.append(await _refused(ctx, topic, code))
+                refused.append(await _refuse_topic(ctx, topic, code))
             continue
         answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
         found.topics.append(answer)
@@ -172,7 +172,7 @@ def _parts(entries: list[_Entry]) -> Iterator[OffsetFetchRequestGroup]:
         )
 
 
-def _answered(entries: list[_Entry], answers: list[OffsetFetchResponseGroup]) -> bool:
+def _distribute_answers(entries: list[_Entry], answers: list[OffsetFetchResponseGroup]) -> bool:
     """Distribute the results: the responses have the topics in the order of the entries."""
     for found, (_, of_group) in zip(
         answers, groupby(entries, lambda entry: entry.group), strict=True
@@ -185,7 +185,7 @@ def _answered(entries: list[_Entry], answers: list[OffsetFetchResponseGroup]) ->
     return True
 
 
-async def _refused(
+async def _refuse_topic(
     ctx: RequestContext, topic: OffsetFetchRequestTopics, code: ErrorCode
 ) -> OffsetFetchResponseTopics:
     partitions = (

@@ -29,7 +29,7 @@ async def offset_for_leader_epoch(
     """
     refused: list[OffsetForLeaderTopic] = []
     if not ctx.may_cluster(Operation.CLUSTER_ACTION, logged=False):
-        topics = await ctx.divided(Operation.DESCRIBE, req.topics, attrgetter("topic"))
+        topics = await ctx.split_by_rights(Operation.DESCRIBE, req.topics, attrgetter("topic"))
         req.topics, refused = topics
     await ctx.broker.table.load(
         (topic.topic, wanted.partition) for topic in req.topics for wanted in topic.partitions

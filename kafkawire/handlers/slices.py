@@ -63,7 +63,7 @@ def array_count(count: int, flexible: bool) -> bytes:
     return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
-def appended(
+def append_encoded(
     items: Iterable[T], encode_item: Callable[[T, list[Buffer]], None], parts: list[Buffer]
 ) -> Generator[None, None, None]:
     """Encode the items and append them to `parts`, stopping after each, so that the event loop can
@@ -98,7 +98,7 @@ def joining(
         yield None
 
 
-async def encoded(
+async def encode_in_slices(
     slices: Slices, answer: list[Any], version: int, max_bytes: float = MAX_ANSWER_BYTES
 ) -> list[Buffer]:
     """Encode the only response in `answer` and free it, both in slices. Raises AnswerTooLarge
@@ -108,14 +108,14 @@ async def encoded(
     steps = sliced_encoder(type(answer[0]), version)(answer[0], parts)
     await slices.run(joining(steps, parts, joined, max_bytes))
     del steps
-    await slices.run(released(answer))
+    await slices.run(free_in_steps(answer))
     joined += parts
     if sum(map(len, joined)) > max_bytes:
         raise AnswerTooLarge
     return joined
 
 
-async def sliced(
+async def encode_list_in_slices(
     env: Env, message: object, version: int, kind: type[T], items: Iterable[T], count: int
 ) -> list[Buffer]:
     """Encode `message` with `items` (`count` of them, created on demand) in its only list, which is
@@ -125,14 +125,14 @@ async def sliced(
     parts: list[Buffer] = [head, array_count(count, flexible)]
     joined: list[Buffer] = []
     encode_item = part_encoder(type(message), kind, version)
-    await env.slices.run(joining(appended(items, encode_item, parts), parts, joined))
+    await env.slices.run(joining(append_encoded(items, encode_item, parts), parts, joined))
     parts.append(tail)
     return joined + parts
 
 
-async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> list[T]:
-    """Decode a request in slices, as the only element of a list, for `released`. Raises DecodeError
-    after freeing the decoded part."""
+async def decode_in_slices(slices: Slices, cls: type[T], version: int, body: Buffer) -> list[T]:
+    """Decode a request in slices, as the only element of a list, for `free_in_steps`. Raises
+    DecodeError after freeing the decoded part."""
     made: list[T] = []
     fault = ""
     try:
@@ -140,20 +140,20 @@ async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> l
     except DecodeError as wrong:
         fault = str(wrong)
     if fault:
-        await slices.run(released(made))
+        await slices.run(free_in_steps(made))
         raise DecodeError(fault)
     return made
 
 
 ITEM_REFERENCES = 2
-"""The value of sys.getrefcount in `released` for an item without other references: its variable and
-the argument."""
+"""The value of sys.getrefcount in `free_in_steps` for an item without other references: its
+variable and the argument."""
 
 INNER_REFERENCES = ITEM_REFERENCES + 1
 """The same for a list, which its message references too."""
 
 
-def released(messages: list[Any]) -> Generator[None, None, None]:
+def free_in_steps(messages: list[Any]) -> Generator[None, None, None]:
     """Free messages with long lists a few elements at a time: freeing 100,000 objects at once would
     block the event loop for 10 ms. `messages` must have the only references to them. Messages and
     lists that are also referenced elsewhere are not changed: they are not freed here.

@@ -64,7 +64,7 @@ class ApiRow:
         return spec_of(self.key).max_version if self.newest is None else self.newest
 
 
-def _unserved(*keys: int) -> list[ApiRow]:
+def _list_unserved(*keys: int) -> list[ApiRow]:
     return [ApiRow(key, "unserved_groups") for key in keys]
 
 
@@ -124,12 +124,12 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(64, "unregister_broker"),
     ApiRow(65, "describe_transactions"),
     ApiRow(66, "list_transactions"),
-    *_unserved(68, 69),  # consumer groups
+    *_list_unserved(68, 69),  # consumer groups
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
-    *_unserved(76, 77, 78, 79),  # share groups
-    *_unserved(88, 89),  # streams groups
-    *_unserved(90, 91, 92),  # offsets of share groups
+    *_list_unserved(76, 77, 78, 79),  # share groups
+    *_list_unserved(88, 89),  # streams groups
+    *_list_unserved(90, 91, 92),  # offsets of share groups
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages, whose module `handler` is imported."""
@@ -170,7 +170,7 @@ class Api:
 
     def compile(self, version: int) -> None:
         """Import the cold handler and compile the messages of a version; in any thread."""
-        module = self.imported()
+        module = self.import_handler_module()
         self.handler = getattr(module, self.module)
         request = request_class(self.key)
         sliced_decoder(request, version)
@@ -180,7 +180,7 @@ class Api:
             sliced_encoder(response_class(self.key), version)
         self.decoders[version] = decoder(request, version)
 
-    def imported(self) -> ModuleType:
+    def import_handler_module(self) -> ModuleType:
         """Import the handler's module; in any thread."""
         path = f"{self.module}.handler" if self.module in PACKAGES else self.module
         return import_module(f"kafkawire.handlers.{path}")
@@ -213,7 +213,7 @@ class Unmade:
 
     def load(self) -> ModuleType:
         """Import the handler's module; in any thread."""
-        return self._api.imported()
+        return self._api.import_handler_module()
 
     def close(self) -> None:
         """Do nothing: there were no requests."""

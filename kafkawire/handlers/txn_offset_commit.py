@@ -51,7 +51,7 @@ async def txn_offset_commit(
         for entry in entries:
             entry.answer.error_code = client_code(int(verified.code), ctx.version)
             await ctx.give_way()
-        await ctx.emptied(entries)
+        await ctx.empty_slowly(entries)
         return response
 
     def ask(part: list[_Entry]) -> asyncio.Future[TxnOffsetCommitResponse]:
@@ -72,7 +72,7 @@ async def txn_offset_commit(
             entry.answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             await ctx.give_way()
     await portions.end(always=False)
-    await ctx.emptied(entries)
+    await ctx.empty_slowly(entries)
     return response
 
 

@@ -194,7 +194,7 @@ class Connection(Throttled[ConnectionHost]):
                     if size > OTHER_FRAME_BYTES_MAX:
                         raise DecodeError(f"{api.name}: a frame of {size} bytes")
                     if self.applying_bytes:
-                        self.waits |= HELD  # until `applied`
+                        self.waits |= HELD  # until `note_applied`
                         break
                 body = pos + _HEAD_BYTES
                 if length > 0:
@@ -249,7 +249,7 @@ class Connection(Throttled[ConnectionHost]):
         if not self.host.unsupported(exchange, key, version):
             self.abort(f"API {key} version {version} is not served")
 
-    def answered(self, exchange: Exchange) -> None:
+    def note_answered(self, exchange: Exchange) -> None:
         """Schedule `flush` after a response was set."""
         waiting = self.exchanges
         if waiting and waiting[0] is exchange:
@@ -299,7 +299,7 @@ class Connection(Throttled[ConnectionHost]):
             or self.held_bytes > self.host.applying_bytes_max
         )
 
-    def applying(self, size_bytes: int) -> None:
+    def note_applying(self, size_bytes: int) -> None:
         """Produces of this connection are queued on the log with these bytes. Hot."""
         self.applying_bytes += size_bytes
         if (
@@ -308,7 +308,7 @@ class Connection(Throttled[ConnectionHost]):
         ):
             self.waits |= FULL
 
-    def applied(self, size_bytes: int) -> None:
+    def note_applied(self, size_bytes: int) -> None:
         """The queued Produces have been written or have failed: `flush` sends their responses.
         Hot."""
         self.applying_bytes -= size_bytes
@@ -318,18 +318,18 @@ class Connection(Throttled[ConnectionHost]):
             self._go_on_soon()
 
     def begin(self, exchange: Exchange) -> None:
-        """A request is served in a task: the next may start after `served`."""
+        """A request is served in a task: the next may start after `note_served`."""
         self.waits |= BUSY
         self.serving = exchange
 
-    def served(self, exchange: Exchange) -> None:
+    def note_served(self, exchange: Exchange) -> None:
         """A cold request is answered or parked: the next may start."""
         if self.serving is exchange:
             self.serving = None
             self.waits &= ~BUSY
             self._go_on_soon()
 
-    def fetched(self) -> None:
+    def note_fetched(self) -> None:
         """Its Fetch is answered: the next may start, one after another as in Kafka."""
         self.fetching = False
         if self.waits & HELD:

@@ -26,7 +26,13 @@ from kafkawire.handlers.context import (
 )
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
-from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
+from kafkawire.handlers.slices import (
+    MAX_ANSWER_BYTES,
+    AnswerTooLarge,
+    decode_in_slices,
+    encode_in_slices,
+    free_in_steps,
+)
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.log_lines import LineLimit, shown
@@ -35,7 +41,7 @@ from kafkawire.plural import count
 from kafkawire.security.principals import USER
 from kafkawire.server.memory import Memory
 from kafkawire.server.quotas.arrivals import Arrivals
-from kafkawire.server.quotas.metering import throttle, timed
+from kafkawire.server.quotas.metering import meter_work, throttle
 from kafkawire.server.slow import Sweeper
 
 if TYPE_CHECKING:
@@ -194,7 +200,7 @@ class Host:
                 # Importing the handler and compiling takes up to tens of milliseconds, in which
                 # other clients are served.
                 await self.broker.env.offload.submit("files", api.compile, exchange.version)
-            asked = await decoded(slices, cls, exchange.version, body)
+            asked = await decode_in_slices(slices, cls, exchange.version, body)
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
         except Exception as defect:
@@ -206,7 +212,7 @@ class Host:
             block.unpin()
         if asked and not connection.closed:
             await self._serve(connection, exchange, api, asked, begun, slot)
-        await slices.run(released(asked))
+        await slices.run(free_in_steps(asked))
 
     async def _serve(
         self,
@@ -220,7 +226,7 @@ class Host:
         """Have the only request in `asked` served, and answer it. It was received at `begun`."""
 
         def parked() -> None:
-            connection.served(exchange)
+            connection.note_served(exchange)
             if slot is not None:
                 slot.end()
 
@@ -250,7 +256,7 @@ class Host:
             if ctx.quotas is None:
                 answer = [await work]
             else:
-                answer = [await timed(work, ctx.quotas, self.now)]
+                answer = [await meter_work(work, ctx.quotas, self.now)]
                 answer[0] = throttle(connection, ctx, api, answer[0])
             del work
             parts = await self._parts(answer, exchange.version)
@@ -268,7 +274,7 @@ class Host:
         if connection.closed or parts is None:
             return
         exchange.answer_parts(parts)
-        connection.served(exchange)
+        connection.note_served(exchange)
         self.counts.took(api.key, self.now() - begun)
 
     async def _refusal(
@@ -319,15 +325,15 @@ class Host:
         if isinstance(response, bytes):
             return [response]
         del response
-        return await encoded(self.broker.env.slices, answer, version)
+        return await encode_in_slices(self.broker.env.slices, answer, version)
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
         """KIP-511: only ApiVersions answers unknown versions."""
         if key != API_VERSIONS:
             return False
-        from kafkawire.handlers.api_versions import unsupported
+        from kafkawire.handlers.api_versions import refuse_unsupported_version
 
-        exchange.answer(encode(unsupported(), 0))
+        exchange.answer(encode(refuse_unsupported_version(), 0))
         return True
 
     def last_request(self, connection: Connection) -> str:

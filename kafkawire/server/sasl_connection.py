@@ -171,11 +171,11 @@ class SaslConnection(Connection):
     async def _answer_versions(
         self, login: LoginMachine, exchange: Exchange, decision: FrameDecision
     ) -> None:
-        from kafkawire.handlers.api_versions import api_versions, unsupported
+        from kafkawire.handlers.api_versions import api_versions, refuse_unsupported_version
 
         self._count(API_VERSIONS)
         if decision.request is None:
-            answer, version = unsupported(), 0
+            answer, version = refuse_unsupported_version(), 0
         else:
             version = decision.version
             ctx = RequestContext(
@@ -304,8 +304,8 @@ class SaslConnection(Connection):
     def _answer(self, exchange: Exchange, answer: bytes) -> None:
         if not self.closed:
             exchange.parts = [answer]
-            self.answered(exchange)
-            self.served(exchange)
+            self.note_answered(exchange)
+            self.note_served(exchange)
 
     def _count(self, key: int) -> None:
         requests = self.host.counts.requests

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kafkawire.codec.types import Buffer
 from kafkawire.security.principals import ANONYMOUS
 from kafkawire.server.ports import ReceivingHost, Wire
-from kafkawire.server.quotas.metering import timed
+from kafkawire.server.quotas.metering import meter_work
 from kafkawire.server.receiving import THROTTLED, Receiver
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Throttled(Receiver[HostT]):
         self.quotas = found
         return found
 
-    def timed(self, work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    def meter_work(self, work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
         """Return `work`, which serves a request; its time counts for a quota."""
         if not self.host.quotas.of_requests:
             return work
-        return timed(work, self.client_quotas(), self.host.now)
+        return meter_work(work, self.client_quotas(), self.host.now)
 
     def start_throttled(self, delay_ms: int) -> None:
         """Set the delay for the exchange of the request that is being started; 0: none is."""

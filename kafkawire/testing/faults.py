@@ -258,12 +258,12 @@ class FaultyHandler:
         exchange.pins = None
         if answer is None:
             exchange.parts = []
-            connection.answered(exchange)
+            connection.note_answered(exchange)
         else:
             if throttle_ms and hasattr(answer, "throttle_time_ms"):
                 answer.throttle_time_ms = throttle_ms
             exchange.answer_parts([encode(answer, exchange.version)])
-        connection.served(exchange)
+        connection.note_served(exchange)
         if throttle_ms:
             connection.throttle(throttle_ms)
 

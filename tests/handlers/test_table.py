@@ -20,7 +20,7 @@ from tests.kit.server import port_of, running
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.module) for row in (*ROWS, *OWN_ROWS)])
 def test_each_row_names_a_handler(row: ApiRow) -> None:
-    handler = getattr(Api(row).imported(), row.hot_class or row.module)
+    handler = getattr(Api(row).import_handler_module(), row.hot_class or row.module)
     assert callable(handler)
 
 

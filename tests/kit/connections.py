@@ -50,7 +50,7 @@ class Hot:
         self.seen.append(bytes(buf[pos:end]))
         if self.hold:
             block.pin()
-            exchange.peer.applying(end - pos)
+            exchange.peer.note_applying(end - pos)
             self.held.append((exchange, block, end - pos))
         else:
             exchange.answer(bytes(buf[pos:end]))
@@ -60,7 +60,7 @@ class Hot:
         """Called after the batch was written: respond to the oldest exchange."""
         exchange, block, size = self.held.popleft()
         block.unpin()
-        exchange.peer.applied(size)
+        exchange.peer.note_applied(size)
         exchange.answer(b"ok")
 
     def close(self) -> None:

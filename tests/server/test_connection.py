@@ -57,11 +57,11 @@ def test_end_of_parked_request_does_not_release_next_one() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"join"))
     _, parked, _ = client.host.cold.popleft()
-    client.connection.served(parked)
+    client.connection.note_served(parked)
     client.host.run()
     client.feed(frame(COLD, 2, b"commit") + frame(ECHO, 3, b"after"))
     parked.answer(b"joined")
-    client.connection.served(parked)
+    client.connection.note_served(parked)
     client.host.run()
     assert client.host.echo.seen == []  # request 2 is still being applied
 
@@ -69,7 +69,7 @@ def test_end_of_parked_request_does_not_release_next_one() -> None:
 def test_responses_are_sent_in_request_order() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"a"))
-    client.connection.served(client.host.cold[0][1])
+    client.connection.note_served(client.host.cold[0][1])
     client.host.run()
     client.feed(frame(COLD, 2, b"b"))
     (_, first, _), (_, second, _) = client.host.cold
@@ -88,7 +88,7 @@ def test_no_request_starts_while_cold_request_is_served() -> None:
     assert client.host.echo.seen == []
     _, exchange, _ = client.host.cold.popleft()
     exchange.answer(b"done")
-    client.connection.served(exchange)
+    client.connection.note_served(exchange)
     client.host.run()
     assert client.host.echo.seen == [b"b"]
     assert [n for n, _ in client.answers()] == [1, 2]

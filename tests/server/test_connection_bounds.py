@@ -45,7 +45,7 @@ def test_paused_client_is_read_again_after_a_request_that_ends_its_bytes() -> No
     client.host.run()
     ((connection, exchange, _),) = client.host.cold
     exchange.answer(b"ok")
-    connection.served(exchange)
+    connection.note_served(exchange)
     client.host.run()
     assert client.wire.reading
 
@@ -89,7 +89,7 @@ class Rows:
             row.more = count - 1
             self.connection.exchanges.append(row)
             self.connection.more += row.more
-            self.connection.applying(count * 100)
+            self.connection.note_applying(count * 100)
             self.rows.append((row, count * 100))
             self.taken += count
             pos += count * 100
@@ -98,7 +98,7 @@ class Rows:
     def write(self) -> None:
         row, size = self.rows.popleft()
         row.parts = [b"a" * (row.more + 1)]
-        self.connection.applied(size)
+        self.connection.note_applied(size)
         self.connection.flush()
 
 

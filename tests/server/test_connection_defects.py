@@ -52,7 +52,7 @@ def test_exception_in_handler_closes_one_connection(
         if kept:
             connection, exchange, _ = host.cold.popleft()
             exchange.answer(b"")
-            connection.served(exchange)
+            connection.note_served(exchange)
             host.run()
         else:
             one.feed(frame(ECHO, 1, b"x"))
@@ -174,7 +174,7 @@ async def test_error_response_that_is_too_large_closes_connection(
         raise AnswerTooLarge
 
     monkeypatch.setattr("kafkawire.handlers.list_groups.list_groups", failing)
-    monkeypatch.setattr("kafkawire.server.host.encoded", too_large)
+    monkeypatch.setattr("kafkawire.server.host.encode_in_slices", too_large)
     caplog.set_level(logging.INFO)
     async with running(tmp_path) as server:
         client = await clients.Client.connect(port_of(server))

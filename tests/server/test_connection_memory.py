@@ -32,7 +32,7 @@ def answer(client: Client, size: int) -> None:
     connection, exchange, _ = client.host.cold.popleft()
     assert connection is client.connection
     exchange.answer_parts([bytes(size)])
-    connection.served(exchange)
+    connection.note_served(exchange)
     client.host.run()
 
 
@@ -79,7 +79,7 @@ def test_responses_after_parked_one_are_bounded_by_bytes() -> None:
     client = Client()
     client.feed(frame(COLD, 0, b""))
     connection, parked, _ = client.host.cold.popleft()
-    connection.served(parked)  # it waits, and those after it go on
+    connection.note_served(parked)  # it waits, and those after it go on
     client.host.run()
     for n in range(20):
         client.feed(frame(COLD, n + 1, b""))
@@ -105,7 +105,7 @@ def test_lost_connection_releases_memory_of_responses(gone: str) -> None:
     if gone == "parked":
         client.feed(frame(COLD, 0, b""))
         connection, parked, _ = client.host.cold.popleft()
-        connection.served(parked)
+        connection.note_served(parked)
         client.host.run()
     client.feed(frame(COLD, 1, b""))
     if gone == "paused":

@@ -66,7 +66,9 @@ class RackReads:
             )
         return info.number
 
-    def preferred(self, exchange: Exchange, partition: Partition, offset: int, rack: str) -> int:
+    def find_preferred_read_replica(
+        self, exchange: Exchange, partition: Partition, offset: int, rack: str
+    ) -> int:
         """Return the broker that the client of a rack is to read an offset from; -1: this one."""
         if not self._in_tier(partition, offset):
             return -1

@@ -165,7 +165,7 @@ class Attempt:
         block.pin()
         peer.begin(self.exchange)
         who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
-        self.context.env.spawn(peer.timed(self.serve(self.moved, decoding, block)), who)
+        self.context.env.spawn(peer.meter_work(self.serve(self.moved, decoding, block)), who)
 
     async def serve(
         self, moved: asyncio.Event, decoding: Generator[None, None, None], block: Pinned
@@ -192,7 +192,7 @@ class Attempt:
             self._fail()
         finally:
             self._release()
-            peer.served(self.exchange)
+            peer.note_served(self.exchange)
             await slices.run(self._unwatch())
             await self._free_many()
 
@@ -210,7 +210,7 @@ class Attempt:
         """Plan until there is enough to answer, and memory for it."""
         env, peer = self.context.env, self.exchange.peer
         await env.slices.run(self._plan())
-        peer.served(self.exchange)
+        peer.note_served(self.exchange)
         while not peer.closed:
             if self.enough:
                 self._end_wait()
@@ -257,7 +257,7 @@ class Attempt:
             for _ in self._plan():
                 pass
             if self.missing:
-                self.context.racks.load_then(self.missing, self._loaded)
+                self.context.racks.load_then(self.missing, self._retry_after_load)
                 return True
             if not self.enough:
                 return False
@@ -267,7 +267,7 @@ class Attempt:
             self._fail()
             return True
 
-    def _loaded(self) -> None:
+    def _retry_after_load(self) -> None:
         """Start again after the missing partitions were loaded or failed to load."""
         if self.done or self.exchange.peer.closed:
             return
@@ -301,7 +301,7 @@ class Attempt:
         for _ in self._view():
             pass
         if self.cold:
-            work = self.exchange.peer.timed(self._read_then_answer())
+            work = self.exchange.peer.meter_work(self._read_then_answer())
             self.context.env.spawn(work, "cold fetch")
         else:
             self._answer_at_once()
@@ -363,7 +363,7 @@ class Attempt:
             partition = context.racks.find(topic, index, epoch, offset)
             context.describe(result, partition)
             if not partition.resigned:
-                result.preferred = context.racks.preferred(
+                result.preferred = context.racks.find_preferred_read_replica(
                     self.exchange, partition, offset, ask.rack
                 )
             if result.preferred >= 0:
@@ -534,7 +534,7 @@ class Attempt:
             release = HeldAnswerMemory(peer, self.granted, release)
             self.granted = 0
         exchange.answer_parts(body, release, len(spans))
-        peer.fetched()
+        peer.note_fetched()
 
     def _answer_empty(self, error_code: int = 0, throttle_ms: int = 0) -> None:
         """Answer without partitions; mute the connection of a client over a quota."""
@@ -552,7 +552,7 @@ class Attempt:
         exchange.answer_parts(body)
         if throttle_ms:
             exchange.peer.throttle(throttle_ms)
-        exchange.peer.fetched()
+        exchange.peer.note_fetched()
 
     def _fail(self) -> None:
         """End the connection after a defect: its requests cannot be answered."""

@@ -33,7 +33,7 @@ from kafkawire.handlers.produce.pending import (
     PendingProduces,
     ProduceExchange,
     Waiting,
-    refused,
+    build_failure_fields,
 )
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import Shapes
@@ -236,7 +236,7 @@ class Produce:
             self.counts.produces += 1
             if exchange.acks:
                 exchange.respond(None)
-                exchange.peer.answered(exchange)
+                exchange.peer.note_answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
 
@@ -277,7 +277,7 @@ class Produce:
                 *where,
                 exc_info=failure,
             )
-        why = refused(failure)
+        why = build_failure_fields(failure)
         self.counts.failed("Produce", why[0])
         return item[0], item[1], *why
 

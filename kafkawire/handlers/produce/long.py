@@ -90,7 +90,7 @@ class LongProduce:
         these results. `batches`: those that were verified."""
         self._batches = batches
         portion = self._portion()
-        portion.queued_before(begun, results, size_bytes)
+        portion.add_queued_before(begun, results, size_bytes)
         self._send(portion)
         self._spawn("Produce of a long batch", len(results), None, checked=True)
 
@@ -101,7 +101,7 @@ class LongProduce:
         self._block.pin()
         peer.begin(self._exchange)
         who = f"{name} of client {peer.client_id} at {peer.client_host}"
-        self._produce.env.spawn(peer.timed(self._serve(first, decoding, checked)), who)
+        self._produce.env.spawn(peer.meter_work(self._serve(first, decoding, checked)), who)
 
     async def _serve(
         self, first: int, decoding: Generator[None, None, None] | None, checked: bool
@@ -115,7 +115,7 @@ class LongProduce:
             peer.abort(str(wrong))
         finally:
             self._block.unpin()
-            peer.served(self._exchange)
+            peer.note_served(self._exchange)
         await empty_slowly(self._ask.items, give_way)
         if self._batches is not None:
             await self._batches.release(give_way)
@@ -173,7 +173,7 @@ class LongProduce:
                     raise why
                 now_ms = produce.pending().now_ms
                 done = produce.append(portion, self._buf, item, now_ms, self._guard(item))
-                portion.queued(done, item[3] - item[2])
+                portion.add_queued(done, item[3] - item[2])
             except LongBatch:
                 self._send(portion)
                 portion = self._portion()
@@ -196,7 +196,7 @@ class LongProduce:
                 raise produce.log.refusal
             now_ms = produce.pending().now_ms
             done = produce.append(portion, self._buf, item, now_ms, self._guard(item), seen)
-            portion.queued(done, stop - start)
+            portion.add_queued(done, stop - start)
         except Exception as failure:
             portion.results.append(produce.refuse(item, failure))
 
@@ -207,7 +207,7 @@ class LongProduce:
         await room.wait()
 
     def _portion(self) -> Portion:
-        return Portion(self._exchange, self._ask.acks, self._reported, first=not self._counted)
+        return Portion(self._exchange, self._ask.acks, self._note_reported, first=not self._counted)
 
     def _send(self, portion: Portion) -> None:
         """Register a portion with its write batch."""
@@ -222,7 +222,7 @@ class LongProduce:
         if failed and not self._ask.acks:
             self._exchange.peer.abort("a produce with acks=0 was refused")
 
-    def _reported(self) -> None:
+    def _note_reported(self) -> None:
         self._unreported -= 1
         waiting = self._all_reported
         if not self._unreported and waiting is not None and not waiting.done():

@@ -88,7 +88,7 @@ class ProduceExchange(Waiting):
     def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         if failure is not None:
-            self.results = [failed(result, failure) for result in self.results]
+            self.results = [fail_result(result, failure) for result in self.results]
         tags = None
         if self.hints is not None:
             tags = self.hints.of_produce(self.peer, self.version, self.results)
@@ -100,7 +100,7 @@ class ProduceExchange(Waiting):
 
     def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
-        return replaced(self.results, partition, why)
+        return replace_successes(self.results, partition, why)
 
     def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error."""
@@ -108,13 +108,15 @@ class ProduceExchange(Waiting):
         return self.refuse(partition, why)
 
 
-def replaced(results: list[ProduceResult], partition: LoadedPartition, why: KafkaError) -> bool:
+def replace_successes(
+    results: list[ProduceResult], partition: LoadedPartition, why: KafkaError
+) -> bool:
     """Replace the successes of one partition by an error; return whether there were any."""
     topics = partition.topic, partition.topic_id
     found = False
     for at, result in enumerate(results):
         if result[1] == partition.index and result[0] in topics and not result[2]:
-            results[at] = failed(result, why)
+            results[at] = fail_result(result, why)
             found = True
     return found
 
@@ -136,12 +138,14 @@ class Portion(Waiting):
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
 
-    def queued(self, result: ProduceResult, size_bytes: int) -> None:
+    def add_queued(self, result: ProduceResult, size_bytes: int) -> None:
         """Add a batch that is queued on the log."""
         self.results.append(result)
         self.size_bytes += size_bytes
 
-    def queued_before(self, begun: Waiting, results: list[ProduceResult], size_bytes: int) -> None:
+    def add_queued_before(
+        self, begun: Waiting, results: list[ProduceResult], size_bytes: int
+    ) -> None:
         """Begin with batches that were queued, for `begun`, before it was known that the request is
         long."""
         self.sinks = begun.sinks
@@ -151,12 +155,12 @@ class Portion(Waiting):
     def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         if failure is not None:
-            self.results = [failed(result, failure) for result in self.results]
+            self.results = [fail_result(result, failure) for result in self.results]
         self.reported()
 
     def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
-        return replaced(self.results, partition, why)
+        return replace_successes(self.results, partition, why)
 
 
 class PendingProduces:
@@ -187,21 +191,21 @@ class PendingProduces:
         exchanges = self.exchanges
         if not exchanges:
             self.open[self] = None
-            self.log.after_write(self.written, exchanges)
+            self.log.after_write(self.note_write, exchanges)
         exchanges.append(exchange)
         blocks = self.blocks
         if not blocks or blocks[-1] is not block:
             block.pin()
             blocks.append(block)
-        exchange.peer.applying(exchange.size_bytes)
+        exchange.peer.note_applying(exchange.size_bytes)
         sinks = exchange.sinks
         if sinks in self.waiting:
             self.waiting[sinks].append(exchange)
         elif sinks:
             self.waiting[sinks] = [exchange]
-            self.log.after(sinks, partial(self.committed, sinks))
+            self.log.after(sinks, partial(self.note_commit, sinks))
 
-    def written(self, failure: BaseException | None) -> None:
+    def note_write(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
         self.is_written = True
         self._close_if_answered()
@@ -214,14 +218,14 @@ class PendingProduces:
                 _notify(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
-            exchange.peer.applied(exchange.size_bytes)
+            exchange.peer.note_applied(exchange.size_bytes)
         self.counts.produces += requests
         if failure is not None:
             self.counts.failed("Produce", why(failure)[0])
         for exchange in self.exchanges:
             exchange.peer.flush()
 
-    def committed(self, sinks: tuple[Sink, ...], failure: BaseException | None) -> None:
+    def note_commit(self, sinks: tuple[Sink, ...], failure: BaseException | None) -> None:
         """The batches that wait for these sinks are committed, or will never be."""
         waiting = self.waiting.pop(sinks)
         if isinstance(failure, FailedPartitions):
@@ -273,7 +277,7 @@ def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str],
     return int(code_of(failure)), None, ()
 
 
-def refused(
+def build_failure_fields(
     failure: BaseException,
 ) -> tuple[int, int, int, int, str | None, tuple[tuple[int, str], ...]]:
     """Return a ProduceResult of a failure, after topic and index."""
@@ -281,6 +285,6 @@ def refused(
     return code, -1, -1, -1, message, records
 
 
-def failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
+def fail_result(result: ProduceResult, failure: BaseException) -> ProduceResult:
     """Return a result with the failure of its write batch."""
-    return result if result[2] else (result[0], result[1], *refused(failure))
+    return result if result[2] else (result[0], result[1], *build_failure_fields(failure))

@@ -54,21 +54,23 @@ class RepeatedProduces(Waiting):
         """Return one buffer with all responses."""
         answers, throttle_ms = self.answers, self.throttle_ms
         if failure is not None or self.refused is not None:
-            last = self._failed(answers[-1], failure, throttle_ms)
-            answers = [self._failed(answer, failure, 0) for answer in answers[:-1]]
+            last = self._answer_failure(answers[-1], failure, throttle_ms)
+            answers = [self._answer_failure(answer, failure, 0) for answer in answers[:-1]]
             answers.append(last)
         elif throttle_ms:
-            answers[-1] = self.shape.throttled(answers[-1], throttle_ms)
+            answers[-1] = self.shape.add_throttle_time(answers[-1], throttle_ms)
         self.parts = [b"".join(answers) if self.more else answers[0]]
 
-    def _failed(self, answer: bytes, failure: BaseException | None, throttle_ms: int) -> bytes:
+    def _answer_failure(
+        self, answer: bytes, failure: BaseException | None, throttle_ms: int
+    ) -> bytes:
         """Return the response instead of one for a success."""
         shape, hints = self.shape, self.hints
         if self.refused is not None:
             failure = self.refused.get(shape.index_of(answer), failure)
         if failure is None:
-            return shape.throttled(answer, throttle_ms) if throttle_ms else answer
-        result = shape.failed(answer, *why(failure))
+            return shape.add_throttle_time(answer, throttle_ms) if throttle_ms else answer
+        result = shape.build_failed_result(answer, *why(failure))
         tags = None
         if hints is not None:
             tags = hints.of_produce(self.peer, shape.version, [result])

@@ -124,7 +124,7 @@ class Shape:
             start = pos + fixed_bytes
         return found
 
-    def throttled(self, answer: bytes, throttle_ms: int) -> bytes:
+    def add_throttle_time(self, answer: bytes, throttle_ms: int) -> bytes:
         """Return a response frame with a throttle time, which is its last field."""
         end = len(answer) - self.flexible  # an empty section of tags
         return b"".join((answer[: end - _INDEX.size], _INDEX.pack(throttle_ms), answer[end:]))
@@ -134,7 +134,7 @@ class Shape:
         index: int = self._answer.unpack(answer)[3]
         return index
 
-    def failed(
+    def build_failed_result(
         self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
     ) -> ProduceResult:
         """Return the result of a failure, in place of that of `answer`."""

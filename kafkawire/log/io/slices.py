@@ -84,7 +84,7 @@ async def empty_slowly(
 ) -> None:
     """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
     at once would hold the event loop for milliseconds. Messages are freed with
-    kafkawire.handlers.slices.released, which also frees their lists."""
+    kafkawire.handlers.slices.free_in_steps, which also frees their lists."""
     remove = collection.popitem if isinstance(collection, dict) else collection.pop
     while collection:
         remove()

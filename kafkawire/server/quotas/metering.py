@@ -128,7 +128,9 @@ class Timed:
                 failure = thrown
 
 
-async def timed(work: Awaitable[Any], quotas: ClientQuotas | None, now: Callable[[], float]) -> Any:
+async def meter_work(
+    work: Awaitable[Any], quotas: ClientQuotas | None, now: Callable[[], float]
+) -> Any:
     """Await what serves a request in a task, and record its time on the event loop."""
     if quotas is None or quotas.requests is None:
         return await work

@@ -149,7 +149,7 @@ class Sender:
         self.rights = None
         self.throttle_ms = 0
 
-    def answered(self, exchange: Exchange) -> None:
+    def note_answered(self, exchange: Exchange) -> None:
         assert exchange is self.exchanges[len(self.answers)]
         assert exchange.parts is not None
         self.answers.append(b"".join(cast("list[bytes]", exchange.parts)))

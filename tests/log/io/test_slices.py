@@ -21,7 +21,7 @@ from kafkawire.codec.compile import (
 from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
 from kafkawire.codec.emit import STEP
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import free_in_steps
 from kafkawire.log.io.slices import (
     MAX_STRETCH_S,
     SLICE_S,
@@ -109,16 +109,16 @@ def test_unreferenced_messages_are_freed_in_slices() -> None:
         groups = [ListedGroup(group_id=str(number)) for number in range(1000)]
         return ListGroupsResponse(groups=groups)
 
-    assert len(list(released([answer()]))) > 1000 // STEP
+    assert len(list(free_in_steps([answer()]))) > 1000 // STEP
     topic = FetchableTopicResponse(partitions=[PartitionData() for _ in range(1000)])
     fetched = [FetchResponse(responses=[topic])]
     del topic
-    assert len(list(released(fetched))) > 1000 // STEP
+    assert len(list(free_in_steps(fetched))) > 1000 // STEP
     kept = answer()
     groups = kept.groups
-    assert len(list(released([kept]))) == 1
+    assert len(list(free_in_steps([kept]))) == 1
     del kept
-    assert len(list(released([ListGroupsResponse(groups=groups)]))) == 1
+    assert len(list(free_in_steps([ListGroupsResponse(groups=groups)]))) == 1
     assert len(groups) == 1000
 
 
