@@ -189,7 +189,7 @@ class Mover:
                 await self._check(to)
                 await self.close()
                 await self._switch(to)
-            elif not tiers.left():
+            elif not tiers.list_left():
                 raise MoveError(f"all objects are in {to} already")
             else:
                 await tiers.begin_move(to)
@@ -208,7 +208,7 @@ class Mover:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def reported(self) -> dict[str, Any]:
+    def report_progress(self) -> dict[str, Any]:
         """Return the progress as plain values. `log_objects`: how many are needed, which stay
         where they are."""
         logs = self._site().logs
@@ -275,7 +275,7 @@ class Mover:
                 return
             bound = self._config.tier_retry_max_ms / 1000
             await env.sleep(wait_s(tries, bound, env.random.random()) if tries else SCAN_INTERVAL_S)
-        await self._tiers.copied()
+        await self._tiers.mark_copied()
         self.progress.state, self.progress.error = "waiting", ""
         logger.info(
             "moved all objects to %s: set tier.url to it before the next start", self.progress.to
@@ -286,7 +286,7 @@ class Mover:
         """Claim the tiers to be left that another broker owns, which were restored into this one,
         so that it stops writing. Raises StoreError."""
         site = self._site()
-        for row in self._tiers.left():
+        for row in self._tiers.list_left():
             store = self._tiers.store_at(row.url)
             try:
                 found = await read_owner(store)

@@ -306,7 +306,7 @@ class Tiering:
         self.uploader.start()
         await self.topic_disabler.find()
         if self.tiers.refusal:
-            self._refused(Refused("TierLeft", self.tiers.refusal))
+            self._note_refusal(Refused("TierLeft", self.tiers.refusal))
             return
         while self.state != "attached":
             try:
@@ -315,7 +315,7 @@ class Tiering:
                 failures += 1
                 if not isinstance(failure, StoreError | OSError | WorkerError):
                     logger.exception("cannot attach the remote tier, retrying")
-                self._refused(failure)
+                self._note_refusal(failure)
                 whole_s, jitter = self._retry_max_s(), self.env.random.random()
                 refused = isinstance(failure, Refused)
                 await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
@@ -332,9 +332,9 @@ class Tiering:
                 await self.rounds.open(accept_loss=accept_loss)
                 await check_conditional_put(self.store)
                 await check_listing(self.store)
-                self._attached()
+                self._finish_attaching()
 
-    def _attached(self) -> None:
+    def _finish_attaching(self) -> None:
         self.state, self.error = "attached", None
         self.fence.lower()
         self.dispatcher.attach()
@@ -350,7 +350,7 @@ class Tiering:
                 return f"the remote tier {self.tiers.current.url} cannot be used: {failure}"
         return ""
 
-    def _refused(self, failure: Exception) -> None:
+    def _note_refusal(self, failure: Exception) -> None:
         """Log why the bucket cannot be attached, once as an ERROR if an operator must act."""
         reported = str(self.error) == str(failure)
         self.error = failure
@@ -422,9 +422,9 @@ class Tiering:
         objects uploaded again."""
         lost = self.rounds.error
         if self.state == "attached" and isinstance(lost, ObjectsLost):
-            self._refused(lost)
+            self._note_refusal(lost)
         elif isinstance(self.error, ObjectsLost) and self.rounds.attached:
-            self._attached()
+            self._finish_attaching()
         if self.state == "attached" and self.rounds.attached:
             for segment in self._lost.values():
                 self.repairer.report(segment, Copy.OBJECT)

@@ -83,7 +83,7 @@ class Moving(TierProcess):
         """Wait for the end of the move."""
         until = self.loop.now + MOVED_S
         while self.tiering.mover.progress.state not in states:
-            assert self.loop.now < until, self.tiering.mover.reported()
+            assert self.loop.now < until, self.tiering.mover.report_progress()
             await self.env.sleep(1.0)
 
 
@@ -161,7 +161,7 @@ def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None
         await process.tiering.mover.begin(NEW)
         await process.moved("waiting")
         assert segments_in(world.bucket) == before  # a reader may still use it
-        state = process.tiering.mover.reported()
+        state = process.tiering.mover.report_progress()
         assert (state["objects"], state["left"], state["failed"]) == (len(before), 0, [])
         assert state["bytes"] == sum(len(world.bucket.objects[key]) for key in before)
         await process.check()

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.tiering.admin.commands import TierCommands
-from kafkawire.tiering.admin.status import LocalOnlyRange, merged
+from kafkawire.tiering.admin.status import LocalOnlyRange, merge_neighbours
 from kafkawire.tiering.upload.scheduler import Reason, Why
 from tests.kit.log.transactional import Producer
 from tests.kit.tier.fake_bucket import StoreFaults
@@ -236,7 +236,7 @@ def test_unloaded_partitions_are_reported() -> None:
 def test_adjacent_ranges_with_same_reason_are_merged(detail: str) -> None:
     error, other = Why(Reason.ERROR, 9.0, detail), Why(Reason.QUEUED)
     soon = Why(Reason.ERROR, 5.0, detail)
-    found = merged(
+    found = merge_neighbours(
         [
             LocalOnlyRange(0, 3, 10, error, 7.0),
             LocalOnlyRange(3, 5, 20, soon, 8.0),

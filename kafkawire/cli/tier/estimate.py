@@ -101,7 +101,7 @@ def _typed(
 ) -> dict[str, Any]:
     """Return the estimate of a single topic on an otherwise empty broker. ValueError."""
     from kafkawire.tiering.cost.estimate import estimate
-    from kafkawire.tiering.cost.traffic import as_values, assumed, typed_load
+    from kafkawire.tiering.cost.traffic import as_values, describe_traffic, typed_load
 
     load, machine, prices = typed_load(
         partitions, bytes_per_s, changes, tier="estimated", read_rate=read_rate
@@ -109,7 +109,7 @@ def _typed(
     found = estimate([load], machine, prices)
     return {
         "then": as_values(found),
-        "assumed": assumed([load], read_rate),
+        "assumed": describe_traffic([load], read_rate),
         "currency": prices.currency,
     }
 

@@ -83,7 +83,7 @@ def _state(tiering: Tiering) -> Iterator[Metric]:
     yield gauge(
         "tier_month_cost",
         "Cost of this month's requests and bytes by tier.prices, in its currency.",
-        tiering.spending.spent(),
+        tiering.spending.sum_month_costs(),
     )
     yield gauges(
         "tier_topic_month_cost",

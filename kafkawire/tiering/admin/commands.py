@@ -81,7 +81,7 @@ class TierCommands:
         return {
             "now": traffic.as_values(found.now),
             "then": traffic.as_values(found.then),
-            "assumed": traffic.assumed(found.traffic, found.read_bytes_per_s),
+            "assumed": traffic.describe_traffic(found.traffic, found.read_bytes_per_s),
             "currency": found.currency,
         }
 
@@ -96,7 +96,7 @@ class TierCommands:
                 await mover.begin(to, arguments.get("skip_lost") is True)
             except MoveError as wrong:
                 raise CommandError(str(wrong)) from None
-        return mover.reported()
+        return mover.report_progress()
 
     async def _scrub(self, arguments: Arguments) -> Answer:
         """Start a scrub unless one is running, and return its progress; `watch`: only return the

@@ -131,14 +131,16 @@ def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
             continue
         start = max(base, shape.log_start)
         why = _not_wanted(shape.config) or _of_segment(tiering, segment_id)
-        found.append(LocalOnlyRange(start, end, length, why, _made(tiering, segment_id)))
+        found.append(
+            LocalOnlyRange(start, end, length, why, _find_creation_time(tiering, segment_id))
+        )
     start = max(shape.cut_offset, shape.log_start)
     if start < shape.high_watermark:
         why = _not_wanted(shape.config) or _of_journals(tiering, shape)
         since = min((tiering.log.segments.cutter.timing.held_since(n) for n in shape.journals),
                     default=NEVER)  # fmt: skip
         found += _in_journals(shape, start, why, since)
-    return merged(found)
+    return merge_neighbours(found)
 
 
 def _in_journals(
@@ -160,7 +162,7 @@ def _in_journals(
     return found
 
 
-def merged(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:
+def merge_neighbours(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:
     """Merge neighbours with the same reason; the newer range supplies the details."""
     joined: list[LocalOnlyRange] = []
     for piece in found:
@@ -244,7 +246,7 @@ def _text(failure: BaseException | None) -> str:
     return "" if failure is None else str(failure)
 
 
-def _made(tiering: Tiering, segment_id: int) -> float:
+def _find_creation_time(tiering: Tiering, segment_id: int) -> float:
     """Return when a segment was made, by the monotonic clock, because the wall clock may have
     jumped."""
     segment = tiering.log.segments.store.find(segment_id)
@@ -322,7 +324,7 @@ async def status(
         or topic is not None
         or (shape.high_watermark and not _empty_internal(tiering, place, shape))
     ]
-    uploaded = await _uploaded(tiering, [shape for _, shape in shapes])
+    uploaded = await _find_upload_times(tiering, [shape for _, shape in shapes])
     now = tiering.env.clock.monotonic()
     rows = []
     for at, (place, shape) in enumerate(shapes, 1):
@@ -404,7 +406,9 @@ async def _shapes(
     return shapes
 
 
-async def _uploaded(tiering: Tiering, shapes: Sequence[PartitionTiering]) -> dict[int, int]:
+async def _find_upload_times(
+    tiering: Tiering, shapes: Sequence[PartitionTiering]
+) -> dict[int, int]:
     """Return when the newest object of each partition was uploaded (UTC ms)."""
     find = tiering.log.segments.store.find
     newest: dict[int, bytes] = {}

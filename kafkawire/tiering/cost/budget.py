@@ -128,7 +128,7 @@ class Spending:
         money = self.prices.of_requests(usage.requests())
         return money + self.prices.of_transfer(usage.in_bytes, usage.out_bytes)
 
-    def spent(self) -> float:
+    def sum_month_costs(self) -> float:
         """Return this month's costs so far, storage included."""
         requests = sum(self.cost_of(usage) for usage in self._meter.month.values())
         return requests + self.prices.of_storage(self.byte_ms)
@@ -154,7 +154,7 @@ class Spending:
             for topic, usage in meter.month.items()
         ]
         topics.sort(key=lambda row: (-row["cost"], row["topic"]))
-        spent = self.spent()
+        spent = self.sum_month_costs()
         return {
             "month": self.month,
             "prices": prices.name,
@@ -194,12 +194,12 @@ class Spending:
 
     def _warn(self) -> None:
         budget = self._config.tier_budget_month
-        percent = 100 * self.spent() / budget if budget else 0.0
+        percent = 100 * self.sum_month_costs() / budget if budget else 0.0
         reached = max((step for step in STEPS if percent >= step), default=0)
         if reached > self._warned:
             logger.warning(
                 "the remote tier cost %.2f %s in %s, %.0f %% of tier.budget.month=%g",
-                self.spent(), self.prices.currency, self.month, percent, budget,
+                self.sum_month_costs(), self.prices.currency, self.month, percent, budget,
             )  # fmt: skip
         self._warned = reached
 

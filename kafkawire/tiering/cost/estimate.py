@@ -144,7 +144,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
     down_bytes = machine.read_bytes_per_s * DAY_S
     every_s = cut_every_s(flowing, machine)
     if not tiered:
-        return _priced(Estimate(gets=gets, down_bytes=down_bytes), prices)
+        return _add_costs(Estimate(gets=gets, down_bytes=down_bytes), prices)
     log = log_objects(flowing, machine)
     cuts = DAY_S / every_s
     made = segments_of_cut(tiered, every_s)
@@ -156,7 +156,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
         _merge(each, every_s, machine, prices, merged)
     # at most one delta a second; merged segments are published one by one
     deltas = min(DAY_S, cuts * (_rounds(tiered, every_s) + merged.count))
-    return _priced(
+    return _add_costs(
         Estimate(
             cut_every_s=every_s,
             objects=cuts * count,
@@ -172,7 +172,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
             log_bytes=log.size_bytes,
             unreleased_bytes=log.unreleased_bytes,
             down_bytes=down_bytes + cuts * merged.down_bytes,
-            stored_bytes=_stored(tiered),
+            stored_bytes=_estimate_stored_bytes(tiered),
         ),
         prices,
     )
@@ -306,13 +306,13 @@ def _rounds(tiered: Sequence[TopicLoad], every_s: float) -> int:
     return len(moments)
 
 
-def _stored(tiered: Sequence[TopicLoad]) -> float:
+def _estimate_stored_bytes(tiered: Sequence[TopicLoad]) -> float:
     if any(load.retention_ms < 0 for load in tiered):
         return -1.0
     return sum(load.bytes_per_s * load.retention_ms / 1000 for load in tiered)
 
 
-def _priced(found: Estimate, prices: Prices) -> Estimate:
+def _add_costs(found: Estimate, prices: Prices) -> Estimate:
     daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
     stored = found.stored_bytes
     if stored < 0:  # without retention: the first month's uploads, half of them on average

@@ -257,7 +257,7 @@ def _read_rate(tiering: Tiering) -> float:
     return size_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
-def assumed(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
+def describe_traffic(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
     """Return the traffic that an estimate assumes, for JSON; only the busiest topics are listed
     individually."""
     flowing = [load for load in traffic if load.bytes_per_s > 0]

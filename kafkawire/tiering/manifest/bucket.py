@@ -90,7 +90,7 @@ class BucketState:
         except NoSuchObject:
             return True
         with contextlib.suppress(FormatError):  # damaged: `find` begins another one
-            _unpacked(data)
+            _decode_current(data)
         return False
 
     async def find(self) -> None:
@@ -104,7 +104,7 @@ class BucketState:
             await self._begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
             return
         try:
-            self.current, self._etag = _unpacked(data), etag
+            self.current, self._etag = _decode_current(data), etag
         except FormatError as failure:
             logger.error("%s: rebuilding the manifest", failure)
             await self._begin(self._env.clock.now_ms(), etag)
@@ -189,7 +189,7 @@ class BucketState:
             fs.remove(os.path.join(self.folder, name))
 
 
-def _unpacked(data: bytes) -> Current:
+def _decode_current(data: bytes) -> Current:
     """Decode `current`. Raises FormatError, and OwnedByOther if a newer program wrote it."""
     try:
         return unpack_current(data)

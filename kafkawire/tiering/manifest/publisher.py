@@ -186,7 +186,7 @@ class Rounds:
         written.
         """
         if not self.owned or self._closed:
-            raise self._stopped()
+            raise self._find_stop_reason()
         pending = self._pending.changes if self._pending is not None else Changes()
         self._changes.objects(*pending.without(added, deleted or {}, commits or {}))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -214,7 +214,7 @@ class Rounds:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._answer_all(self._stopped())
+        self._answer_all(self._find_stop_reason())
 
     def hurry(self) -> None:
         """Write the next delta without SPACING_S: clients cannot write meanwhile."""
@@ -304,7 +304,7 @@ class Rounds:
             self._pending.changes.answer(failure)
         self._changes.answer(failure)
 
-    def _stopped(self) -> Exception:
+    def _find_stop_reason(self) -> Exception:
         if isinstance(self.error, OwnedByOther):
             return self.error
         return StoreError("Closed", "the remote tier is closed")
@@ -378,7 +378,7 @@ class Rounds:
             while self.owned and not self._closed:
                 try:
                     there = await present(self._calls, part)
-                    await self.publish(await self._comparing.added(there))
+                    await self.publish(await self._comparing.load_added(there))
                     break
                 except (StoreError, OSError):
                     await self._env.sleep(self._config.tier_retry_max_ms / 1000)

@@ -128,7 +128,7 @@ class Comparing:
             after = rows[-1].uuid
         return missing
 
-    async def added(self, uuids: list[bytes]) -> list[Added]:
+    async def load_added(self, uuids: list[bytes]) -> list[Added]:
         """Return the manifest entries of these objects; those that are not finished any more are
         left out."""
         rows: dict[int, ObjectRow] = {

@@ -48,9 +48,9 @@ class AbortedLoads:
             failing = partial(self._troubled.__setitem__, segment_id)
             task = self._env.spawn(load(requests, target, failing), "aborted transactions")
             self._loading[segment_id] = task
-            task.add_done_callback(partial(self._loaded, segment_id))
+            task.add_done_callback(partial(self._on_loaded, segment_id))
 
-    def _loaded(self, segment_id: int, task: asyncio.Task[SegmentAborted]) -> None:
+    def _on_loaded(self, segment_id: int, task: asyncio.Task[SegmentAborted]) -> None:
         del self._loading[segment_id]
         self._troubled.pop(segment_id, None)
         if not task.cancelled() and task.exception() is None and task.result().damaged is None:
@@ -99,7 +99,7 @@ async def load(
 
         async def attempt() -> bytes:
             await requests.pay(length)
-            return await requests.hedged(length, get, lambda: get)
+            return await requests.run_hedged(length, get, lambda: get)
 
         return await requests.persist(target, attempt, failing)
 

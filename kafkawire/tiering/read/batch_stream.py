@@ -92,7 +92,7 @@ class Stretch:
             if found is None:
                 return None
             data, block = found
-            bad = None if _checked(block, position, end) else self._index.damaged(position, data)
+            bad = None if _is_checked(block, position, end) else self._index.damaged(position, data)
             if bad is None:
                 if block is not None:
                     _check(block, position, end)
@@ -137,12 +137,12 @@ class Stretch:
     async def _block(self, number: int, deadline: float | None) -> CachedBlock | None:
         block = await self._loads.get(self._target, number, deadline)
         if block is not None and block.ahead is not None:
-            block.ahead.used()
+            block.ahead.note_used()
             block.ahead = None
         return block
 
 
-def _checked(block: CachedBlock | None, position: int, end: int) -> bool:
+def _is_checked(block: CachedBlock | None, position: int, end: int) -> bool:
     return block is not None and block.checked[0] <= position and end <= block.checked[1]
 
 

@@ -114,7 +114,7 @@ class ColdReader:
         self._stores = stores
         self._block_bytes = block_bytes
         self._report = report
-        self._find_tier = find_tier or _known
+        self._find_tier = find_tier or _find_no_tier
         self._tiers: dict[int, tuple[Tier, str]] = {}
         self._by_store: dict[int, Tier] = {}
         self._aborted = AbortedLoads(env, indexes.aborted)
@@ -208,7 +208,7 @@ class ColdReader:
         if warm is None:
             self._foresee(tier.loads, target, mapping, request)
             task = self._index(mapping, row)
-            if not await within(task, tier.loads.left(deadline)):
+            if not await within(task, tier.loads.seconds_until(deadline)):
                 self._check_trouble(mapping)
                 task.add_done_callback(partial(self._go_on, tier.loads, target, request))
                 return None
@@ -223,7 +223,7 @@ class ColdReader:
             now = self._env.clock.monotonic()
             tier.ahead.went(window, request.offset, taken.next_offset, now)
         if taken is not None and request.committed:
-            left = tier.loads.left(deadline)
+            left = tier.loads.seconds_until(deadline)
             if not await self._aborted.add(
                 taken, mapping, request.offset, tier.requests, target, left
             ):
@@ -328,10 +328,10 @@ class ColdReader:
         if task is None:
             task = self._env.spawn(self._load_index(mapping, row), "cold index")
             self._indexing[key] = task
-            task.add_done_callback(partial(self._indexed, key))
+            task.add_done_callback(partial(self._on_index_loaded, key))
         return task
 
-    def _indexed(self, key: Key, task: asyncio.Task[WarmIndex]) -> None:
+    def _on_index_loaded(self, key: Key, task: asyncio.Task[WarmIndex]) -> None:
         del self._indexing[key]
         self._troubled.pop(key, None)
         if not task.cancelled() and task.exception() is None:
@@ -350,7 +350,7 @@ class ColdReader:
 
         async def attempt() -> bytes:
             await requests.pay(length)
-            return await requests.hedged(length, get, lambda: get)
+            return await requests.run_hedged(length, get, lambda: get)
 
         try:
             return read_index(await requests.persist(target, attempt, failing), mapping)
@@ -385,7 +385,7 @@ class ColdReader:
         meanwhile."""
         counts = self.counts
         if isinstance(failure, NoSuchObject):
-            if await self._renewed(segment, row):
+            if await self._refresh_row(segment, row):
                 return Exchanged()
             counts.gone += 1
         elif (
@@ -416,7 +416,7 @@ class ColdReader:
             return DamagedOffsets(failure.end, text)
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
-    async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
+    async def _refresh_row(self, segment: Segment, row: SegmentRow) -> bool:
         """Read the row from SQL again: the segment may have another object or a file now."""
         if segment.row is row:
             try:
@@ -431,5 +431,5 @@ class ColdReader:
         return (now.object, now.local, now.tier) != (row.object, row.local, row.tier)
 
 
-async def _known(tier: int) -> None:
+async def _find_no_tier(tier: int) -> None:
     """Do nothing; the default of `find_tier`."""

@@ -37,7 +37,7 @@ class Loads:
         self._waiting: deque[asyncio.Future[None]] = deque()  # waiting for free memory
         self._ahead = 0  # loads in progress without a waiting caller
 
-    def left(self, deadline: float | None) -> float | None:
+    def seconds_until(self, deadline: float | None) -> float | None:
         """Return the seconds until a moment of the monotonic clock; None: no limit."""
         return None if deadline is None else deadline - self._env.clock.monotonic()
 
@@ -83,7 +83,7 @@ class Loads:
             waited = True
             block.users += 1
             try:
-                done = await within(loading, self.left(deadline))
+                done = await within(loading, self.seconds_until(deadline))
                 if done:
                     loading.result()
             finally:
@@ -192,7 +192,7 @@ class Loads:
 
         won: list[int] | None = None
         try:
-            won = await self._requests.hedged(size, request(places), again)
+            won = await self._requests.run_hedged(size, request(places), again)
             return won
         finally:
             for into, over in tried:
@@ -214,7 +214,7 @@ class Loads:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
-            return await within(waiter, self.left(deadline))
+            return await within(waiter, self.seconds_until(deadline))
         finally:
             if not waiter.done():
                 self._waiting.remove(waiter)

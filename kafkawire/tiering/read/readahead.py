@@ -55,7 +55,7 @@ class ReadaheadWindow:
         self._trail.append(offset)
         self.next_offset = next_offset
 
-    def used(self) -> None:
+    def note_used(self) -> None:
         """Record that a block that was read ahead has been read."""
         self.blocks = min(MAX_WINDOW_BLOCKS, self.blocks + 1)
         self._forgiven = 0

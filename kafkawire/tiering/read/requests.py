@@ -129,7 +129,7 @@ class Requests:
             at_most_s = min(MAX_RETRY_S, self._config.tier_retry_max_ms / 1000)
             await self._env.sleep(wait_s(failures, at_most_s, self._env.random.random()))
 
-    async def hedged(
+    async def run_hedged(
         self,
         size_bytes: int,
         start: Callable[[], Awaitable[T]],

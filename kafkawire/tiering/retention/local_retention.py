@@ -105,7 +105,7 @@ class LocalTier:
     async def relieve(self) -> None:
         """Evict the oldest uploaded segments of a full disk at once, until less than
         `disk.delete.percent` is used. Raises the storage's errors, OSError."""
-        need = await self._needed()
+        need = await self._count_needed_bytes()
         if need > 0:
             need -= await self.files.sweep(0)
         candidates = await self._candidates()
@@ -126,7 +126,7 @@ class LocalTier:
             need += size - freed  # some are still being read
             self.relieved_bytes += freed
 
-    async def _needed(self) -> int:
+    async def _count_needed_bytes(self) -> int:
         """Return how many more bytes must be freed, with one percent to spare."""
         fs, folder = self._env.fs, self._segments.folder
         total, free = await self._env.offload.submit("files", fs.free_bytes, folder)

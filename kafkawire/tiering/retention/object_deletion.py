@@ -154,7 +154,7 @@ class Remover:
         after, page = b"", PAGE
         while page == PAGE:
             unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)
-            covered = [row.uuid for row in unneeded if await self.covered(row)]
+            covered = [row.uuid for row in unneeded if await self.is_covered(row)]
             if covered:
                 self.wake()
                 after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
@@ -190,7 +190,7 @@ class Remover:
         for row in list(self._dead.values()):
             if not row.delete_after_ms or row.uuid in self._reported or row.tier != self._tier:
                 continue
-            if not await self.covered(row):
+            if not await self.is_covered(row):
                 continue
             for number, _, _ in unpack_ranges(row.ranges):
                 self._publisher.log_start_moved(number)
@@ -230,7 +230,7 @@ class Remover:
                     self._reported.pop(uuid, None)
                     del self._dead[uuid]
 
-    async def covered(self, row: ObjectRow) -> bool:
+    async def is_covered(self, row: ObjectRow) -> bool:
         """Return whether other finished objects cover an object's ranges, as far as they are mapped
         and tiered."""
         ranges = [each for each in unpack_ranges(row.ranges) if self._is_copied(each[0])]

@@ -39,9 +39,9 @@ class Checker:
             if suspect.kind == FindingKind.ORPHAN:
                 finding = await self._orphan(suspect.uuid, key)
                 return [] if finding is None else [finding]
-            return await self._lost(suspect.uuid, key)
+            return await self._check_presence(suspect.uuid, key)
         except (StoreError, OSError, WorkerError, StaleSwap) as failure:
-            return [_unchecked(key, failure)]
+            return [_report_unreadable(key, failure)]
 
     async def _orphan(self, uuid: bytes, key: str) -> Finding | None:
         site = self._site
@@ -59,7 +59,7 @@ class Checker:
         except NoSuchObject:
             return None
         except NewerFormatError as failure:
-            return _unchecked(key, failure)
+            return _report_unreadable(key, failure)
         except FormatError:
             pass  # unreadable
         if kept:
@@ -69,7 +69,9 @@ class Checker:
         if self._repair:
             await schedule_deletion(site, [uuid])
         text = f"an object of {size} bytes that no row knows"
-        return Finding(FindingKind.ORPHAN, key, text, self._done("deleted after the grace"))
+        return Finding(
+            FindingKind.ORPHAN, key, text, self._describe_action("deleted after the grace")
+        )
 
     async def _only_copy(self, tail: Tail) -> str:
         """Describe records of an object without a row that exist nowhere else; empty if there are
@@ -93,34 +95,37 @@ class Checker:
         except (NoSuchObject, FormatError):
             return ""
 
-    async def _lost(self, uuid: bytes, key: str) -> list[Finding]:
-        row = await self._finished(uuid)
+    async def _check_presence(self, uuid: bytes, key: str) -> list[Finding]:
+        row = await self._find_finished_row(uuid)
         if row is None:
             return []
         try:
             size = (await self._asking.head(key)).size_bytes
         except NoSuchObject:
-            return await self._harmed(row, FindingKind.DANGLING, "its object is gone", [], "")
+            return await self._report_damaged_object(
+                row, FindingKind.DANGLING, "its object is gone", [], ""
+            )
         if size == row.size_bytes:
             return []
         text = f"it has {size} bytes, its row says {row.size_bytes}"
         return await self._with_copy(row, FindingKind.SIZE, text, size)
 
-    async def _finished(self, uuid: bytes) -> ObjectRow | None:
+    async def _find_finished_row(self, uuid: bytes) -> ObjectRow | None:
         rows = await self._site.storage.objects_by_uuid([uuid])
         return rows[0] if rows and rows[0].state == COPY_FINISHED else None
 
     async def _with_copy(
         self, row: ObjectRow, kind: FindingKind, why: str, size_bytes: int
     ) -> list[Finding]:
-        """Like `_harmed`, with a copy of the object if batches may have to be left out."""
+        """Like `_report_damaged_object`, with a copy of the object if batches may have to be left
+        out."""
         site = self._site
         if not self._skip_lost:
-            return await self._harmed(row, kind, why, [], "")
+            return await self._report_damaged_object(row, kind, why, [], "")
         async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
-            return await self._harmed(row, kind, why, [], path)
+            return await self._report_damaged_object(row, kind, why, [], path)
 
-    async def _harmed(
+    async def _report_damaged_object(
         self, row: ObjectRow, kind: FindingKind, why: str, damaged: list[DamagedRange], path: str
     ) -> list[Finding]:
         """Report a damaged object and, with `repair`, repair it. `damaged`: its damaged batches if
@@ -129,7 +134,7 @@ class Checker:
         repairable = await is_sound_here(site, row)
         if repairable and self._repair:
             repairable = await discard_remote_copy(site, row.uuid)
-        action = self._done("uploaded again") if repairable else ""
+        action = self._describe_action("uploaded again") if repairable else ""
         lost: list[Lost] | None = None
         if not repairable and self._skip_lost:
             lost = await skip(site, row, path)
@@ -148,7 +153,7 @@ class Checker:
             return [Finding(kind, key, f"{why}{where}, with offsets {offsets}", action)]
         return [Finding(kind, key, f"{why}; lost: offsets {offsets}")]
 
-    def _done(self, what: str) -> str:
+    def _describe_action(self, what: str) -> str:
         return f"{'will' if self._repair else 'would'} be {what}"
 
     async def differs(self, suspect: Suspect) -> Finding | None:
@@ -165,7 +170,9 @@ class Checker:
                     return Finding(FindingKind.NAMED, key, f"{text}, {kept}")
                 if self._repair:
                     await schedule_deletion(site, [suspect.uuid])
-                return Finding(FindingKind.NAMED, key, text, self._done("deleted after the grace"))
+                return Finding(
+                    FindingKind.NAMED, key, text, self._describe_action("deleted after the grace")
+                )
             if not rows or rows[0].state != COPY_FINISHED:
                 return None
             if self._repair:
@@ -175,19 +182,21 @@ class Checker:
                 FindingKind.UNREADABLE, key, f"the manifest could not be updated:  {failure}"
             )
         text = "the manifest does not name it"
-        return Finding(FindingKind.UNNAMED, key, text, self._done("entered in the manifest"))
+        return Finding(
+            FindingKind.UNNAMED, key, text, self._describe_action("entered in the manifest")
+        )
 
     async def examine(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
         """Compare an object's contents with its rows; `deep`: all of its bytes."""
         site, key = self._site, segment_key(uuid)
         try:
-            row = await self._finished(uuid)
+            row = await self._find_finished_row(uuid)
             segments = [] if row is None else await site.storage.segments_by_id([row.segment_id])
             if row is None or not segments:
                 return []
             why = await self._unlike(key, size_bytes, segments[0])
             if why:
-                row = await self._finished(uuid)
+                row = await self._find_finished_row(uuid)
                 return (
                     []
                     if row is None
@@ -197,7 +206,7 @@ class Checker:
         except NoSuchObject:
             return []  # left to the next scrub
         except (StoreError, OSError, WorkerError, StaleSwap, NewerFormatError) as failure:
-            return [_unchecked(key, failure)]
+            return [_report_unreadable(key, failure)]
 
     async def _unlike(self, key: str, size_bytes: int, segment: SegmentRow) -> str:
         mappings = await self._site.storage.segment_mappings([segment.id])
@@ -217,14 +226,16 @@ class Checker:
         site = self._site
         async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
             result = await scrub_file(site, path, segment.uuid)
-            still = await self._finished(row.uuid) if result.problems else None
+            still = await self._find_finished_row(row.uuid) if result.problems else None
             if still is None:
                 return []
             others = result.problems[: len(result.problems) - len(result.damaged)]
             more = f" and {len(others) - 1} more problems" if len(others) > 1 else ""
             why = others[0].replace(f"{path}: ", "").replace(path, "it") + more if others else ""
-            return await self._harmed(still, FindingKind.FORMAT, why, result.damaged, path)
+            return await self._report_damaged_object(
+                still, FindingKind.FORMAT, why, result.damaged, path
+            )
 
 
-def _unchecked(key: str, failure: Exception) -> Finding:
+def _report_unreadable(key: str, failure: Exception) -> Finding:
     return Finding(FindingKind.UNREADABLE, key, f"it could not be checked: {failure}")

@@ -53,7 +53,7 @@ class LogCheck:
                 orphans = orphans or any(each.action for each in strange)
                 found += strange
                 if deep:
-                    found += await self._damaged(place, held)
+                    found += await self._find_damaged_objects(place, held)
             except (StoreError, ValueError) as failure:
                 text = f"its log objects could not be checked: {failure}"
                 found.append(Finding(FindingKind.UNREADABLE, url, text))
@@ -116,7 +116,7 @@ class LogCheck:
             if sequence >= now.get(epoch, sequence + 1)
         ]
 
-    async def _damaged(
+    async def _find_damaged_objects(
         self, place: _Place, held: Mapping[int, Mapping[int, Listed]]
     ) -> list[Finding]:
         """Read the needed objects, one at a time: each may have a hundred megabytes."""

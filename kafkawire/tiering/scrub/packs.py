@@ -91,7 +91,7 @@ class PackCheck:
         if not why:
             return None
         text = f"a filter pack of {count(len(pack.objects), 'object')}: {why}"
-        return Finding(kind, key, text, self._done("written again with the next pack"))
+        return Finding(kind, key, text, self._describe_action("written again with the next pack"))
 
     async def _damage(self, pack: FilterPack) -> str:
         """Return what is wrong with the bytes of a pack; empty if nothing is."""
@@ -120,11 +120,13 @@ class PackCheck:
                 found.append(Finding(FindingKind.ORPHAN, key, text))
             elif number < packs.next and number not in known:
                 text = "a filter pack that the list does not name"
-                found.append(Finding(FindingKind.ORPHAN, key, text, self._done("deleted")))
+                found.append(
+                    Finding(FindingKind.ORPHAN, key, text, self._describe_action("deleted"))
+                )
                 keys.append(key)
         if keys and self._repair:
             await self._store.delete(keys[:1000])  # as many as one request may; the next scrub more
         return found
 
-    def _done(self, what: str) -> str:
+    def _describe_action(self, what: str) -> str:
         return f"{'will' if self._repair else 'would'} be {what}"

@@ -104,10 +104,10 @@ def _has_file(site: Site, segment_id: int) -> bool:
 
 async def publish(site: Site, uuid: bytes) -> None:
     """Publish a finished object in the manifest. Raises StoreError, OSError."""
-    await site.publisher.publish(await _added(site, uuid), {}, {})
+    await site.publisher.publish(await _load_added(site, uuid), {}, {})
 
 
-async def _added(site: Site, uuid: bytes) -> list[Added]:
+async def _load_added(site: Site, uuid: bytes) -> list[Added]:
     rows = await site.storage.objects_by_uuid([uuid])
     ids = [row.segment_id for row in rows if row.state == COPY_FINISHED]
     mappings: list[SegmentRange] = await site.storage.segment_mappings(ids)

@@ -141,7 +141,7 @@ class Meter:
         """Count into `month` from now on."""
         self.month = month
 
-    def uploaded(self) -> None:
+    def note_upload(self) -> None:
         """Note that the upload of a file has succeeded."""
         self.uploaded_ms = self.now_ms()
 
@@ -175,40 +175,40 @@ class MeteredStore:
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """PUT, several for a large file."""
-        with self._timed("upload", "PUT"):
+        with self._time_operation("upload", "PUT"):
             stored = await self.inner.upload(key, path, bytes_per_second)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
-        self.meter.uploaded()
+        self.meter.note_upload()
         return stored
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        with self._timed("put", "PUT"):
+        with self._time_operation("put", "PUT"):
             stored = await self.inner.put(key, data, if_match=if_match, if_absent=if_absent)
         self.meter.count("PUT", stored.requests, in_bytes=len(data))
         return stored
 
     async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
-        with self._timed("put_ranges", "PUT"):
+        with self._time_operation("put_ranges", "PUT"):
             stored = await self.inner.put_ranges(key, head, ranges)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
         return stored
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        with self._timed("get", "GET"):
+        with self._time_operation("get", "GET"):
             data, etag = await self.inner.get(key, start, length)
         self.meter.count("GET", 1, out_bytes=len(data))
         return data, etag
 
     async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
-        with self._timed("read", "GET"):
+        with self._time_operation("read", "GET"):
             await self.inner.read(key, parts)
         self.meter.count("GET", 1, out_bytes=sum(part.length for part in parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """GET, several for a large object."""
-        with self._timed("download", "GET"):
+        with self._time_operation("download", "GET"):
             stored = await self.inner.download(key, path, bytes_per_second)
         self.meter.count("GET", stored.requests, out_bytes=stored.size_bytes)
         return stored
@@ -217,25 +217,25 @@ class MeteredStore:
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
         """PUT, several for a large object. The GETs charged by the other tier are not counted."""
-        with self._timed("copy_from", "PUT"):
+        with self._time_operation("copy_from", "PUT"):
             stored = await self.inner.copy_from(source_url, key, size_bytes, source_key)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
         return stored
 
     async def head(self, key: str) -> Stored:
-        with self._timed("head", "HEAD"):
+        with self._time_operation("head", "HEAD"):
             stored = await self.inner.head(key)
         self.meter.count("HEAD", 1)
         return stored
 
     async def delete(self, keys: Sequence[str]) -> int:
-        with self._timed("delete", "DELETE"):
+        with self._time_operation("delete", "DELETE"):
             requests = await self.inner.delete(keys)
         self.meter.count("DELETE", requests)
         return requests
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
-        with self._timed("list", "LIST"):
+        with self._time_operation("list", "LIST"):
             listed = await self.inner.list(prefix, after, limit)
         self.meter.count("LIST", 1)
         return listed
@@ -244,7 +244,7 @@ class MeteredStore:
         await self.inner.close()
 
     @contextmanager
-    def _timed(self, operation: str, kind: str) -> Iterator[None]:
+    def _time_operation(self, operation: str, kind: str) -> Iterator[None]:
         began = self.meter.monotonic()
         try:
             yield

@@ -165,7 +165,7 @@ class StorageChild:
         with contextlib.suppress(ConnectionError):  # reported with the response
             await self._process.drain()
 
-    async def gone(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Wait until the process has ended."""
         await asyncio.shield(self._listening)
 
@@ -174,7 +174,7 @@ class StorageChild:
         self._retire()
         await asyncio.wait([self._listening], timeout=CLOSE_S)
         self._process.kill()
-        await self.gone()
+        await self.wait_until_ended()
 
     def send(self, message: object) -> None:
         """Write a message to the pipe. Raises ValueError if it is too large."""
@@ -407,7 +407,8 @@ class StoreProcess:
         try:
             loop = asyncio.get_running_loop()
             if self._child is not None:
-                await self._child.gone()  # two children must not write into the memory concurrently
+                # two children must not write into the memory concurrently
+                await self._child.wait_until_ended()
             if loop.time() < self._not_before:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(
@@ -416,7 +417,7 @@ class StoreProcess:
             )  # fmt: skip
             passed = [self._memory_fd] if len(self.memory) else []
             process = await ChildProcess.start("kafkawire.tiering.store.process_main", NICE, passed)
-            child = StorageChild(process, self._idle_s, self._answered)
+            child = StorageChild(process, self._idle_s, self._note_answer)
             child.start(loop.create_task(self._listen(child)))
             self._child = child
             child.send(hello)
@@ -427,7 +428,7 @@ class StoreProcess:
         finally:
             self._starting = None
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         self._seen = True
 
     async def _listen(self, child: StorageChild) -> None:

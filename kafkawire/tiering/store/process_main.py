@@ -97,7 +97,7 @@ class Storage:
             self._ended.notify_all()
 
     def _do(self, operation: str, arguments: tuple[Any, ...], call: Call) -> Any:
-        provider = self._opened()
+        provider = self._open_provider()
         if operation == "read":
             return self._read(provider, call, *arguments)
         if operation == "copy_from":
@@ -108,7 +108,7 @@ class Storage:
             return put_ranges(provider, key, head, list(starmap(FileRange, ranges)), call)
         return getattr(provider, operation)(*arguments, call)
 
-    def _opened(self) -> Provider:
+    def _open_provider(self) -> Provider:
         with self._making:
             if self._provider is None:
                 hello = self._hello

@@ -128,7 +128,7 @@ class Tiers:
         """The tiers that this broker writes or wrote."""
         return [row for row in self.rows if row.node_id == self._node_id]
 
-    def left(self) -> list[TierRow]:
+    def list_left(self) -> list[TierRow]:
         """The tiers that are being moved from."""
         return [row for row in self.own() if row.state == BEING_LEFT]
 
@@ -168,10 +168,10 @@ class Tiers:
         the store of the tier around it. Raises ValueError if the URL is invalid."""
         outer = self._outer(url)
         if outer is not None:
-            return StoreFolder(self._opened(outer[0]), outer[1])
-        return self._opened(url)
+            return StoreFolder(self._open_store(outer[0]), outer[1])
+        return self._open_store(url)
 
-    def _opened(self, url: str) -> MeteredStore:
+    def _open_store(self, url: str) -> MeteredStore:
         found = self._by_url.get(url)
         if found is None:
             found = self._by_url[url] = MeteredStore(self._opener(url), self._meter)
@@ -201,9 +201,9 @@ class Tiers:
         self.moving = True
         await self._set_current(url)
 
-    async def copied(self) -> None:
+    async def mark_copied(self) -> None:
         """Record that all objects of the other tiers are copied."""
-        for row in self.left():
+        for row in self.list_left():
             await self._save(replace(row, state=LEFT))
 
     async def end_move(self) -> None:

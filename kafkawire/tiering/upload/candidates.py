@@ -32,7 +32,7 @@ SLICE = 2000
 ConfigOf = Callable[[int], TopicConfig | None]
 
 
-def wanted(row: SegmentRow) -> bool:
+def can_upload(row: SegmentRow) -> bool:
     """Return whether a segment could be uploaded: it is live, and has a file and no object."""
     return row.state == LIVE and row.local and not row.object
 
@@ -56,7 +56,7 @@ class UploadCandidates:
             rows = {
                 segment_id: segment.row
                 for segment_id in ids[at : at + PAGE]
-                if (segment := self._store.by_id.get(segment_id)) and wanted(segment.row)
+                if (segment := self._store.by_id.get(segment_id)) and can_upload(segment.row)
             }
             mappings = await self._storage.segment_mappings(sorted(rows)) if rows else []
             for segment_id, some in groupby(mappings, key=lambda mapping: mapping.segment_id):
@@ -97,7 +97,7 @@ class UploadCandidates:
         age_s = max(0, self._env.clock.now_ms() - row.created_ms) / 1000
         return now - age_s - (0 if row.generation else CUT_PART * lag_s)
 
-    async def missed(self, candidate: Candidate) -> list[int]:
+    async def list_late_partitions(self, candidate: Candidate) -> list[int]:
         """Return the partitions of a candidate whose own lag limit is exceeded now."""
         now = self._env.clock.monotonic()
         missed: list[int] = []

@@ -121,7 +121,7 @@ class Finisher:
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
         finishing = {each.id for each in living}
-        commits = await self._progress.committed(
+        commits = await self._progress.find_commit_offsets(
             numbers, lambda each: each in finishing or self.has(each)
         )
         if living:
@@ -143,7 +143,7 @@ class Finisher:
         """Raise commit offsets that are lower than the finished objects allow, after a crash or a
         partly failed call. They are published in the bucket first."""
         await self._swapper.settle()
-        commits = await self._progress.committed(numbers, self.has)
+        commits = await self._progress.find_commit_offsets(numbers, self.has)
         if commits:
             await self._publisher.publish([], {}, commits)
             await self._storage.save_tiering_offsets(

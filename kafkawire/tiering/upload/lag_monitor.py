@@ -60,7 +60,7 @@ class LagMonitor:
         for candidate in list(self._dispatcher.candidates.values()):
             if candidate.late <= now:
                 scanned += len(candidate.numbers)
-                self._note(missed, await self._candidates.missed(candidate))
+                self._note(missed, await self._candidates.list_late_partitions(candidate))
                 if candidate.segment_id in self._dispatcher.candidates:
                     reason = self._dispatcher.why(candidate.segment_id, now)
                     why = why or f"{reason.reason.value} {reason.detail}".strip()

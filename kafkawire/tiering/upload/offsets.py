@@ -47,11 +47,11 @@ class UploadProgress:
         self._partitions = partitions
         self._storage = storage
 
-    async def committed(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
+    async def find_commit_offsets(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
         """Return commit offsets that can rise, if the segments that `has` accepts are finished."""
         return await self._ends(numbers, has, dispatch=False)
 
-    async def dispatched(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
+    async def find_dispatch_offsets(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
         """Return dispatch offsets that can rise."""
         return await self._ends(numbers, has, dispatch=True)
 
@@ -78,11 +78,11 @@ class UploadProgress:
             stored = [number for number in part if number not in self._partitions]
             rows = await self._storage.load_partitions(stored) if stored else []
             for row in rows:
-                _note(found, row.number, *_stored(row, has, dispatch))
+                _note(found, row.number, *_find_end_of_stored(row, has, dispatch))
             for number in part:
                 partition = self._partitions.get(number)
                 if partition is not None:
-                    _note(found, number, *_loaded(partition, has, dispatch))
+                    _note(found, number, *_find_end_of_loaded(partition, has, dispatch))
             await self._env.slices.pause()
         return found
 
@@ -92,7 +92,7 @@ def _note(found: dict[int, int], number: int, before: int, after: int) -> None:
         found[number] = after
 
 
-def _loaded(partition: Partition, has: Has, dispatch: bool) -> tuple[int, int]:
+def _find_end_of_loaded(partition: Partition, has: Has, dispatch: bool) -> tuple[int, int]:
     before = partition.dispatch_offset if dispatch else partition.commit_offset
     start = max(before, partition.log_start)
     rows = partition.segments
@@ -101,7 +101,7 @@ def _loaded(partition: Partition, has: Has, dispatch: bool) -> tuple[int, int]:
     return before, stretch(columns, start, has)
 
 
-def _stored(row: PartitionRow, has: Has, dispatch: bool) -> tuple[int, int]:
+def _find_end_of_stored(row: PartitionRow, has: Has, dispatch: bool) -> tuple[int, int]:
     before = row.dispatch_offset if dispatch else row.commit_offset
     log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
     start = max(before, log_start)

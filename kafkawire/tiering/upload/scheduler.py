@@ -183,7 +183,7 @@ class Dispatcher:
         most = MAX_ADMITTED
         if self._in_a_row:
             most = 1 - self.begun - len(self._admitted)  # only the one that tests the storage
-        while len(admitted) < most and not self._held(now):
+        while len(admitted) < most and not self._is_held(now):
             heap = self._next_heap()
             if heap is None or not self._fits(heap[0][2]):
                 break
@@ -198,7 +198,7 @@ class Dispatcher:
     def begin(self, now: float) -> list[int]:
         """Return the admitted segments whose upload begins now."""
         begun: list[int] = []
-        while self._admitted and not self._held(now) and self.begun < self._slots():
+        while self._admitted and not self._is_held(now) and self.begun < self._slots():
             if now < self._free_at:
                 break
             candidate = self._admitted.pop(0)
@@ -219,7 +219,7 @@ class Dispatcher:
             times += [at for at in (self._gate_until, self._free_at) if at > now]
         return min(times, default=NEVER)
 
-    def uploaded(self) -> None:
+    def note_upload(self) -> None:
         """An upload has succeeded. Its segment stays in the buffer until its rows are finished."""
         self.begun -= 1
         self.open_gate()
@@ -328,7 +328,7 @@ class Dispatcher:
         filled = self.buffered_bytes + candidate.size_bytes
         return not self.buffered_bytes or filled <= self.limits.buffer_bytes
 
-    def _held(self, now: float) -> bool:
+    def _is_held(self, now: float) -> bool:
         return bool(self.paused or self.detached) or self.foreign or now < self._gate_until
 
     def _slots(self) -> int:

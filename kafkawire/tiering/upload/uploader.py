@@ -34,7 +34,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
-from kafkawire.tiering.upload.candidates import UploadCandidates, inherit, wanted
+from kafkawire.tiering.upload.candidates import UploadCandidates, can_upload, inherit
 from kafkawire.tiering.upload.finisher import Finisher, Flight
 from kafkawire.tiering.upload.offsets import UploadProgress
 from kafkawire.tiering.upload.scheduler import Candidate, Dispatcher, Fault
@@ -187,7 +187,7 @@ class Uploader:
         if self._all:
             self._all = False
             rows = [segment.row for segment in self._segments.by_id.values()]
-            self.noted.update(row.id for row in rows if wanted(row))
+            self.noted.update(row.id for row in rows if can_upload(row))
         if not self.noted:
             return
         batch, self.noted = sorted(self.noted), set()
@@ -213,7 +213,7 @@ class Uploader:
 
     def _is_wanted(self, segment_id: int) -> bool:
         segment = self._segments.by_id.get(segment_id)
-        return segment is not None and wanted(segment.row)
+        return segment is not None and can_upload(segment.row)
 
     async def _admit(self, ids: Sequence[int]) -> None:
         """Insert the rows of admitted segments; after a failure they are registered again."""
@@ -229,7 +229,7 @@ class Uploader:
         except Exception as failure:  # not after a cancellation, when the broker stops
             for segment_id in ids:
                 if segment_id not in self._flights and segment_id in self.dispatcher.candidates:
-                    self._failed(segment_id, failure)
+                    self._handle_failure(segment_id, failure)
             raise
 
     def _numbers(self, segment_id: int) -> Sequence[int]:
@@ -240,7 +240,7 @@ class Uploader:
         flights = await self._new_flights(ids)
         started = {flight.id for flight in flights}
         numbers = [number for segment_id in ids for number in self._numbers(segment_id)]
-        dispatched = await self._progress.dispatched(
+        dispatched = await self._progress.find_dispatch_offsets(
             numbers,
             lambda each: each in started or each in self._flights or self._finisher.has(each),
         )
@@ -275,7 +275,7 @@ class Uploader:
         flights = []
         for segment_id in ids:
             segment = self._segments.by_id.get(segment_id)
-            if segment is not None and wanted(segment.row) and segment_id in ranges:
+            if segment is not None and can_upload(segment.row) and segment_id in ranges:
                 row = self._row(segment.row, ranges[segment_id])
                 candidate = self.dispatcher.candidates[segment_id]
                 flights.append(Flight(segment, row, candidate, sizes[segment_id]))
@@ -319,17 +319,17 @@ class Uploader:
         except Exception as failure:  # also a defect, which is logged before the retry
             self._garbage.append(flight.row.uuid)
             del self._flights[flight.id]
-            self._failed(flight.id, failure)
+            self._handle_failure(flight.id, failure)
         else:
             self.refusal = None
-            self.dispatcher.uploaded()
+            self.dispatcher.note_upload()
             self._uploaded.append(flight)
             self._publish.set()
         finally:
             flight.unpin()
             self._wake.set()
 
-    def _failed(self, segment_id: int, failure: BaseException) -> None:
+    def _handle_failure(self, segment_id: int, failure: BaseException) -> None:
         """Log a failed attempt as a WARN and schedule the retry."""
         fault, now = fault_of(failure), self._now()
         error = failure.code if isinstance(failure, StoreError) else type(failure).__name__

@@ -72,10 +72,10 @@ async def test_month_continues_after_restart() -> None:
     assert meter.month["t"].requests() == {"PUT": 2}
     assert not meter.topics
     meter.count("GET", 1000)
-    assert spending.spent() == pytest.approx(2 + 1 + 1)
+    assert spending.sum_month_costs() == pytest.approx(2 + 1 + 1)
     await spending.close()
     spending, _ = await world.start()
-    assert spending.spent() == pytest.approx(4)
+    assert spending.sum_month_costs() == pytest.approx(4)
 
 
 async def test_costs_before_file_was_read_are_added() -> None:
@@ -87,7 +87,7 @@ async def test_costs_before_file_was_read_are_added() -> None:
     meter.count("PUT", 1)
     again = Spending(world.env, world.config, world.rows, meter, 1, FOLDER)  # type: ignore[arg-type]
     await again.load()
-    assert again.spent() == pytest.approx(2)
+    assert again.sum_month_costs() == pytest.approx(2)
 
 
 async def test_new_month_starts_at_zero_except_after_clock_set_back() -> None:
@@ -97,16 +97,16 @@ async def test_new_month_starts_at_zero_except_after_clock_set_back() -> None:
     assert spending.month == "2023-11"
     world.clock.ms += 20 * DAY_MS
     await spending.tick()
-    assert (spending.month, spending.spent()) == ("2023-12", 0)
+    assert (spending.month, spending.sum_month_costs()) == ("2023-12", 0)
     meter.count("PUT", 1)
     world.clock.ms -= 20 * DAY_MS
     await spending.tick()
-    assert (spending.month, spending.spent()) == ("2023-12", 1)
+    assert (spending.month, spending.sum_month_costs()) == ("2023-12", 1)
     spending, _ = await world.start()
-    assert (spending.month, spending.spent()) == ("2023-12", 1)
+    assert (spending.month, spending.sum_month_costs()) == ("2023-12", 1)
     world.clock.ms += 60 * DAY_MS
     spending, _ = await world.start()
-    assert (spending.month, spending.spent()) == ("2024-01", 0)
+    assert (spending.month, spending.sum_month_costs()) == ("2024-01", 0)
 
 
 async def test_storage_costs_by_time() -> None:
@@ -114,17 +114,19 @@ async def test_storage_costs_by_time() -> None:
     world.rows.sizes = [10**9, 2 * 10**9, 10**9]  # more than a page
     spending, _ = await world.start()
     await spending.tick()
-    assert (spending.stored_bytes, spending.spent()) == (4 * 10**9, 0)
+    assert (spending.stored_bytes, spending.sum_month_costs()) == (4 * 10**9, 0)
     world.clock.ms += DAY_MS
     await spending.tick()
-    assert spending.spent() == pytest.approx(4)
+    assert spending.sum_month_costs() == pytest.approx(4)
     report = await spending.report()
     assert report["storage"]["cost"] == pytest.approx(4)
     assert report["storage"]["cost_of_a_month"] == pytest.approx(120)
     world.log_bytes = 2 * 10**9
     world.clock.ms += DAY_MS
     await spending.tick()
-    assert spending.spent() == pytest.approx(4 + 6), "log objects are counted at each tick"
+    assert spending.sum_month_costs() == pytest.approx(4 + 6), (
+        "log objects are counted at each tick"
+    )
     storage = (await spending.report())["storage"]
     assert (storage["bytes"], storage["log_object_bytes"]) == (6 * 10**9, 2 * 10**9)
 
@@ -173,9 +175,9 @@ async def test_damaged_file_is_replaced(content: bytes) -> None:
     spending, meter = await world.start()
     meter.count("PUT", 1)
     await spending.tick()
-    assert spending.spent() == 1
+    assert spending.sum_month_costs() == 1
     spending, _ = await world.start()
-    assert spending.spent() == 1
+    assert spending.sum_month_costs() == 1
 
 
 async def test_file_of_other_version_is_ignored() -> None:
@@ -192,7 +194,7 @@ async def test_file_of_other_version_is_ignored() -> None:
         file.pwritev([b"%s\n%08x\n" % (line, crc32c(line))], 0)
         file.close()
         spending, meter = await world.start()
-        assert (spending.spent(), meter.month) == (0, {})
+        assert (spending.sum_month_costs(), meter.month) == (0, {})
 
 
 async def test_failed_write_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -231,7 +233,7 @@ async def test_most_expensive_topics_are_listed_and_others_summed() -> None:
             meter.count("PUT", at)
     assert spending.dearest(9) == [(f"t{at}", at) for at in (4, 3, 2, 1, 0)]
     assert spending.dearest(2) == [("t4", 4.0), ("t3", 3.0), ("(others)", 3.0)]
-    assert sum(cost for _, cost in spending.dearest(1)) == spending.spent()
+    assert sum(cost for _, cost in spending.dearest(1)) == spending.sum_month_costs()
 
 
 async def test_counting_starts_when_disk_is_readable_again(

@@ -133,10 +133,10 @@ def test_window_opens_on_sequential_read_grows_and_halves() -> None:
     assert ahead.find(1, 10) is window
     ahead.went(window, 10, 20, 0.0)
     assert ahead.room(window, 0.0) == 2
-    window.used()
+    window.note_used()
     assert ahead.room(window, 0.0) == 3
     for _ in range(100):
-        window.used()
+        window.note_used()
     assert ahead.room(window, 0.0) == MAX_WINDOW_BLOCKS
     for _ in range(MAX_WINDOW_BLOCKS + 1):
         window.unread()  # one for all of the same window

@@ -250,7 +250,7 @@ def test_objects_that_must_stay_do_not_delay_others(monkeypatch: pytest.MonkeyPa
             return row.uuid not in needed
 
         monkeypatch.setattr(life.storage, "unneeded_objects", crowd)
-        monkeypatch.setattr(remover, "covered", covered)
+        monkeypatch.setattr(remover, "is_covered", covered)
         await partition.delete_records(5)
         await until(life, lambda: segment_key(wanted.uuid) not in objects(life.world))
 

@@ -150,6 +150,6 @@ async def test_offsets_of_partitions_of_another_leader_are_left_to_it() -> None:
     )
     for _ in range(2):
         expected = {number: 3 for number in numbers if number not in gone}
-        assert await progress.committed(numbers, lambda _: True) == expected
-        assert await progress.dispatched(numbers, lambda _: True) == expected
+        assert await progress.find_commit_offsets(numbers, lambda _: True) == expected
+        assert await progress.find_dispatch_offsets(numbers, lambda _: True) == expected
         gone.add(goes.number)

@@ -45,7 +45,7 @@ def test_small_segment_is_uploaded_at_its_age() -> None:
     assert dispatcher.why(1, 90.0).reason is Reason.QUEUED
     assert dispatcher.begin(90.0) == [1]
     assert dispatcher.why(1, 90.0).reason is Reason.UPLOADING
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     dispatcher.finish(1)
     assert not dispatcher.candidates
     assert dispatcher.buffered_bytes == 0
@@ -82,7 +82,7 @@ def test_pause_stops_uploads_not_yet_started() -> None:
     dispatcher.pause("tier.paused")
     dispatcher.register(candidate(3), 0.0)
     assert dispatcher.admit(1.0) == []
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     assert dispatcher.begin(1.0) == []
     assert dispatcher.why(1, 1.0).reason is Reason.UPLOADING
     for held in (2, 3):
@@ -93,7 +93,7 @@ def test_pause_stops_uploads_not_yet_started() -> None:
     assert dispatcher.begin(2.0) == [2]
     dispatcher.owned_by_other(True)
     assert dispatcher.why(3, 2.0).reason is Reason.OWNED_BY_OTHER
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     assert dispatcher.begin(2.0) == []
 
 
@@ -131,11 +131,11 @@ def test_segment_larger_than_buffer_is_uploaded_alone() -> None:
     assert dispatcher.admit(3.0) == [1]  # 3 would fit and must not overtake
     assert dispatcher.why(2, 3.0).reason is Reason.QUEUED
     dispatcher.begin(3.0)
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     dispatcher.finish(1)
     assert dispatcher.admit(4.0) == [2]
     dispatcher.begin(4.0)
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     dispatcher.finish(2)
     assert dispatcher.admit(5.0) == [3]
 
@@ -162,7 +162,7 @@ def test_one_upload_probes_after_store_failure() -> None:
     assert dispatcher.why(5, 1.1) == (Reason.ERROR, until, "Timeout")
     assert dispatcher.wake_at(1.1) <= until
     assert dispatcher.begin(until) == [4]
-    dispatcher.uploaded()
+    dispatcher.note_upload()
     assert dispatcher.begin(until) == [5]
     assert sorted(dispatcher.admit(until + 1)) == [0, 1, 2, 3]
 
@@ -200,7 +200,7 @@ def test_failing_segment_does_not_block_others() -> None:
             if at == 0:
                 dispatcher.fail(0, Fault.REFUSED, "EntityTooLarge", now, 0.0)
             else:
-                dispatcher.uploaded()
+                dispatcher.note_upload()
                 dispatcher.finish(at)
                 done.add(at)
         now += 1.0
@@ -263,7 +263,7 @@ class Uploads:
             if fault is not None:
                 dispatcher.fail(at, fault, fault.value, self.now, 0.3)
             else:
-                dispatcher.uploaded()
+                dispatcher.note_upload()
                 dispatcher.finish(at)
                 self.done[at] = self.now
 
