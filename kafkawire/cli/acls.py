@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import (
     LOCAL,
@@ -125,8 +125,8 @@ def list_acls(
         wanted = wanted._replace(
             resource_type=int(kind), resource_name=name, pattern_type=int(pattern)
         )
-    with connected(server) as found:
-        rows = [_shown(row) for row in find_acls(found, wanted)]
+    with connect_cluster(server) as found:
+        rows = [_format_acl(row) for row in find_acls(found, wanted)]
     print_results(rows, COLUMNS, count(len(rows), "access rule"), as_json, wide)
 
 
@@ -144,7 +144,7 @@ def add(
       kafkawire acls add "*" all --topic secret- --prefixed --deny
     """
     rows = _rows(user, operations, rule)
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         create_acls(found, rows)
     print(f"added {count(len(rows), 'access rule')}")
 
@@ -162,7 +162,7 @@ def remove(
       kafkawire acls remove alice read --topic orders
     """
     rows = _rows(user, operations, rule)
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         gone = delete_acls(found, [AclRowFilter(*row) for row in rows])
     if not gone:
         fail("no such access rule: see `kafkawire acls list`")
@@ -191,7 +191,7 @@ def explain(
     resource = _member(ResourceKind, kind, "--type", _NAMED)
     wanted = _member(Operation, operation, "OPERATION", OPERATIONS_OF[resource])
     asked = AclRowFilter(int(resource), name, int(PatternType.MATCH))
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         rules = find_acls(found, asked)
         settings = broker_settings(found, (SUPER_USERS, OPEN))
     index = AclIndex(
@@ -202,7 +202,7 @@ def explain(
     principal = _principal(user)
     decided = index.decide(principal, host, int(wanted), int(resource), name)
     if as_json:
-        rule = _shown(AclRow(*decided.rule)) if isinstance(decided.rule, Acl) else None
+        rule = _format_acl(AclRow(*decided.rule)) if isinstance(decided.rule, Acl) else None
         reason = None if rule else decided.rule
         print_json({"allowed": decided.allowed, "rule": rule, "reason": reason})
         return
@@ -261,7 +261,7 @@ def _plain(text: str) -> str:
     return text.lower().replace("-", "").replace("_", "")
 
 
-def _shown(row: AclRow) -> dict[str, Any]:
+def _format_acl(row: AclRow) -> dict[str, Any]:
     return {
         "principal": row.principal,
         "permission": _word(Permission, row.permission),

@@ -25,7 +25,7 @@ import typer
 
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_inside
@@ -93,7 +93,7 @@ def backup(
     except OSError as error:
         fail(f"{error.filename} cannot be used: {error.strerror}", 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata)
         if as_json:
             print_json(manifest)

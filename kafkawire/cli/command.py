@@ -54,9 +54,11 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old names of options replaced."""
-        return super().parse_args(ctx, list(self._renamed(list(without_command_config(args)))))
+        return super().parse_args(
+            ctx, list(self._rename_old_options(list(without_command_config(args))))
+        )
 
-    def _renamed(self, words: Sequence[str]) -> Iterator[str]:
+    def _rename_old_options(self, words: Sequence[str]) -> Iterator[str]:
         known = {name for parameter in self.params for name in parameter.opts}
         for at, word in enumerate(words):
             if word == "--":

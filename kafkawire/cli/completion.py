@@ -87,7 +87,7 @@ def command_names(command: Any, path: tuple[str, ...] = ()) -> Iterator[CommandN
 
 def values_of(root: Any, shell: str, words: Sequence[str]) -> list[str]:
     """Return what the last of these words can be: topics, groups, settings or quotas."""
-    words = list(without_command_config(_joined(words) if shell == "bash" else words))
+    words = list(without_command_config(_join_split_words(words) if shell == "bash" else words))
     command: Any = root
     path: tuple[str, ...] = ()
     rest: list[str] = []
@@ -109,7 +109,7 @@ def values_of(root: Any, shell: str, words: Sequence[str]) -> list[str]:
     return [lead + name + end for name in sorted(set(found))]
 
 
-def _joined(words: Sequence[str]) -> list[str]:
+def _join_split_words(words: Sequence[str]) -> list[str]:
     """Return words that bash has split at = and at :"""
     joined: list[str] = []
     continues = False
@@ -242,13 +242,13 @@ complete -o default -F _{PROGRAM} {PROGRAM}"""
 
 def _zsh(commands: list[CommandNames]) -> str:
     cases = "\n".join(
-        f"        {_quoted(' '.join(each.path))}) names=("
-        + " ".join(_quoted(f"{_zsh_name(name)}:{text}") for name, text in each.names)
+        f"        {_quote(' '.join(each.path))}) names=("
+        + " ".join(_quote(f"{_zsh_name(name)}:{text}") for name, text in each.names)
         + ") ;;"
         for each in commands
     )
-    paths = " ".join(_quoted(" ".join(each.path)) for each in commands if each.path)
-    asking = "|".join(_quoted(" ".join(each.path)) for each in commands if each.has_values)
+    paths = " ".join(_quote(" ".join(each.path)) for each in commands if each.path)
+    asking = "|".join(_quote(" ".join(each.path)) for each in commands if each.has_values)
     return f"""#compdef {PROGRAM}
 _{PROGRAM}() {{
     local at="" word known
@@ -288,7 +288,7 @@ def _zsh_name(name: str) -> str:
 
 
 def _fish(commands: list[CommandNames]) -> str:
-    paths = " ".join(_quoted(" ".join(each.path)) for each in commands if each.path)
+    paths = " ".join(_quote(" ".join(each.path)) for each in commands if each.path)
     lines = [
         f"""# fish completion of {PROGRAM}
 function __{PROGRAM}_at
@@ -315,7 +315,7 @@ function __{PROGRAM}_values
 end"""
     ]
     for each in commands:
-        at = _quoted(f"__{PROGRAM}_at {' '.join(each.path)}".rstrip())
+        at = _quote(f"__{PROGRAM}_at {' '.join(each.path)}".rstrip())
         if each.has_values:
             lines.append(f'complete -c {PROGRAM} -n {at} -f -a "(__{PROGRAM}_values)"')
         elif not _words(each)[0]:
@@ -325,10 +325,10 @@ end"""
                 word = f"-l {name[2:]}"
             else:
                 word = f"-s {name[1:]}" if name.startswith("-") else f"-f -a {name}"
-            lines.append(f"complete -c {PROGRAM} -n {at} {word} -d {_quoted(text)}")
+            lines.append(f"complete -c {PROGRAM} -n {at} {word} -d {_quote(text)}")
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text in single quotes, as one word of a script."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError, split_pair
-from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
     LOCAL,
@@ -85,7 +85,7 @@ def list_quotas(
       kafkawire quotas list --user alice --json
     """
     wanted = _entity(whose)
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         quotas = find_quotas(found, wanted)
     rows = [row for each in quotas for row in _rows(each, as_json)]
     print_results(rows, COLUMNS, count(len(rows), "quota"), as_json, wide)
@@ -119,7 +119,7 @@ def change(
         fail(wrong, 2)
     if len(values) < len(pairs):
         fail("give each QUOTA once", 2)
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         alter_quotas(found, entity, values)
     print(f"set {count(len(values), 'quota')} of {_name(entity)}")
 
@@ -144,7 +144,7 @@ def remove(
         names = [] if quotas == ["all"] else [_quota(name, IP in entity) for name in quotas]
     except OptionError as wrong:
         fail(wrong, 2)
-    with connected(server) as found:
+    with connect_cluster(server) as found:
         stored = next((row for row in find_quotas(found, entity) if row.entity == entity), None)
         values = {} if stored is None else stored.values
         missing = [name for name in names if name not in values]
@@ -234,12 +234,12 @@ def _rows(found: QuotaRow, as_json: bool) -> list[dict[str, Any]]:
         for kind, name in found.entity.items()
     }
     return [
-        {**dict.fromkeys(COLUMNS), **names, "quota": quota, "value": _shown(quota, value)}
+        {**dict.fromkeys(COLUMNS), **names, "quota": quota, "value": _format_limit(quota, value)}
         for quota, value in found.values.items()
     ]
 
 
-def _shown(quota: str, value: float) -> str:
+def _format_limit(quota: str, value: float) -> str:
     if quota in BYTES:
         return f"{size(value)}/s"
     return f"{value:.15g}" + ("%" if quota == "request_percentage" else "/s")

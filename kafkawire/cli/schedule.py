@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, fail_unless, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
@@ -43,7 +43,7 @@ WHY = ("topic", "partition", "offset", "due", "held", TableColumn("reason", keep
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=not_empty)]
 
 
-def described(cluster: Cluster, topic: str | None, *, details: bool) -> list[Any]:
+def describe_schedules(cluster: Cluster, topic: str | None, *, details: bool) -> list[Any]:
     """Return the partitions of schedule topics from all brokers. Raises ClientError."""
     from kafkawire.messages.describe_schedules import DescribeSchedulesRequest
 
@@ -84,8 +84,8 @@ def list_schedules(server: Server = LOCAL, as_json: Json = False, wide: Wide = F
     Examples:
       kafkawire schedule list
     """
-    with connected(server) as cluster:
-        found = described(cluster, None, details=False)
+    with connect_cluster(server) as cluster:
+        found = describe_schedules(cluster, None, details=False)
     topics: dict[str, list[Any]] = {}
     for each in found:
         topics.setdefault(each.topic, []).append(each)
@@ -99,8 +99,8 @@ def show(topic: Topic, server: Server = LOCAL, as_json: Json = False, wide: Wide
     Examples:
       kafkawire schedule show later
     """
-    with connected(server) as cluster:
-        found = described(cluster, topic, details=True)
+    with connect_cluster(server) as cluster:
+        found = describe_schedules(cluster, topic, details=True)
     partitions = [_partition_row(each) for each in found]
     hours: dict[int, int] = {}
     for each in found:
@@ -123,8 +123,8 @@ def why(topic: Topic, server: Server = LOCAL, as_json: Json = False, wide: Wide 
     Examples:
       kafkawire schedule why later
     """
-    with connected(server) as cluster:
-        rows = list(_undelivered(described(cluster, topic, details=True)))
+    with connect_cluster(server) as cluster:
+        rows = list(_list_undelivered(describe_schedules(cluster, topic, details=True)))
     if rows or as_json:
         print_results(rows, WHY, f"not delivered from {topic}", as_json, wide)
     else:
@@ -132,7 +132,7 @@ def why(topic: Topic, server: Server = LOCAL, as_json: Json = False, wide: Wide 
     fail_unless(not rows)
 
 
-def _undelivered(partitions: Iterable[Any]) -> Iterable[dict[str, Any]]:
+def _list_undelivered(partitions: Iterable[Any]) -> Iterable[dict[str, Any]]:
     for each in partitions:
         for record in each.undelivered:
             yield {
@@ -168,8 +168,8 @@ def cancel(
     """
     place = _place(key, record)
     now_ms = time.time_ns() // 1_000_000
-    with connected(server) as cluster:
-        partitions = described(cluster, topic, details=False)
+    with connect_cluster(server) as cluster:
+        partitions = describe_schedules(cluster, topic, details=False)
         if place is not None:
             index, offset = place
             name = f"{CANCELS}:{offset}".encode()  # a compacted topic takes no null keys

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
@@ -85,8 +85,8 @@ def list_transactions(
         if name not in STATES:
             fail(OptionError("--state", name, "one of " + ", ".join(STATES)), 2)
     longer_than_ms = -1 if longer_than is None else _parse_longer_than(longer_than, 1)
-    with connected(server) as cluster:
-        found = _listed(cluster, state, producer_id, longer_than_ms, pattern)
+    with connect_cluster(server) as cluster:
+        found = _list_transactions(cluster, state, producer_id, longer_than_ms, pattern)
         rows = [each._asdict() for each in found]
         columns = ("transactional_id", "state", "producer_id", "coordinator")
         print_results(rows, columns, count(len(rows), "transactional id"), as_json, wide)
@@ -102,7 +102,7 @@ def _parse_longer_than(text: str, unit_ms: int) -> int:
         fail(error, 2)
 
 
-def _listed(
+def _list_transactions(
     cluster: Cluster,
     states: list[str],
     producer_ids: list[int],
@@ -129,12 +129,12 @@ def describe(names: Ids, server: Server = LOCAL, as_json: Json = False, wide: Wi
     Examples:
       kafkawire transactions describe kitchen-1
     """
-    with connected(server) as cluster:
-        rows = [_described(*each) for each in describe_transactions(cluster, names)]
+    with connect_cluster(server) as cluster:
+        rows = [_format_transaction(*each) for each in describe_transactions(cluster, names)]
         report("transactions", rows, DESCRIBED, as_json, wide)
 
 
-def _described(transactional_id: str, coordinator: int, found: Any) -> dict[str, Any]:
+def _format_transaction(transactional_id: str, coordinator: int, found: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"transactional_id": transactional_id, "coordinator": coordinator}
     if found.error_code:
         return {**row, "error": error_text(found.error_code)}
@@ -181,7 +181,7 @@ def abort(
         place = parse_partition("TOPIC:PARTITION", text)
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         leader = leaders(cluster, [place[0]]).get(place)
         if leader is None:
             raise ClientError(f"topic {place[0]} has no partition {place[1]}")
@@ -196,7 +196,7 @@ def abort(
                 f"{start_offset}"
             )
         abort_transaction(cluster, opened[0], leader)
-        print_results([_shown(opened[0], None)], ABORTED, "aborted", as_json)
+        print_results([_format_hanging(opened[0], None)], ABORTED, "aborted", as_json)
 
 
 ABORTED = ("topic", "partition", "producer_id", "producer_epoch", "start_offset")
@@ -236,7 +236,7 @@ def hanging(
       kafkawire transactions hanging --topic orders --longer-than 1h
     """
     longer_than_ms = _parse_longer_than(longer_than, MINUTE_MS)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         led_by = _checked_partitions(cluster, topic, broker)
         oldest_ms = _now_ms() - longer_than_ms
         candidates = [
@@ -244,7 +244,7 @@ def hanging(
             for each in producers(cluster, led_by)
             if each.start_offset >= 0 and each.last_timestamp_ms < oldest_ms
         ]
-        rows = [_shown(*each) for each in _hanging_of(cluster, candidates)]
+        rows = [_format_hanging(*each) for each in _hanging_of(cluster, candidates)]
         print_results(rows, HANGING, "hanging transactions", as_json, wide)
 
 
@@ -286,7 +286,7 @@ def _hanging_of(
     ]
 
 
-def _shown(opened: Producing, transactional_id: str | None) -> dict[str, Any]:
+def _format_hanging(opened: Producing, transactional_id: str | None) -> dict[str, Any]:
     idle_ms = max(0, _now_ms() - opened.last_timestamp_ms)
     return {
         "topic": opened.partition[0],

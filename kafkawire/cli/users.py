@@ -18,7 +18,7 @@ from typing import Annotated, Protocol, TypeVar
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Json, Metadata, Server, Wide, not_empty
 from kafkawire.cli.shared.stopped import stopped_brokers
@@ -114,18 +114,20 @@ class FolderUsers:
             return ()
 
         listed: dict[str, Iterations] = {}
-        asyncio.run(self._changed(found))
+        asyncio.run(self._change_users(found))
         return listed
 
     def put(self, user: str, kind: Hash, password: str, salt: bytes, iterations: int) -> None:
         made = derive(kind, password, salt, iterations)
-        asyncio.run(self._changed(lambda _: [CredentialChange(user, kind, made)]))
+        asyncio.run(self._change_users(lambda _: [CredentialChange(user, kind, made)]))
 
     def delete(self, user: str, kinds: Sequence[Hash]) -> None:
         changes = [CredentialChange(user, kind, None) for kind in kinds]
-        asyncio.run(self._changed(lambda _: changes))
+        asyncio.run(self._change_users(lambda _: changes))
 
-    async def _changed(self, make: Callable[[Credentials], Iterable[CredentialChange]]) -> None:
+    async def _change_users(
+        self, make: Callable[[Credentials], Iterable[CredentialChange]]
+    ) -> None:
         async with stopped_brokers(self._folder, self._url) as (env, metadata):
             await metadata.open()
             users = Credentials(metadata, env.random.randbytes, env.slices.give_way)
@@ -282,7 +284,7 @@ def list_users(
 def _store(server: str, data: str, metadata: str) -> Iterator[UserStore]:
     """Open the users of the cluster, or of the folder if one is named."""
     if not data:
-        with connected(server) as cluster:
+        with connect_cluster(server) as cluster:
             yield ClusterUsers(cluster)
         return
     try:

@@ -80,7 +80,7 @@ class Cluster:
     def _open(self, node_id: int) -> ClientConnection:
         return ClientConnection(*self._addresses[node_id], security=self._security)
 
-    def known(self) -> list[int]:
+    def list_known_nodes(self) -> list[int]:
         """Return the IDs of the brokers of all answers so far, also of those that have ended since;
         those of `nodes` if there was none."""
         return sorted(self._addresses) or self.nodes()
@@ -139,7 +139,7 @@ class Cluster:
         self.close()
 
 
-def registered(connection: ClientConnection) -> dict[int, bool]:
+def find_registered_brokers(connection: ClientConnection) -> dict[int, bool]:
     """Return whether each broker of the cluster is alive, by id. Brokers of older versions name
     only those that are. ClientError."""
     from kafkawire.messages.describe_cluster import DescribeClusterRequest

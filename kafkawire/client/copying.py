@@ -13,7 +13,13 @@ from struct import Struct
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.fetching import Fetched, delivered, fetch, fetch_next, sound_records
+from kafkawire.client.fetching import (
+    Fetched,
+    fetch,
+    fetch_next,
+    find_delivered_batches,
+    sound_records,
+)
 from kafkawire.client.offsets import READ_COMMITTED, Partition
 from kafkawire.client.producer import Producer
 from kafkawire.codec.batches import (
@@ -74,7 +80,7 @@ class Copier:
     def step(self, part: PartitionCopy) -> None:
         """Copy what one Fetch returns. ClientError."""
         got, after = self._fetch(part)
-        for position, head in delivered(got):
+        for position, head in find_delivered_batches(got):
             if head.base_offset >= part.end:
                 break
             if not got.sound(position, head):
@@ -96,7 +102,7 @@ class Copier:
         the source has fewer."""
         while not part.done:
             got, after = self._fetch(part)
-            for position, head in delivered(got):
+            for position, head in find_delivered_batches(got):
                 whole = head.base_offset >= part.position and head.last_offset < part.end
                 if whole and part.skipped + head.count < count:
                     part.skipped += head.count

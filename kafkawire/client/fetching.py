@@ -62,7 +62,7 @@ class Fetched:
         return crc32c(body) == head.crc
 
 
-def delivered(got: Fetched) -> Iterator[tuple[int, BatchHead]]:
+def find_delivered_batches(got: Fetched) -> Iterator[tuple[int, BatchHead]]:
     """Return (position, head) of each batch that a consumer delivers: no control batches, none of
     the aborted transactions (Kafka: CompletedFetch.nextFetchedRecord)."""
     waiting = sorted((first, producer_id) for producer_id, first in got.aborted)
@@ -83,7 +83,7 @@ def delivered(got: Fetched) -> Iterator[tuple[int, BatchHead]]:
 def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
     """Return the records from `offset` on, without control records and those of aborted
     transactions in `got`. ClientError for a damaged batch."""
-    for position, head in delivered(got):
+    for position, head in find_delivered_batches(got):
         if not got.sound(position, head):
             raise ClientError(f"the batch at offset {head.base_offset} is damaged: CRC mismatch")
         try:

@@ -21,7 +21,7 @@ from kafkawire.client.offsets import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Partition,
-    committed,
+    fetch_committed_offsets,
     list_offsets,
 )
 
@@ -107,7 +107,7 @@ def lag_of(
     with ActivityReader(cluster) as reader:
         found = [_group(cluster, reader, name, node) for name, node in groups]
     topics = {row.partition[0] for each in found for row in each.partitions}
-    topics |= {topic for each in found for topic in _subscribed(each.description)}
+    topics |= {topic for each in found for topic in _find_subscribed_topics(each.description)}
     led_by = known_leaders(cluster, topics)
     for each in found:
         _complete(each, led_by)
@@ -128,7 +128,9 @@ def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None
     description = describe_group(cluster, name, node)
     rows = {
         partition: PartitionLag(partition, offset)
-        for partition, (offset, _) in committed(cluster, name, node=description.coordinator).items()
+        for partition, (offset, _) in fetch_committed_offsets(
+            cluster, name, node=description.coordinator
+        ).items()
     }
     for member in description.members:
         for partition in member.assigned:
@@ -143,7 +145,7 @@ def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None
     return GroupLag(description, list(rows.values()), active)
 
 
-def _subscribed(description: GroupDescription) -> set[str]:
+def _find_subscribed_topics(description: GroupDescription) -> set[str]:
     return {topic for member in description.members for topic in member.topics or ()}
 
 
@@ -151,7 +153,7 @@ def _complete(group: GroupLag, led_by: dict[Partition, int]) -> None:
     """Add the partitions that a group of consumers reads without having committed an offset."""
     if group.description.protocol_type == CONSUMER:
         known = {row.partition for row in group.partitions}
-        topics = {topic for topic, _ in known} | _subscribed(group.description)
+        topics = {topic for topic, _ in known} | _find_subscribed_topics(group.description)
         group.partitions += [
             PartitionLag(partition)
             for partition in led_by

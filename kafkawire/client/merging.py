@@ -49,10 +49,10 @@ NO_LEADER = -1
 class OutagePolicy(Protocol):
     """Waits for a broker that does not answer; implemented by kafkawire.cli.shared.outage."""
 
-    def failed(self, error: ClientError) -> None:
+    def handle_failure(self, error: ClientError) -> None:
         """Wait and connect again. Raises the error if it will not pass."""
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """The broker has answered."""
 
 
@@ -93,7 +93,7 @@ class MergedReader:
             try:
                 for item in self.read():
                     yield item
-                    outage.succeeded()
+                    outage.note_success()
                 return
             except ClientError as error:
                 self._outlast(outage, error)
@@ -111,8 +111,8 @@ class MergedReader:
                 self._outlast(outage, error)
                 continue
             if outage is not None:
-                outage.succeeded()
-            yield from self._emitted(arrived)
+                outage.note_success()
+            yield from self._emit_merged(arrived)
             if not any(arrived) and time.monotonic() - started < WAIT_MS / 2000:
                 time.sleep(WAIT_MS / 1000)  # nothing but errors or empty answers without waiting
 
@@ -131,7 +131,7 @@ class MergedReader:
     def _outlast(self, outage: OutagePolicy, error: ClientError) -> None:
         """Wait until the leaders of all partitions are known again."""
         while True:
-            outage.failed(error)
+            outage.handle_failure(error)
             try:
                 led_by = leaders(self._cluster, {topic for topic, _ in self.spans})
                 for partition, span in self.spans.items():
@@ -143,7 +143,7 @@ class MergedReader:
             except ClientError as again:
                 error = again
 
-    def _emitted(self, arrived: list[list[Item]]) -> Iterator[Item]:
+    def _emit_merged(self, arrived: list[list[Item]]) -> Iterator[Item]:
         for item in heapq.merge(*arrived, key=lambda item: (item[1].timestamp, item[0])):
             self.spans[item[0]].position = item[1].offset + 1
             yield item

@@ -69,7 +69,7 @@ def list_offsets(
     return found
 
 
-def committed(
+def fetch_committed_offsets(
     cluster: Cluster, group: str, *, stable: bool = False, node: int | None = None
 ) -> dict[Partition, tuple[int, str | None]]:
     """Return offset and metadata of all commits of a group; empty for an unknown group.
@@ -133,7 +133,7 @@ COORDINATOR_S, RETRY_S = 15.0, 0.2
 """Time limit and interval of the search for a coordinator."""
 
 
-def coordinated(call: Callable[[], T]) -> T:
+def call_coordinator(call: Callable[[], T]) -> T:
     """Result of `call`, retried until the coordinator is available: the first group of a new
     cluster creates the topic that coordinators need."""
     deadline = time.monotonic() + COORDINATOR_S

@@ -196,7 +196,7 @@ class Producer:
         ):
             self.flush()
             buffer = self._buffers.setdefault(partition, _Buffer(codec))
-        buffer.records.append(_moved(record, len(buffer.records)))
+        buffer.records.append(_change_offset(record, len(buffer.records)))
         buffer.numbers.append(number)
         buffer.size += size
         self._buffered += size
@@ -249,7 +249,7 @@ class Producer:
         if refused:
             self._forget()  # a gap in the sequence numbers would fail every later batch
         for each in refused:
-            self._refused(*each)
+            self._handle_refusal(*each)
 
     def _pause(self, batches: Mapping[Partition, _Pending], deadline: float) -> None:
         """Wait before these batches are sent again. ClientError after the deadline."""
@@ -258,7 +258,7 @@ class Producer:
         time.sleep(RETRY_S)
         self._leaders.clear()
 
-    def _refused(self, partition: Partition, batch: _Pending, result: ProduceResult) -> None:
+    def _handle_refusal(self, partition: Partition, batch: _Pending, result: ProduceResult) -> None:
         """Send a batch that is too large in halves; report any other."""
         if result.code in _TOO_LARGE and batch.amount > 1:
             for half in _halves(batch):
@@ -344,7 +344,7 @@ def _retriable(code: int) -> bool:
     return code in set(ErrorCode) and ErrorCode(code).retriable and code not in _NOT_RETRIED
 
 
-def _moved(record: Record, offset: int) -> Record:
+def _change_offset(record: Record, offset: int) -> Record:
     """Return the record with another offset."""
     return Record(offset, record.timestamp, record.key, record.value, record.headers)
 
@@ -360,7 +360,7 @@ def _halves(batch: _Pending) -> Iterable[_Pending]:
         items, codec = list(records(batch.encoded)), read_head(batch.encoded).codec
     middle = batch.amount // 2
     for part in (slice(0, middle), slice(middle, None)):
-        rows = [_moved(record, at) for at, record in enumerate(items[part])]
+        rows = [_change_offset(record, at) for at, record in enumerate(items[part])]
         yield _Pending(rows, batch.numbers[part], codec)
 
 

@@ -18,9 +18,9 @@ from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
     Partition,
+    call_coordinator,
     commit,
-    committed,
-    coordinated,
+    fetch_committed_offsets,
     leaders,
     list_offsets,
 )
@@ -73,7 +73,7 @@ class LiveSource:
     def committed(self, group: str) -> int | None:
         if self._committed is not None:
             return self._committed.get(self._partition)
-        found = committed(self._cluster, group).get(self._partition)
+        found = fetch_committed_offsets(self._cluster, group).get(self._partition)
         return None if found is None else found[0]
 
     def _ask(self, timestamp: int) -> int:
@@ -165,7 +165,7 @@ class OffsetIntegration:
         place, _ = self._places[name]
         if not subscription.group:
             raise ValueError(f"the subscription {name!r} has no group to commit for")
-        codes = coordinated(
+        codes = call_coordinator(
             lambda: commit(self._cluster, subscription.group, {place: subscription.position})
         )
         for (topic, index), code in codes.items():

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.fetching import Fetched, delivered, fetch_next
+from kafkawire.client.fetching import Fetched, fetch_next, find_delivered_batches
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition, leaders, list_offsets
 from kafkawire.client.offsets import READ_COMMITTED as COMMITTED_LEVEL
 from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
@@ -145,7 +145,7 @@ def _found(
     """Yield the matching records of one Fetch."""
     topic, partition, base, end = place
     with _translated():
-        batches = list(delivered(got))
+        batches = list(find_delivered_batches(got))
     for position, head in batches:
         if head.base_offset >= end:  # a Fetch has a limit of bytes, none of offsets
             return

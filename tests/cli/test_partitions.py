@@ -73,7 +73,7 @@ def test_why_fails_when_upload_exceeds_lag_limit(
 ) -> None:
     answer = {"tier": {"error": None, "url": "s3://b"}, "pieces": [{**PIECE, "late": late}]}
     monkeypatch.setattr(tier, "pages", lambda *_, **__: [answer])
-    monkeypatch.setattr(tier, "connected", lambda server: nullcontext())
+    monkeypatch.setattr(tier, "connect_cluster", lambda server: nullcontext())
     plain, as_json = run(app, ["tier", "why"]), run(app, ["tier", "why", "--json"])
     shown = plain.stdout
     assert ("1 min 30 s (late)" in shown, "kafkawire tier resume" in shown) == (late, True)

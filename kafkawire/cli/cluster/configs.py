@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.units import split_setting
-from kafkawire.client.cluster import Cluster, registered
+from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError, check
 
 TOPIC, BROKER = 2, 4
@@ -83,7 +83,7 @@ def describe(
       kafkawire configs describe --broker 1 --all
     """
     resource = resource_of(topic, broker, brokers_default)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         rows = [row for row in settings(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", TableColumn("value", keep=True), "source", "change")
         print_results(rows, columns, f"settings of {_name(resource)}", as_json, wide)
@@ -130,7 +130,7 @@ def remove(
 
 def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
     """Make all the changes, or none with exit code 1."""
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         alter(cluster, resource, changes)
         done = [{"name": name, "value": value} for name, value, _ in changes]
         if as_json:
@@ -194,7 +194,7 @@ def _request(cluster: Cluster, resource: Resource, key: int, message: object) ->
         return cluster.request(key, message)
     if int(name) in cluster.nodes():
         return cluster.node(int(name)).request(key, message)
-    if key == ALTER and int(name) in registered(cluster.first):
+    if key == ALTER and int(name) in find_registered_brokers(cluster.first):
         return cluster.request(key, message)  # one that is not alive cannot take it
     raise ClientError(f"there is no broker {name}: the cluster has brokers {cluster.nodes()}")
 

@@ -13,12 +13,12 @@ import typer
 
 from kafkawire.cli.cluster.configs import BROKER, DELETE, SET, alter
 from kafkawire.cli.cluster.moves import DECOMMISSIONING, POLL_S, wait_until_idle
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.client.admin import remove_broker
-from kafkawire.client.cluster import Cluster, registered
+from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.placement import leaders
 from kafkawire.messages.registry import TIER
@@ -52,7 +52,7 @@ def decommission(
       kafkawire cluster decommission 3
       kafkawire cluster decommission 3 --undo
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         nodes = cluster.nodes()
         if not undo and nodes == [broker]:
             fail(f"broker {broker} is the only broker that is alive: none can take what it has", 2)
@@ -80,7 +80,7 @@ def _wait_until_removed(cluster: Cluster, broker: int) -> None:
     """Show the segments that are left, then that objects are, until the broker is removed."""
     left, most = _segments(cluster, broker), 0
     with bars() as progress:
-        while broker in _patiently(cluster, lambda: _registered(cluster, broker)):
+        while broker in _patiently(cluster, lambda: _list_registered(cluster, broker)):
             if left is not None and (left or most):
                 most = max(most, left)
                 progress(f"segments of broker {broker} copied and deleted", most - left, most)
@@ -119,14 +119,14 @@ def _patiently(cluster: Cluster, attempt: Callable[[], Attempt]) -> Attempt:
             cluster.reset()
 
 
-def _registered(cluster: Cluster, broker: int) -> set[int]:
+def _list_registered(cluster: Cluster, broker: int) -> set[int]:
     """Return the registered brokers, as another broker than this one knows them."""
     failure: ClientError | None = None
-    for node in cluster.known():
+    for node in cluster.list_known_nodes():
         if node == broker:
             continue
         try:
-            return set(registered(cluster.node(node)))
+            return set(find_registered_brokers(cluster.node(node)))
         except ClientError as why:
             cluster.disconnect(node)
             failure = why
@@ -148,6 +148,6 @@ def remove(
     Examples:
       kafkawire cluster remove 3
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         remove_broker(cluster, broker)
         print(f"broker {broker} was removed from the cluster")

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from kafkawire.cli.shared.data_folder import opened
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.data_folder import open_metadata
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
 from kafkawire.cli.shared.source import folder_or_server
@@ -52,7 +52,7 @@ def describe(
     if folder is not None:
         _describe_stored(folder, as_json, wide)
         return
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = cluster.metadata(None)
     led = replicas_led(answer.topics)
     brokers = [
@@ -91,7 +91,7 @@ def replicas_led(topics: Iterable[Any]) -> dict[int, dict[str, list[int]]]:
 def _describe_stored(data: str, as_json: bool, wide: bool) -> None:
     """Show cluster and brokers as stored in a data folder, which a broker may be using."""
     try:
-        shown = _stored(data)
+        shown = _load_stored(data)
     except ClientError as error:
         fail(error)
     if as_json:
@@ -106,8 +106,8 @@ def _describe_stored(data: str, as_json: bool, wide: bool) -> None:
     )
 
 
-def _stored(data: str) -> dict[str, Any]:
-    with opened(data) as session:
+def _load_stored(data: str) -> dict[str, Any]:
+    with open_metadata(data) as session:
 
         def number(query: str, *values: int) -> int:
             return int((session.rows(query, values) or [(0,)])[0][0])

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.cluster.configs import BROKER, DELETE, SET, alter, settings
-from kafkawire.cli.shared.outcomes import connected, error_text, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.progress import bars
@@ -47,7 +47,7 @@ def balance(
       kafkawire cluster balance --dry-run
       kafkawire cluster balance
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         brokers = [node for node in cluster.nodes() if not is_draining(cluster, node)]
         moves = even(leaders(cluster), brokers)
         if dry_run or not moves:
@@ -77,7 +77,7 @@ def drain(
       kafkawire cluster drain 3
       kafkawire cluster drain 3 --undo
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         if not undo and cluster.nodes() == [broker]:
             fail(f"broker {broker} is the only broker: nothing can take its partitions")
         change = (DRAINING, None, DELETE) if undo else (DRAINING, "true", SET)
@@ -97,7 +97,7 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
     Examples:
       kafkawire cluster moves
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         _print(planned_moves(cluster), "moves", as_json, wide)
 
 

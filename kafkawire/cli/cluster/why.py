@@ -13,11 +13,11 @@ from kafkawire.cli.cluster.moves import (
     broker_settings,
     switched_on,
 )
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.client.cluster import Cluster, registered
+from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition
 from kafkawire.client.placement import PlannedMove, planned_moves
@@ -227,8 +227,8 @@ def why(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> No
     Examples:
       kafkawire cluster why
     """
-    with connected(server) as cluster:
-        rows = [_row(cause) for cause in causes(observed(cluster))]
+    with connect_cluster(server) as cluster:
+        rows = [_row(cause) for cause in causes(observe_cluster(cluster))]
     if as_json:
         print_json(rows)
     else:
@@ -236,9 +236,9 @@ def why(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> No
         print_table(shown, COLUMNS, "brokers", wide)
 
 
-def observed(cluster: Cluster) -> ObservedCluster:
+def observe_cluster(cluster: Cluster) -> ObservedCluster:
     """Observe a cluster. BrokerError."""
-    alive = registered(cluster.first)
+    alive = find_registered_brokers(cluster.first)
     topics = cluster.metadata(None).topics
     rows = [(topic, row) for topic in topics for row in topic.partitions if row.replica_nodes]
     replicas = {(topic.name, row.partition_index): row.replica_nodes[0] for topic, row in rows}

@@ -45,7 +45,7 @@ def run(
       kafkawire dump FILE.segment --records --json
     """
     try:
-        view = _mapped(file)
+        view = _map_file(file)
         if view[:8] == MAGIC:
             dump_segment(file, view, records, as_json)
             return
@@ -66,7 +66,7 @@ def run(
         fail(error)
 
 
-def _mapped(path: str) -> memoryview:
+def _map_file(path: str) -> memoryview:
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < HEADER_BYTES:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server, Wide
 from kafkawire.cli.shared.partitions import partitions_text
@@ -19,7 +19,13 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import describe_group
 from kafkawire.client.groups import list_groups as groups_of
-from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
+from kafkawire.client.offsets import (
+    LATEST,
+    Partition,
+    fetch_committed_offsets,
+    leaders,
+    list_offsets,
+)
 from kafkawire.plural import count
 
 STATES = (
@@ -50,7 +56,7 @@ def list_groups(
         states = [_state(text) for text in state]
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         rows = [
             {
                 "group": row.group,
@@ -82,7 +88,7 @@ def describe_groups(
       kafkawire groups describe kitchen
       kafkawire groups describe kitchen billing --json
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         groups = [_describe(cluster, name) for name in names]
         if as_json:
             print_json(groups)
@@ -119,7 +125,7 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
 def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[dict[str, Any]]:
     """Return one row per partition that is committed or assigned; lag is None if it is not
     known."""
-    offsets = committed(cluster, name)
+    offsets = fetch_committed_offsets(cluster, name)
     partitions = sorted(set(offsets) | set(owner))
     latest: dict[Partition, int] = {}
     for topic in {topic for topic, _ in partitions}:
@@ -155,7 +161,7 @@ def delete_groups(names: Groups, server: Server = LOCAL, as_json: Json = False) 
     """
     from kafkawire.messages.delete_groups import DeleteGroupsRequest
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         rows: list[dict[str, Any]] = []
         for name in names:
             asked = DeleteGroupsRequest(groups_names=[name])

@@ -12,7 +12,7 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import print_table
@@ -67,7 +67,7 @@ def lag(
             raise OptionError("--interval", interval, "from 100ms to 1d")
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster, suppress(KeyboardInterrupt):
+    with connect_cluster(server) as cluster, suppress(KeyboardInterrupt):
         before: tuple[float, Lags] | None = None
         outage = Outage(cluster)
         while True:
@@ -76,9 +76,9 @@ def lag(
             except ClientError as error:
                 if not watch:
                     raise
-                outage.failed(error)
+                outage.handle_failure(error)
                 continue
-            outage.succeeded()
+            outage.note_success()
             at, lags = time.monotonic(), {_name(each): each.totals().lag for each in found}
             changes = None if before is None else _changes(lags, before[1], at - before[0])
             if as_json:

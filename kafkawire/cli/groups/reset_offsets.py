@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
@@ -32,7 +32,7 @@ from kafkawire.client.offsets import (
     LATEST,
     Partition,
     commit,
-    committed,
+    fetch_committed_offsets,
     leaders,
     list_offsets,
 )
@@ -298,11 +298,11 @@ def reset_offsets(
     except OptionError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         active = active_sentence(cluster, group, "stop them before its offsets are reset")
         if active and execute:
             raise ClientError(active)
-        current = {place: at for place, (at, _) in committed(cluster, group).items()}
+        current = {place: at for place, (at, _) in fetch_committed_offsets(cluster, group).items()}
         partitions = list(current) if all_topics else list(saved or select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target, saved)
         if output is not None:

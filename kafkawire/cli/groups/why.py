@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
 from kafkawire.cli.shared.partitions import partition_text, partitions_text
@@ -132,7 +132,7 @@ def _waits_for(missing: Sequence[Any], active: Any) -> str:
             return f" It waits for {count(active.joining_members, 'new member')} to join."
         return " All members have joined; it waits for more (group.initial.rebalance.delay.ms)."
     limit = max(row.rebalance_timeout_ms for row in active.members)
-    names = named([memberpartition_text(row) for row in missing])
+    names = join_names([memberpartition_text(row) for row in missing])
     return (
         f" It waits for {len(missing)} of {count(len(active.members), 'member')} to join again, "
         f"for at most {duration_ms(limit)} (max.poll.interval.ms): {names}. "
@@ -152,7 +152,7 @@ def memberpartition_text(row: Any) -> str:
     return f"{row.client_id} at {row.client_host} ({instance or row.member_id})"
 
 
-def _unowned(seen: Observation) -> Iterator[Cause]:
+def _find_unowned_partitions(seen: Observation) -> Iterator[Cause]:
     description = seen.group.description
     if not description.members or description.state != STABLE:
         return
@@ -173,8 +173,8 @@ def _unowned(seen: Observation) -> Iterator[Cause]:
         yield Cause(
             "not-subscribed",
             False,
-            f"No member subscribes to {named(sorted({row.partition[0] for row in others}))}, of "
-            "which the group has committed offsets: its lag only grows.",
+            f"No member subscribes to {join_names(sorted({row.partition[0] for row in others}))}, "
+            "of which the group has committed offsets: its lag only grows.",
             [row.partition for row in others],
         )
 
@@ -267,7 +267,7 @@ def _pending_offsets(seen: Observation) -> Iterator[Cause]:
             "pending-offsets",
             False,
             f"{count(sum(row.partitions for row in pending), 'offset')} of the group belong to "
-            f"open transactions, of producer {named(names)}: a consumer that starts waits for "
+            f"open transactions, of producer {join_names(names)}: a consumer that starts waits for "
             "their end.",
             [],
         )
@@ -312,8 +312,8 @@ def _progress(seen: Observation) -> Iterator[Cause]:
         return
     old = {row.partition: row for row in seen.before.partitions}
     rows = [row for row in seen.group.partitions if row.partition in old]
-    read = sum(_moved(row.committed, old[row.partition].committed) for row in rows)
-    arrived = sum(_moved(row.log_end, old[row.partition].log_end) for row in rows)
+    read = sum(_subtract(row.committed, old[row.partition].committed) for row in rows)
+    arrived = sum(_subtract(row.log_end, old[row.partition].log_end) for row in rows)
     lag, before = seen.totals.lag, seen.before.totals().lag
     over = duration_ms(1000 * seen.seconds)
     if lag > before:
@@ -330,20 +330,20 @@ def _progress(seen: Observation) -> Iterator[Cause]:
         )
 
 
-def _moved(now: int | None, before: int | None) -> int:
+def _subtract(now: int | None, before: int | None) -> int:
     return 0 if now is None or before is None else now - before
 
 
 def _partitions(rows: Sequence[PartitionLag]) -> str:
     names = partitions_text(row.partition for row in rows)
-    return f"{count(len(rows), 'partition')} ({named(names)})"
+    return f"{count(len(rows), 'partition')} ({join_names(names)})"
 
 
 def _has(rows: Sequence[object]) -> str:
     return "has" if len(rows) == 1 else "have"
 
 
-def named(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return the names, at most MAX_NAMED of them, and how many more there are."""
     more = [f"{len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
     return ", ".join([*names[:MAX_NAMED], *more])
@@ -353,7 +353,7 @@ RULES: tuple[Callable[[Observation], Iterator[Cause]], ...] = (
     _empty,
     _rebalancing,
     _unreadable,
-    _unowned,
+    _find_unowned_partitions,
     _outside_log,
     _open_transactions,
     _pending_offsets,
@@ -398,8 +398,8 @@ def why(
             raise OptionError("--observe", observe, "at most 1h")
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster:
-        seen = observed(cluster, group, observe_ms / 1000)
+    with connect_cluster(server) as cluster:
+        seen = observe_group(cluster, group, observe_ms / 1000)
         found = causes(seen)
         if as_json:
             print_json(_as_json(seen, found))
@@ -410,7 +410,7 @@ def why(
                                 break_long_words=False, break_on_hyphens=False))  # fmt: skip
 
 
-def observed(cluster: Cluster, group: str, seconds: float) -> Observation:
+def observe_group(cluster: Cluster, group: str, seconds: float) -> Observation:
     """Observe a group once, or twice with `seconds` between."""
     (found,) = lag_of(cluster, [(group, None)], stable=True)
     before = None
@@ -429,7 +429,7 @@ def observed(cluster: Cluster, group: str, seconds: float) -> Observation:
     )
 
 
-def _held(group: GroupLag) -> dict[Partition, int]:
+def _find_held_partitions(group: GroupLag) -> dict[Partition, int]:
     """Return the partitions that readers of committed records cannot read to the end, with their
     leaders."""
     return {
@@ -442,7 +442,7 @@ def _held(group: GroupLag) -> dict[Partition, int]:
 def _transactional_ids(cluster: Cluster, group: GroupLag) -> dict[int, str]:
     """Return the transactional ids of producers by producer id, if they matter for the group."""
     pending = () if group.active is None else group.active.pending_producers
-    if not pending and not _held(group):
+    if not pending and not _find_held_partitions(group):
         return {}
     try:
         return {row.producer_id: row.transactional_id for row in list_transactions(cluster)}
@@ -453,7 +453,7 @@ def _transactional_ids(cluster: Cluster, group: GroupLag) -> dict[int, str]:
 def _transactions(
     cluster: Cluster, group: GroupLag, names: dict[int, str]
 ) -> dict[Partition, OpenTransaction | None]:
-    held = _held(group)
+    held = _find_held_partitions(group)
     found: dict[Partition, OpenTransaction | None] = dict.fromkeys(held)
     described = dict(list(held.items())[:MAX_DESCRIBED])
     try:

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.client.admin import delete_offsets
 from kafkawire.client.errors import ClientError
-from kafkawire.client.offsets import Partition, committed
+from kafkawire.client.offsets import Partition, fetch_committed_offsets
 
 COLUMNS = ("topic", "partition", "committed")
 
@@ -49,9 +49,9 @@ def delete(
     except OptionError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
-        known = {place: at for place, (at, _) in committed(cluster, group).items()}
-        partitions = list(known) if all_topics else _named(chosen, known)
+    with connect_cluster(server) as cluster:
+        known = {place: at for place, (at, _) in fetch_committed_offsets(cluster, group).items()}
+        partitions = list(known) if all_topics else _select_partitions(chosen, known)
         codes = delete_offsets(cluster, group, partitions)
         rows = [
             {
@@ -65,7 +65,7 @@ def delete(
         report(f"{group}, deleted offsets", rows, COLUMNS, as_json)
 
 
-def _named(
+def _select_partitions(
     chosen: list[tuple[str, list[int] | None]], known: dict[Partition, int]
 ) -> list[Partition]:
     """Return the named partitions, which must have committed offsets: the topic need not exist."""

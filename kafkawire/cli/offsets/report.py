@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.data_folder import opened
+from kafkawire.cli.shared.data_folder import open_metadata
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, fail_unless, print_results
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
@@ -24,7 +24,13 @@ from kafkawire.cli.shared.units import size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
-from kafkawire.client.offsets import EARLIEST, LATEST, Partition, committed, list_offsets
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    fetch_committed_offsets,
+    list_offsets,
+)
 from kafkawire.codec.batches import CONTROL
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics
@@ -64,7 +70,7 @@ METRICS = (
 def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:
     """Rows with the stored state of each partition of a topic, or of some; times in ms since
     1970."""
-    with opened(data) as session:
+    with open_metadata(data) as session:
         found = session.rows(
             "SELECT p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
             " WHERE t.name = ? AND t.deleted_ms IS NULL ORDER BY p.idx",
@@ -82,12 +88,12 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
         {
             "partition": index,
             "number": number,
-            "checkpoint_offset": _known(rows[number].checkpoint_offset),
+            "checkpoint_offset": _none_if_negative(rows[number].checkpoint_offset),
             "log_start": rows[number].log_start,
             "segments": rows[number].mappings,
             "records_in_segments": rows[number].records,
             "bytes_in_segments": rows[number].size_bytes,
-            "last_activity_ms": _known(rows[number].last_activity_ms),
+            "last_activity_ms": _none_if_negative(rows[number].last_activity_ms),
         }
         for index, number in found
     ]
@@ -102,7 +108,7 @@ def show_metrics(source: StoredFolder, as_json: Json = False, wide: Wide = False
     if not os.path.isdir(source):
         fail(OptionError("--source", source, "a data folder"), 2)
     try:
-        with opened(source) as session:
+        with open_metadata(source) as session:
             found = metrics(session)
     except ClientError as error:
         fail(error)
@@ -116,7 +122,7 @@ def show_metrics(source: StoredFolder, as_json: Json = False, wide: Wide = False
         print_table([row], METRICS, f"{source}, stored offsets", wide)
 
 
-def _known(value: int) -> int | None:
+def _none_if_negative(value: int) -> int | None:
     return None if value < 0 else value
 
 
@@ -162,13 +168,13 @@ def describe(
       kafkawire offsets describe orders
       kafkawire offsets describe orders:0,4-6 --group kitchen
     """
-    name, indexes = _chosen(topic)
+    name, indexes = _parse_topic_option(topic)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         led_by = select(cluster, [(name, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
-        known = committed(cluster, group) if group is not None else {}
+        known = fetch_committed_offsets(cluster, group) if group is not None else {}
         rows = []
         for place in sorted(led_by):
             at = known[place][0] if place in known else None
@@ -218,7 +224,7 @@ def parse_range(text: str) -> tuple[int, int]:
     return int(start), int(end)
 
 
-def _chosen(text: str) -> tuple[str, list[int] | None]:
+def _parse_topic_option(text: str) -> tuple[str, list[int] | None]:
     try:
         return parse_partitions("TOPIC", text)
     except OptionError as error:
@@ -250,9 +256,9 @@ def validate(
         wanted = None if offsets is None else parse_range(offsets)
     except OptionError as error:
         fail(error, 2)
-    name, indexes = _chosen(topic)
+    name, indexes = _parse_topic_option(topic)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         led_by = select(cluster, [(name, indexes)])
         gaps_allowed = "compact" in _setting(cluster, name, "cleanup.policy")
         rows = []
@@ -346,7 +352,7 @@ def stats(
       kafkawire offsets stats orders
       kafkawire offsets stats orders --source kafkawire-data
     """
-    name, indexes = _chosen(topic)
+    name, indexes = _parse_topic_option(topic)
     folder, server = folder_or_server(source, server)
     if folder is not None:
         from kafkawire.cli.offsets.report import STORED, stored_stats
@@ -358,7 +364,7 @@ def stats(
         print_results(rows, STORED, f"{name} in {folder}", as_json, wide)
         return
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         led_by = select(cluster, [(name, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)

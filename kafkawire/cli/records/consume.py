@@ -22,7 +22,7 @@ from kafkawire.cli.records.filters import Filter, filters_of
 from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
@@ -35,8 +35,8 @@ from kafkawire.client.offsets import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Partition,
-    committed,
-    coordinated,
+    call_coordinator,
+    fetch_committed_offsets,
     list_offsets,
 )
 from kafkawire.codec.batches import Record
@@ -283,7 +283,7 @@ def consume(
     except OptionError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         if group:
             _check_inactive(cluster, group)
         spans = spans_of(cluster, chosen)
@@ -306,7 +306,7 @@ def consume(
 def _check_inactive(cluster: Cluster, group: str) -> None:
     """Raise ClientError if positions could not be committed at the end: the group has members."""
     advice = "stop them, or read without --group"
-    active = coordinated(lambda: active_sentence(cluster, group, advice))
+    active = call_coordinator(lambda: active_sentence(cluster, group, advice))
     if active:
         raise ClientError(active)
 
@@ -406,7 +406,7 @@ def spans_of(cluster: Cluster, options: ConsumeOptions) -> Spans:
     led_by = select(cluster, [(options.topic, options.indexes)])
     known: dict[Partition, int] = {}
     if options.group:
-        found = coordinated(lambda: committed(cluster, options.group))
+        found = call_coordinator(lambda: fetch_committed_offsets(cluster, options.group))
         known = {place: at for place, (at, _) in found.items()}
     ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, options.isolation)
     if options.until_ms is not None:

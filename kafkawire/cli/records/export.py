@@ -19,7 +19,7 @@ from kafkawire.cli.records.consume import (
 )
 from kafkawire.cli.records.files import FORMATS, STANDARD, format_of_file, writer_of
 from kafkawire.cli.shared.options import OptionError, parse_choice
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, Server
 from kafkawire.cli.shared.partitions import parse_partitions
@@ -95,9 +95,9 @@ def export(
             raise OptionError("FILE", path, "a new file, unless --force is given")
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         reader = MergedReader(cluster, spans_of(cluster, options), isolation=level)
-        with bars() as progress, _written(path) as stream:
+        with bars() as progress, _write_atomically(path) as stream:
             records = _write(reader, chosen, stream, progress)
         where = "standard output" if path == STANDARD else path
         print(f"{count(records, 'record')} of {topic} written to {where}", file=sys.stderr)
@@ -119,7 +119,7 @@ def _write(reader: MergedReader, kind: str, stream: IO[bytes], progress: Progres
 
 
 @contextmanager
-def _written(path: str) -> Iterator[IO[bytes]]:
+def _write_atomically(path: str) -> Iterator[IO[bytes]]:
     """Yield a stream whose content is at `path` only after everything was written. ClientError."""
     if path == STANDARD:
         sys.stdout.flush()

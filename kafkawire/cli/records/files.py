@@ -20,7 +20,7 @@ from kafkawire.cli.records.text import (
     RecordError,
     Row,
     as_json,
-    encoded,
+    encode_utf8,
     from_base64,
     headers_of,
     headers_text,
@@ -327,7 +327,7 @@ def _value(name: str, kind: str, cells: dict[str, str]) -> bytes | None:
     if kind == BASE64:
         return from_base64(name, cells.get(name, ""))
     if kind == TEXT:
-        return encoded(name, cells.get(name, ""))
+        return encode_utf8(name, cells.get(name, ""))
     raise RecordError(f"its {name}_type is {kind[:20]!r}, not one of {TEXT}, {BASE64}, {NULL}")
 
 

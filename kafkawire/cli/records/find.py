@@ -139,7 +139,7 @@ def find(
     except OptionError as error:
         fail(error, 2)
     damaged: list[DamagedData] = []
-    with _opened(source, server, isolation, damaged, explain) as reader:
+    with _open_reader(source, server, isolation, damaged, explain) as reader:
         try:
             shown = _print_all(reader, chosen, as_lines)
         except BrokenPipeError:  # `| head` has closed the pipe
@@ -158,7 +158,7 @@ def _print_all(reader: TopicReader, chosen: FindOptions, as_lines: bool) -> int:
     # On a terminal the progress bar has replaced sys.stdout, and moves below the line.
     out = None if sys.stdout.isatty() else sys.stdout
     shown = 0
-    for found in _found(reader, chosen):
+    for found in _find_records(reader, chosen):
         _show(found, as_lines, out or sys.stdout)
         shown += 1
     for each in reader.unread(chosen.topic):
@@ -218,7 +218,7 @@ def _key_of(path: str) -> bytes:
 
 
 @contextmanager
-def _opened(
+def _open_reader(
     source: str, server: str, isolation: str, damaged: list[DamagedData], explain: bool
 ) -> Iterator[TopicReader]:
     """Open the source, and print at the end what it took. A source that does not exist or has no
@@ -301,7 +301,7 @@ def _open(
         fail(error, 2)
 
 
-def _found(reader: TopicReader, chosen: FindOptions) -> Iterable[TopicRecord]:
+def _find_records(reader: TopicReader, chosen: FindOptions) -> Iterable[TopicRecord]:
     if chosen.latest:
         assert chosen.key is not None, "parsed"
         last = reader.latest(chosen.topic, chosen.key, partitions=chosen.partitions)

@@ -23,7 +23,7 @@ from kafkawire.cli.records.produce import (
 )
 from kafkawire.cli.records.text import RecordError, Row
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, fail_unless
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Server
 from kafkawire.cli.shared.progress import bars
@@ -64,7 +64,7 @@ def import_file(
         codec, level = parse_codec(compression), parse_acks(acks)
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster, _read(path) as stream:
+    with connect_cluster(server) as cluster, _read(path) as stream:
         chooser = Chooser(topic, len(leaders(cluster, [topic])))
         failures = Failures()
         producer = Producer(cluster, failed=failures.batch, codec=codec, acks=level)

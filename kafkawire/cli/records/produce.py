@@ -14,9 +14,9 @@ from typing import IO, Annotated
 
 import typer
 
-from kafkawire.cli.records.text import Parsed, RecordError, encoded, record_of
+from kafkawire.cli.records.text import Parsed, RecordError, encode_utf8, record_of
 from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
-from kafkawire.cli.shared.outcomes import connected, fail_unless
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server, not_empty
 from kafkawire.client.errors import ClientError
@@ -45,7 +45,7 @@ def lines_of(
     with `whole`. `idle` is called while standard input has nothing. ClientError for a line that is
     too long or a file that cannot be read."""
     for name in files or [STANDARD]:
-        with _opened(name) as stream:
+        with _open_input(name) as stream:
             try:
                 if whole:
                     yield name, _all(name, stream)
@@ -70,7 +70,7 @@ def check_files(files: Sequence[str]) -> None:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
+def _open_input(name: str) -> Iterator[IO[bytes]]:
     if name == STANDARD:
         yield sys.stdin.buffer
         return
@@ -266,7 +266,7 @@ def produce(
     except OptionError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         partitions = len(leaders(cluster, [topic]))
         failures = Failures()
         producer = Producer(
@@ -369,7 +369,7 @@ def _parser(
 
 def _bytes(option: str, text: str) -> bytes:
     try:
-        return encoded(option, text)
+        return encode_utf8(option, text)
     except RecordError:
         raise OptionError(option, ascii(text), "valid Unicode") from None
 

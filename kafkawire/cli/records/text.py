@@ -93,13 +93,13 @@ def bytes_of(name: str, value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return encoded(name, value)
+        return encode_utf8(name, value)
     if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
         return from_base64(name, value["base64"])
-    return encoded(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return encode_utf8(name, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def encoded(name: str, text: str) -> bytes:
+def encode_utf8(name: str, text: str) -> bytes:
     """Return a text in UTF-8. RecordError for half of a surrogate pair."""
     try:
         return text.encode("utf-8")
@@ -177,7 +177,7 @@ def format_of(text: str) -> Callable[[Partition, Record], bytes]:
     parts: list[bytes | Callable[[Partition, Record], bytes]] = []
     for plain, mark, letter in re.findall(r"([^%\\]+)|([%\\])(.|$)", text, re.DOTALL):
         if plain:
-            parts.append(encoded("format", plain))
+            parts.append(encode_utf8("format", plain))
         elif mark == "%" and letter in _FORMATS:
             parts.append(_FORMATS[letter])
         elif mark == "\\" and letter in _ESCAPES:

@@ -39,7 +39,7 @@ def run(source: str, data: str, metadata: str, as_json: bool) -> None:
         fail(error, 2)
     with failures_reported(data, source):
         refuse_full(data)
-        with fetched(source, data) as folder:
+        with open_backup(source, data) as folder:
             manifest = verify(folder)
             _build(folder, Path(data), metadata, manifest)
     if as_json:
@@ -54,7 +54,7 @@ def run(source: str, data: str, metadata: str, as_json: bool) -> None:
 
 
 @contextmanager
-def fetched(source: str, data: str) -> Iterator[Path]:
+def open_backup(source: str, data: str) -> Iterator[Path]:
     """Return the folder of a backup: the given one, or the newest one of a URL, downloaded."""
     if "://" not in source:
         yield Path(source)

@@ -107,7 +107,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Run the command. `option`: with which `tier` was given."""
-    url = _checked(option, tier, metadata, data)
+    url = _parse_tier_option(option, tier, metadata, data)
     with failures_reported(data, tier):
         refuse_full(data)
         env = real_env()
@@ -133,7 +133,7 @@ def run(
     _conclude(restored, data, metadata, url.url, as_json)
 
 
-def _checked(option: str, tier: str, metadata: str, data: str) -> TierUrl:
+def _parse_tier_option(option: str, tier: str, metadata: str, data: str) -> TierUrl:
     """Return the parsed tier; ends the command with exit code 2 if it or the metadata URL is not
     valid, or the tier and the data folder are in one another."""
     try:

@@ -147,11 +147,11 @@ def _rebuild(
     env: Env, folder: str, url: str, homes: Sequence[_Home], tier: str, progress: Progress
 ) -> tuple[RestorePlan, str]:
     path = sqlite_file(url, folder)
-    why = "" if path is None else _replaced(path, homes)
+    why = "" if path is None else _find_replace_reason(path, homes)
     for home in homes:
         if not home.keeps_offsets:
             _join_tier(env, home, tier, progress)
-    combined = _combined(homes)
+    combined = _combine_homes(homes)
     seen, first = combined.seen, homes[0]
     plan = plan_restore(seen, first.node, combined.leaders)
     clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
@@ -181,7 +181,7 @@ def _rebuild(
     return plan, kept
 
 
-def _combined(homes: Sequence[_Home]) -> Combined:
+def _combine_homes(homes: Sequence[_Home]) -> Combined:
     if len(homes) > 1:
         return combine_folders({home.node: home.seen for home in homes})
     return Combined(homes[0].seen)
@@ -201,7 +201,7 @@ def _check_mixed(folder: str, homes: Sequence[_Home]) -> None:
         )
 
 
-def _replaced(path: str, homes: Sequence[_Home]) -> str:
+def _find_replace_reason(path: str, homes: Sequence[_Home]) -> str:
     """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
     state, with rows that differ from the logs, or where the offsets in RocksDB are damaged.
     MetadataError if it is valid and has everything that the logs have."""

@@ -19,7 +19,7 @@ import typer
 
 from kafkawire.cli.backup import MANIFEST, METADATA
 from kafkawire.cli.restore.failures import check_url, failures_reported
-from kafkawire.cli.restore.from_backup import fetched, verify_files
+from kafkawire.cli.restore.from_backup import open_backup, verify_files
 from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
@@ -113,7 +113,7 @@ def _metadata_file(source: str, data: str) -> Iterator[Path]:
     if os.path.isfile(source):
         yield Path(source)
         return
-    with fetched(source, data) as folder:
+    with open_backup(source, data) as folder:
         if (folder / MANIFEST).is_file():
             verify_files(folder)
         elif not (folder / METADATA).is_file():

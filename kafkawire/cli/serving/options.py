@@ -128,10 +128,10 @@ def parse(words: Sequence[str]) -> Given | None:
             found.setdefault(name, []).append(value)
     if extra:
         _refuse(f"got unexpected extra argument(s) ({' '.join(extra)})")
-    return None if HELP in found else _given(found)
+    return None if HELP in found else _make_given(found)
 
 
-def _given(found: Mapping[str, list[str]]) -> Given:
+def _make_given(found: Mapping[str, list[str]]) -> Given:
     last = {word: values[-1] for word, values in found.items()}
     return Given(
         {

@@ -62,7 +62,7 @@ class WorkersError(OptionError):
         ValueError.__init__(self, sentence)
 
 
-def checked(options: ServeOptions) -> None:
+def check_workers(options: ServeOptions) -> None:
     """Raise OptionError unless there can be so many workers with these options."""
     storage = BrokerConfig(options.settings).offset_storage
     if storage != "sql":
@@ -122,9 +122,9 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
     if sources.options["workers"].source == "default" and not takes_over and worker is None:
         ports = sources.options["worker-ports"].text
         raise OptionError("worker-ports", ports, "given together with --workers")
-    from kafkawire.cli.serving.run import checked, for_worker  # most brokers do without
+    from kafkawire.cli.serving.run import check_workers, for_worker  # most brokers do without
 
-    checked(options)
+    check_workers(options)
     return options if worker is None else for_worker(options, worker)
 
 

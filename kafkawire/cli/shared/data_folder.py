@@ -51,7 +51,7 @@ def check_sqlite(path: str) -> None:
 
 
 @contextmanager
-def opened(data: str) -> Iterator[Session]:
+def open_metadata(data: str) -> Iterator[Session]:
     """Open the metadata file of a data folder for reading. ClientError if that fails."""
     path = os.path.join(os.path.abspath(data), "metadata.db")
     if not os.path.isfile(path):

@@ -25,7 +25,7 @@ class Outage:
         self._sleep = sleep
         self._failures = 0
 
-    def failed(self, error: ClientError) -> None:
+    def handle_failure(self, error: ClientError) -> None:
         """Wait and connect again. Raises the error if another attempt would fail with it, too."""
         if not may_pass(error):
             raise error
@@ -36,7 +36,7 @@ class Outage:
         self._sleep(wait_s(self._failures, MAX_WAIT_S, random.random()))
         self._cluster.reset()
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """End the outage: the next failure is reported again."""
         self._failures = 0
 

@@ -21,7 +21,7 @@ from kafkawire.codec.errors import ErrorCode
 
 
 @contextmanager
-def connected(server: str) -> Iterator[Cluster]:
+def connect_cluster(server: str) -> Iterator[Cluster]:
     """Connect to the cluster of a broker. An invalid address ends the command with exit code 2, a
     ClientError with exit code 1."""
     try:

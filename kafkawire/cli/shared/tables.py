@@ -103,15 +103,15 @@ def table_lines(
     made = [_Cells(TableColumn(each) if isinstance(each, str) else each, rows) for each in columns]
     shown = made if limit is None else _fitting(made, limit)
     lines = [
-        _joined([each.title for each in shown], shown, BOLD if colours else ""),
+        _join_cells([each.title for each in shown], shown, BOLD if colours else ""),
         GAP.join("-" * each.width for each in shown),
     ]
     for number, row in enumerate(rows):
-        wrapped = [each.wrapped(number) for each in shown]
+        wrapped = [each.wrap(number) for each in shown]
         wrong = [colours and each.column.is_wrong(row) for each in shown]
         for at in range(max(map(len, wrapped))):
             texts = [cell[at] if at < len(cell) else "" for cell in wrapped]
-            lines.append(_joined(texts, shown, "", wrong))
+            lines.append(_join_cells(texts, shown, "", wrong))
     left_out = [each.title for each in made if each not in shown]
     if left_out:
         text = f"not shown: {', '.join(left_out)} (--wide shows all columns)"
@@ -119,10 +119,10 @@ def table_lines(
     return lines
 
 
-def _joined(
+def _join_cells(
     texts: Sequence[str], cells: Sequence[_Cells], style: str, wrong: Sequence[bool] = ()
 ) -> str:
-    padded = [each.padded(text) for each, text in zip(cells, texts, strict=True)]
+    padded = [each.pad(text) for each, text in zip(cells, texts, strict=True)]
     if wrong:
         padded = [
             f"{RED}{text}{PLAIN}" if bad else text for text, bad in zip(padded, wrong, strict=True)
@@ -157,17 +157,17 @@ class _Cells:
         words = (word for text in (self.title, *self._texts) for word in text.split())
         return min(self.natural, max(WRAP_FROM, *map(width_of, words)))
 
-    def wrapped(self, number: int) -> list[str]:
+    def wrap(self, number: int) -> list[str]:
         """Return the lines of a cell."""
         text = self._texts[number]
         if width_of(text) <= self.width:
             return [text]
         lines = textwrap.wrap(text, self.width, break_long_words=False, break_on_hyphens=False)
-        return [shortened(line, self.width) for line in lines]
+        return [shorten(line, self.width) for line in lines]
 
-    def padded(self, text: str) -> str:
+    def pad(self, text: str) -> str:
         """Return a line of a cell, or the title, with spaces."""
-        text = shortened(text, self.width)
+        text = shorten(text, self.width)
         spaces = " " * (self.width - width_of(text))
         return spaces + text if self._right else text + spaces
 
@@ -208,7 +208,7 @@ def width_of(text: str) -> int:
     )
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return the text if it fits, else its beginning with an ellipsis."""
     if width_of(text) <= width:
         return text

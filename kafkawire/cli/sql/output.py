@@ -124,7 +124,7 @@ def write_rows(
         _print_table(schema, iter(limited), file, wide)
     else:
         write = _write_csv if form == "csv" else _write_json
-        with _opened(file) as out:
+        with _open_output(file) as out:
             write(schema, iter(limited), out)
     if limited.more:
         print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)
@@ -148,7 +148,7 @@ def _write_csv(schema: pa.Schema, batches: Batches, out: TextIO) -> None:
 def _print_table(schema: pa.Schema, batches: Batches, file: str, wide: bool) -> None:
     names = unique(schema.names)
     listed = [row for columns in _columns(batches) for row in zip(*columns, strict=True)]
-    with _opened(file) as out, contextlib.redirect_stdout(out):
+    with _open_output(file) as out, contextlib.redirect_stdout(out):
         if names == PLAN:
             print("\n".join(str(text).rstrip() for _, text in listed))
             return
@@ -191,7 +191,7 @@ def _columns(batches: Batches, out: TextIO | None = None) -> Iterator[list[Seque
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[TextIO]:
+def _open_output(file: str) -> Iterator[TextIO]:
     """Open a text file, or standard output without a name."""
     if not file:
         yield sys.stdout

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.outcomes import connected, fail_unless
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
@@ -97,7 +97,7 @@ def status(
       kafkawire tier status
       kafkawire tier status --topic clicks -v --wide
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answers = list(pages(cluster, "status", topic=topic, all=every))
         tier = answers[-1]["tier"]
         rows = [row for answer in answers for row in answer["partitions"]]
@@ -136,7 +136,7 @@ def why(
       kafkawire tier why
       kafkawire tier why --topic clicks --all
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answers = list(pages(cluster, "why", topic=topic, all=every))
     tier = answers[-1]["tier"]
     rows = [row for answer in answers for row in answer["pieces"]]
@@ -163,7 +163,7 @@ def cost(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> N
     Examples:
       kafkawire tier cost
     """
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = send_command(cluster, "cost")
         if as_json:
             print_json(answer)
@@ -205,7 +205,7 @@ def resume(server: Server = LOCAL, as_json: Json = False) -> None:
 
 
 def _set_paused(server: str, name: str, as_json: bool) -> None:
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = send_command(cluster, name)
         if as_json:
             print_json(answer)

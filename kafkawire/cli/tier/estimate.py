@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError, parse_choice
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
@@ -85,18 +85,18 @@ def estimate(
             bytes_per_s = parse_rate("--rate", rate)
             if partitions < 1:
                 raise OptionError("--partitions", partitions, "at least 1")
-            answer = _typed(bytes_per_s, partitions, read_rate or 0.0, changes)
+            answer = _estimate_topic(bytes_per_s, partitions, read_rate or 0.0, changes)
             _show(answer, ("then",), as_json)
             return
     except ValueError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = send_command(cluster, "estimate", topic=topic, set=changes, reads=read_rate)
         _show(answer, ("now", "then") if changes or reads else ("now",), as_json)
 
 
-def _typed(
+def _estimate_topic(
     bytes_per_s: float, partitions: int, read_rate: float, changes: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the estimate of a single topic on an otherwise empty broker. ValueError."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.outage import Outage
-from kafkawire.cli.shared.outcomes import connected, fail_unless
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.progress import bars
@@ -52,7 +52,7 @@ def scrub(
 
     if skip_lost and not repair:
         fail("--skip-lost changes data: use it together with --repair", 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = send_command(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
         outage = Outage(cluster)
         with bars() as progress:
@@ -79,9 +79,9 @@ def _next(cluster: Cluster, outage: Outage, job: str) -> dict[str, Any]:
         try:
             answer = send_command(cluster, job, watch=True)
         except ClientError as error:
-            outage.failed(error)
+            outage.handle_failure(error)
         else:
-            outage.succeeded()
+            outage.note_success()
             return answer
 
 
@@ -143,7 +143,7 @@ def move(
     except ValueError as wrong:
         fail(f"--to: {wrong}", 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         answer = send_command(cluster, "move", to=to, skip_lost=skip_lost)
         outage = Outage(cluster)
         with bars() as progress:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Topics, Yes
 from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
@@ -53,7 +53,7 @@ def add_partitions(
     if (total is None) == (by is None):
         given = "none" if total is None else "both"
         fail(OptionError("add-partitions", given, "exactly one of --total and --by"), 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         before = {name: 0 for name in names}
         for name, _ in leaders(cluster, names):
             before[name] += 1
@@ -116,7 +116,7 @@ def delete(
             raise OptionError("delete-records", "no terminal to ask at", "--yes or --dry-run")
     except OptionError as error:
         fail(error, 2)
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         led_by = select(cluster, partitions)
         rows = _plan(cluster, led_by, at_ms, before_offset)
         records = sum(row["records"] for row in rows)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
@@ -46,7 +46,7 @@ def list_topics(
       kafkawire topics list --internal --json
     """
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         rows = [
             {
                 "topic": topic.name,
@@ -71,7 +71,7 @@ def describe_topics(
       kafkawire topics describe orders clicks --json
     """
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         described = [_describe(cluster, topic) for topic in cluster.metadata(names).topics]
         if as_json:
             print_json(described)
@@ -143,7 +143,7 @@ def create_topics(
     except OptionError as error:
         fail(error, 2)
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         configs = [CreatableTopicConfig(name, value) for name, value in pairs]
         topics = [
             CreatableTopic(name, partitions, replication_factor, [], configs) for name in names
@@ -170,7 +170,7 @@ def delete_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) 
     """
     from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-    with connected(server) as cluster:
+    with connect_cluster(server) as cluster:
         asked = DeleteTopicsRequest(topics=[], topic_names=list(names), timeout_ms=30_000)
         if cluster.first.version(20) >= 6:
             asked.topics = [DeleteTopicState(name=name) for name in names]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError, parse_choice
-from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.partitions import partition_text, partitions_text
@@ -83,14 +83,14 @@ def copy(
             parse_servers("--to-server", to_server)
     except (OptionError, ClientError) as error:
         fail(error, 2)
-    with connected(server) as here, connected(to_server or server) as there:
+    with connect_cluster(server) as here, connect_cluster(to_server or server) as there:
         if source == target and here.metadata([]).cluster_id == there.metadata([]).cluster_id:
             raise ClientError(f"{target} is in the same cluster: it would be copied to itself")
         led_by = leaders(here, [source])
         starts, ends = _range(here, led_by, level)
         targets, made = _target(here, there, source, target, len(led_by))
         parts = _parts(led_by, starts, ends, target)
-        producer = Producer(there, failed=_failed)
+        producer = Producer(there, failed=_end_copy)
         copier = Copier(here, producer, isolation=level)
         if not made:
             _begin(there, targets, parts, copier, resume)
@@ -98,7 +98,7 @@ def copy(
         _report(source, target, parts, starts, made, as_json)
 
 
-def _failed(failure: Failure) -> None:
+def _end_copy(failure: Failure) -> None:
     """End the copy at the first record that is not stored: order would be lost."""
     raise ClientError(
         f"the copy ended at offset {failure.numbers[0]} of the source: {failure.reason} "

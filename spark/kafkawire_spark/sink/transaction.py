@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kafkawire.client.admin import create_topic
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
-from kafkawire.client.offsets import Partition, committed, leaders
+from kafkawire.client.offsets import Partition, fetch_committed_offsets, leaders
 from kafkawire.client.producer import ProduceResult, append
 from kafkawire.client.transactions import (
     SEQUENCES,
@@ -193,7 +193,9 @@ class SinkTransaction:
         """Return True if the recorded progress includes a number. Raises SinkError if that cannot
         be known."""
         who, query = self._identity.transactional_id, self._identity.query
-        found = self._connection.request(lambda cluster: committed(cluster, who, stable=True))
+        found = self._connection.request(
+            lambda cluster: fetch_committed_offsets(cluster, who, stable=True)
+        )
         following, owner = found.get((self._options.progress_topic, 0), (None, None))
         if following is None:
             return bool(query) and self._is_before_first(number)

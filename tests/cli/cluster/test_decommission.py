@@ -52,7 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch, cluster: StoppedBroker, error: ClientEr
         if 2 in cluster.nodes():
             raise error
 
-    monkeypatch.setattr(command, "connected", connected)
+    monkeypatch.setattr(command, "connect_cluster", connected)
     monkeypatch.setattr(command, "alter", alter)
     monkeypatch.setattr(command, "leaders", lambda _: {})
     command.decommission(2, undo=False, wait=False, server="any:1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafkawire.cli.groups.why import Cause, Observation, OpenTransaction, causes, named
+from kafkawire.cli.groups.why import Cause, Observation, OpenTransaction, causes, join_names
 from kafkawire.client.groups import GroupDescription, GroupMember
 from kafkawire.client.lag import GroupLag, PartitionLag
 from kafkawire.messages.group_activity import (
@@ -139,4 +139,4 @@ def test_more_members_than_partitions() -> None:
 
 
 def test_names_in_a_sentence_are_bounded() -> None:
-    assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4, 2 more"
+    assert join_names([str(n) for n in range(7)]) == "0, 1, 2, 3, 4, 2 more"

@@ -11,7 +11,7 @@ from kafkawire.cli.shared.tables import (
     TableColumn,
     cell_text,
     print_table,
-    shortened,
+    shorten,
     table_lines,
     width_of,
 )
@@ -75,7 +75,7 @@ def test_control_characters_are_escaped() -> None:
 
 def test_wide_characters_are_measured() -> None:
     assert (width_of("abc"), width_of("日本"), width_of("e\u0301")) == (3, 4, 1)
-    assert shortened("日本日本日本", 8) == "日本..."
+    assert shorten("日本日本日本", 8) == "日本..."
     lines = table_lines([{"a": "日本", "b": 1}, {"a": "x", "b": 2}], ("a", "b"), 80)
     assert [width_of(line) for line in lines] == [7, 7, 7, 7]
 

@@ -21,7 +21,7 @@ from kafka.partitioner.default import murmur2
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import fetch
-from kafkawire.client.offsets import committed
+from kafkawire.client.offsets import fetch_committed_offsets
 from kafkawire.codec.batches import CONTROL
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
@@ -145,7 +145,9 @@ def test_micro_batch_that_spark_repeats_is_not_written_again(
     assert len(numbers) >= 6
     group = f"kafkawire-spark-{first.id}"
     with Cluster(broker.bootstrap) as cluster:
-        assert committed(cluster, group) == {(PROGRESS_TOPIC, 0): (len(numbers), first.id)}
+        assert fetch_committed_offsets(cluster, group) == {
+            (PROGRESS_TOPIC, 0): (len(numbers), first.id)
+        }
     assert markers(broker.bootstrap, "repeated") == len(numbers)
     for name in (f"{numbers[-1]}", f".{numbers[-1]}.crc"):
         (tmp_path / "commits" / name).unlink(missing_ok=True)
