@@ -49,7 +49,7 @@ async def write(folder: str, size_bytes: int, batch_bytes: int, count: int) -> N
     topics = [CreatableTopic(name_of(n), PER_TOPIC, 1) for n in range(count // PER_TOPIC)]
     for start in range(0, len(topics), 50):
         await broker.topics.create(topics[start : start + 50])
-    partitions = [broker.table.named(t.name, i) for t in topics for i in range(PER_TOPIC)]
+    partitions = [broker.table.find_by_name(t.name, i) for t in topics for i in range(PER_TOPIC)]
     now_ms = int(time.time() * 1000)
     blank = bytes(build([(None, b"")], timestamp_ms=now_ms))
     batch = bytes(build([(None, b"x" * max(0, batch_bytes - len(blank)))], timestamp_ms=now_ms))

@@ -136,15 +136,15 @@ class Broker:
         self.older_metadata = OlderMetadataStop(log, folder)
         self.identity = IdentityRecorder(
             env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url,
-            seen, self.older_metadata.found,
+            seen, self.older_metadata.on_older_metadata,
         )  # fmt: skip
         log.hooks.when_stored(self.identity.changed)
         self.liveness = Liveness(env, metadata, catalog, self.node_id, config.lease_ms)
-        self.liveness.when_superseded(self.superseded)
+        self.liveness.when_superseded(self.on_superseded)
         self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
         log.hooks.register(self.schedules)
         self.topics = TopicService(
-            self, self._may_lead, lambda: self.mover.check(), self.liveness.decided
+            self, self._may_lead, lambda: self.mover.check(), self.liveness.wait_until_decided
         )
         self.mover: PartitionMover = PartitionMover(
             self, self.topics.lock, self._moved_services(), self.liveness.may_lead
@@ -237,11 +237,14 @@ class Broker:
         from kafkawire.schedules.targets import ScheduleTargets
 
         targets = ScheduleTargets(
-            self.catalog, self.log.loader.configs.of, self.table.loaded, self.producer_ids.take
+            self.catalog,
+            self.log.loader.configs.of,
+            self.table.load_partition,
+            self.producer_ids.take,
         )
         return ScheduleService(
             self.env, self.folder, self.log.commit_log, self.catalog,
-            self.topics.schedule_state_partitions, targets, self.table.loaded, self.node_id,
+            self.topics.schedule_state_partitions, targets, self.table.load_partition, self.node_id,
         )  # fmt: skip
 
     async def load_users(self) -> Credentials:
@@ -277,7 +280,7 @@ class Broker:
             if each is not None:
                 each.when_superseded(fn)
 
-    def superseded(self, why: str) -> None:
+    def on_superseded(self, why: str) -> None:
         """Note that another process was started as this broker. A broker with topics of
         durability=s3 or replicated has to end then, or one that machines take over from each other;
         another one continues to serve reads."""
@@ -325,7 +328,7 @@ class Broker:
         *,
         starting: StartingHeartbeats,
     ) -> Broker:
-        config = BrokerConfig(Layers({}, {}, static).merged())
+        config = BrokerConfig(Layers({}, {}, static).merge_settings())
         node_id, guest = config.node_id, after >= 0
         home = f"{folder}/brokers/{node_id}"
         # Before anything is written: a second process must not change the first one's rows.
@@ -338,7 +341,9 @@ class Broker:
             after, catalog = await wait_until_startable(
                 env, metadata, config, catalog, listeners, folder, after, fresh=fresh
             )
-            config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
+            config = BrokerConfig(
+                layers_of(catalog, node_id, static).merge_settings(), catalog.features
+            )
             seen = SeenInSql(lambda: catalog.stored_version)
             storage = await _open_storage(env, config, metadata, home, catalog, seen)
             store = await _open_tier(config, storage, catalog, folder)

@@ -32,58 +32,60 @@ class ChangeLog:
         self._audit = audit
         self._limit = LineLimit(now, BURST, LINES_PER_S)
 
-    def created(self, topic: TopicInfo, sender: str) -> None:
+    def report_topic_created(self, topic: TopicInfo, sender: str) -> None:
         """Report a new topic with the settings that it has of its own."""
         configs = "".join(f", {key}={value}" for key, value in sorted(topic.configs.items()))
         count = len(topic.partitions)
-        self._audit.changed(
+        self._audit.record_change(
             caller_of(sender), "topic created", topic=topic.name, partitions=count,
             configs=dict(topic.configs),
         )  # fmt: skip
         self._write("topic %s created by %s: %s%s", topic.name, sender, partitions(count), configs)
 
-    def deleted(self, topic: TopicInfo, sender: str) -> None:
+    def report_topic_deleted(self, topic: TopicInfo, sender: str) -> None:
         """Report a deleted topic, as it was before."""
         count = len(topic.partitions)
-        self._audit.changed(caller_of(sender), "topic deleted", topic=topic.name)
+        self._audit.record_change(caller_of(sender), "topic deleted", topic=topic.name)
         self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
 
-    def grown(self, name: str, before: int, after: int, sender: str) -> None:
+    def report_partitions_added(self, name: str, before: int, after: int, sender: str) -> None:
         """Report a topic that has more partitions."""
-        self._audit.changed(caller_of(sender), "partitions added", topic=name, partitions=after)
+        self._audit.record_change(
+            caller_of(sender), "partitions added", topic=name, partitions=after
+        )
         self._write(
             "topic %s has %s instead of %d, added by %s", name, partitions(after), before, sender
         )
 
-    def trimmed(self, name: str, index: int, log_start: int, sender: str) -> None:
+    def report_records_deleted(self, name: str, index: int, log_start: int, sender: str) -> None:
         """Report deleted records."""
-        self._audit.changed(
+        self._audit.record_change(
             caller_of(sender), "records deleted", topic=name, partition=index, log_start=log_start
         )
         self._write(
             "records of %s-%d below offset %d deleted by %s", name, index, log_start, sender
         )
 
-    def reassigned(self, partition: str, target: int | None, sender: str) -> None:
+    def report_reassignment(self, partition: str, target: int | None, sender: str) -> None:
         """Report a partition that is to be moved; `target` None: its move was cancelled."""
-        self._audit.changed(
+        self._audit.record_change(
             caller_of(sender), "partition reassigned", partition=partition, broker=target
         )
         to = "stays where it is" if target is None else f"is to be moved to broker {target}"
         self._write("partition %s %s, asked by %s", partition, to, sender)
 
-    def removed(self, node_id: int, sender: str) -> None:
+    def report_broker_removed(self, node_id: int, sender: str) -> None:
         """Report a broker whose registration was removed."""
-        self._audit.changed(caller_of(sender), "broker removed", broker=node_id)
+        self._audit.record_change(caller_of(sender), "broker removed", broker=node_id)
         self._write("broker %d was removed from the cluster by %s", node_id, sender)
 
-    def configured(self, change: ConfigChange, before: str | None, sender: str) -> None:
+    def report_setting_changed(self, change: ConfigChange, before: str | None, sender: str) -> None:
         """Report a changed setting. The value of an unknown one is left out, because it may be a
         secret."""
         resource = _resource(change)
         known = change.resource_type != ResourceType.BROKER or change.key in BROKER_CONFIGS
         details = {"value": change.value} if known else {}
-        self._audit.changed(
+        self._audit.record_change(
             caller_of(sender), "setting changed", resource=resource, name=change.key, **details
         )
         if not known:

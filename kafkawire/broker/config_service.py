@@ -21,8 +21,8 @@ from kafkawire.broker.overrides import (
     Op,
     ResourceType,
     broker_overrides,
-    changed,
     check_wishes,
+    find_changes,
     layers_of,
     topic_overrides,
 )
@@ -148,7 +148,7 @@ class ConfigService:
             )
         return [
             ConfigChange(resource.type, resource.name, key, value)
-            for key, value in changed(before, after).items()
+            for key, value in find_changes(before, after).items()
         ]
 
     def _plan_topic(self, resource: Resource) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -197,11 +197,11 @@ class ConfigService:
         """Replace settings given at start (None: back to the default) and apply those that no
         stored setting overrides. Return the overridden ones with the stored value. ConfigError
         changes nothing."""
-        async with self._lock.held():
+        async with self._lock.hold():
             layers = self.layers()
             static = {**layers.static, **changes}
             kept = {name: text for name, text in static.items() if text is not None}
-            check_broker(layers._replace(static=kept).merged())
+            check_broker(layers._replace(static=kept).merge_settings())
             self._broker.static.clear()
             self._broker.static.update(kept)
             await self.broker_changed(changes)
@@ -211,13 +211,13 @@ class ConfigService:
     async def broker_changed(self, names: Iterable[str]) -> None:
         """Apply the broker's settings after those with these names have changed."""
         broker = self._broker
-        broker.config.update(self.layers().merged())
+        broker.config.update(self.layers().merge_settings())
         if broker.tiering is not None:
             broker.tiering.broker_changed()
         if any(BROKER_CONFIGS[name].of_topic for name in names if name in BROKER_CONFIGS):
             await broker.log.alter_defaults()
 
-    def _stored(self, change: ConfigChange) -> str | None:
+    def _find_stored_value(self, change: ConfigChange) -> str | None:
         """Return the stored value before a change; None if there is none."""
         if change.resource_type == ResourceType.TOPIC:
             topic = self._broker.catalog.by_name.get(change.name)
@@ -227,7 +227,7 @@ class ConfigService:
     async def _put_in_force(self, changes: Sequence[ConfigChange], sender: str) -> None:
         broker = self._broker
         for change in changes:
-            self._log.configured(change, self._stored(change), sender)
+            self._log.report_setting_changed(change, self._find_stored_value(change), sender)
             broker.catalog.apply_config(change)
             await broker.env.slices.give_way()
         of_brokers = [c.key for c in changes if c.resource_type == ResourceType.BROKER]

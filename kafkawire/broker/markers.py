@@ -71,7 +71,7 @@ class MarkerWriter:
             if at[0] == GROUP_METADATA_TOPIC:
                 return None
             try:
-                partitions.append((at, self._table.named(*at)))
+                partitions.append((at, self._table.find_by_name(*at)))
             except (KafkaError, NotLoaded):
                 return None
         codes: Codes = {}
@@ -136,7 +136,7 @@ class MarkerWriter:
         durable: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         try:
             await self._table.load([partition])
-            found = self._table.named(*partition)
+            found = self._table.find_by_name(*partition)
             found.append_marker(marker, self._env.clock.now_ms())
         except KafkaError as error:
             durable.set_result(error.code)

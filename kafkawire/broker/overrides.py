@@ -76,7 +76,7 @@ class Layers(NamedTuple):
     of_cluster: Mapping[str, str]
     static: Mapping[str, str]
 
-    def merged(self) -> dict[str, str]:
+    def merge_settings(self) -> dict[str, str]:
         """The settings of the whole broker, for BrokerConfig.update. Single listeners have others;
         clients or another version may have stored unknown ones."""
         dynamic = {**self.of_cluster, **self.of_broker}
@@ -150,7 +150,7 @@ def broker_overrides(
     try:
         for name in table.keys() & after.keys():
             validate(table[name], after[name])
-        check_broker(layers.merged())
+        check_broker(layers.merge_settings())
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if sum(name not in BROKER_CONFIGS for name in after) > MAX_FOREIGN_CONFIGS:
@@ -190,7 +190,7 @@ def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: {', '.join(refused)}")
 
 
-def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+def find_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
     """Return the changes from `before` to `after`; None removes a setting."""
     changes: dict[str, str | None] = {name: None for name in before if name not in after}
     changes.update((name, text) for name, text in after.items() if before.get(name) != text)

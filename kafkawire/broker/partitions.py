@@ -74,7 +74,7 @@ class PartitionTable:
         if rows is not None and self.by_name.get(topic.name) is rows:
             del self.by_name[topic.name]
 
-    def named(self, topic: str, index: int) -> Partition:
+    def find_by_name(self, topic: str, index: int) -> Partition:
         """Return the partition of a name. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if it does
         not exist, NOT_LEADER_OR_FOLLOWER if another broker leads it or its leader changed during
         its last load, KAFKA_STORAGE_ERROR if that failed otherwise. After NotLoaded load it and
@@ -86,8 +86,8 @@ class PartitionTable:
                 return partition
         return self._missing(self._catalog.by_name.partition_of(topic, index))
 
-    def identified(self, topic_id: bytes, index: int) -> Partition:
-        """Like `named`; an unknown id is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """Like `find_by_name`; an unknown id is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
         rows = self.by_id.get(topic_id)
         if rows is not None and 0 <= index < len(rows):
             partition = rows[index]
@@ -104,7 +104,9 @@ class PartitionTable:
         KafkaError if the partition is not led here or the leader epoch differs.
         """
         partition = (
-            self.named(topic, index) if isinstance(topic, str) else self.identified(topic, index)
+            self.find_by_name(topic, index)
+            if isinstance(topic, str)
+            else self.find_by_id(topic, index)
         )
         if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
             newer = leader_epoch > partition.leader_epoch
@@ -144,15 +146,15 @@ class PartitionTable:
     async def _load(self, numbers: list[int]) -> None:
         try:
             await self._loader.load(numbers)
-        except Exception:  # for a while `named` raises it
+        except Exception:  # for a while `find_by_name` raises it
             logger.debug("cannot load partitions %s", numbers[:10], exc_info=True)
 
-    async def loaded(self, topic: str, index: int) -> Partition:
+    async def load_partition(self, topic: str, index: int) -> Partition:
         """Return a partition, after loading it if it is not in memory. Raises KafkaError as
-        `named` does."""
+        `find_by_name` does."""
         await self.load([(topic, index)])
         try:
-            return self.named(topic, index)
+            return self.find_by_name(topic, index)
         except NotLoaded as unloaded:  # again, by a concurrent deletion or for lack of memory
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(unloaded)) from None
 

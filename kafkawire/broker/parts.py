@@ -49,5 +49,5 @@ class BrokerParts(Protocol):
     def transactions(self) -> TransactionService:
         """The coordinators of transactions, created on first use."""
 
-    def superseded(self, why: str) -> None:
+    def on_superseded(self, why: str) -> None:
         """Note that another process was started as this broker."""

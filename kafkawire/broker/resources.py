@@ -73,7 +73,7 @@ def topic_entries(
     overrides: Mapping[str, str], layers: Layers, names: Collection[str] | None
 ) -> list[ConfigEntry]:
     """Return the settings of a topic with `overrides`; `names` None: all of them."""
-    broker = layers.merged()
+    broker = layers.merge_settings()
     return [
         _topic_entry(row, overrides, layers, broker)
         for row in TOPIC_CONFIGS.values()
@@ -88,7 +88,7 @@ def _topic_entry(
     synonyms.sort(key=lambda synonym: synonym.source)  # stable: finer units stay first
     if row.name in overrides:
         text: str | None = overrides[row.name]
-        synonyms.insert(0, Synonym(row.name, _shown(row, text), ConfigSource.TOPIC))
+        synonyms.insert(0, Synonym(row.name, _hide_password(row, text), ConfigSource.TOPIC))
     else:
         text = text_of(topic_default(row, broker))
     return _entry(row, text, synonyms, read_only=not row.dynamic)
@@ -124,7 +124,9 @@ def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[Confi
     for name, text in layers.of_cluster.items():
         if names is None or name in names:
             row = _row(name)
-            synonyms = [Synonym(name, _shown(row, text), ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+            synonyms = [
+                Synonym(name, _hide_password(row, text), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            ]
             entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
     return entries
 
@@ -142,9 +144,9 @@ def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
     ):
         for each in dict.fromkeys((name, default)):
             if each in texts:
-                yield Synonym(each, _shown(row, texts[each]), source)
+                yield Synonym(each, _hide_password(row, texts[each]), source)
     if row.default is not None:
-        yield Synonym(default, _shown(row, text_of(row.default)), ConfigSource.DEFAULT)
+        yield Synonym(default, _hide_password(row, text_of(row.default)), ConfigSource.DEFAULT)
 
 
 def _entry(
@@ -152,7 +154,7 @@ def _entry(
 ) -> ConfigEntry:
     return ConfigEntry(
         row.name,
-        _shown(row, text),
+        _hide_password(row, text),
         synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         read_only,
         _sensitive(row),
@@ -167,6 +169,6 @@ def _sensitive(row: Config) -> bool:
     return row.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
 
-def _shown(row: Config, text: str | None) -> str | None:
+def _hide_password(row: Config, text: str | None) -> str | None:
     """Return the value to show; passwords are hidden in every layer."""
     return None if _sensitive(row) else text

@@ -46,7 +46,7 @@ from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
-from kafkawire.security.audit import prefixed
+from kafkawire.security.audit import prefix_sender
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
@@ -93,7 +93,7 @@ class TopicService:
         self._broker = broker
         self._decided = decided
         self._live_brokers = live_brokers or (lambda: [broker.node_id])
-        applier = CatalogApplier(broker, self._drop, self._settings_changed, self._moved)
+        applier = CatalogApplier(broker, self._drop, self._settings_changed, self._apply_moves)
         self.lock = CatalogLock(broker.catalog, broker.metadata, applier.apply)
         self.follower = CatalogFollower(
             broker.env, broker.catalog, broker.metadata, self.lock, polled
@@ -163,7 +163,9 @@ class TopicService:
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
         existing = ErrorCode.TOPIC_ALREADY_EXISTS
-        outcomes = await self.create(wanted, sender=prefixed("Metadata of ", sender), charge=charge)
+        outcomes = await self.create(
+            wanted, sender=prefix_sender("Metadata of ", sender), charge=charge
+        )
         for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
             if isinstance(outcome, KafkaError) and outcome.code is not existing:
@@ -198,7 +200,7 @@ class TopicService:
         found: list[Partition | None] = [None] * len(rows)
         for row in here:
             try:
-                found[row.index] = await broker.table.loaded(name, row.index)
+                found[row.index] = await broker.table.load_partition(name, row.index)
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # it moved meanwhile
                     raise
@@ -286,7 +288,7 @@ class TopicService:
         broker.catalog.add_partitions(topic.id, added)
         broker.log.add_topics([broker.catalog.by_id[topic.id]])
         await broker.log.commit_log.committed()
-        self.changes.grown(topic.name, before, wish.count, sender)
+        self.changes.report_partitions_added(topic.name, before, wish.count, sender)
 
     async def _plan(
         self, topics: Sequence[CreatableTopic], charge: Charge | None
@@ -365,11 +367,15 @@ class TopicService:
         (GroupCoordinatorConfig, TransactionLogConfig)."""
         config = self._broker.config
         if name == GROUP_METADATA_TOPIC:
-            return _compacted("producer", config.offsets_topic_segment_bytes)
+            return _make_compacted_configs("producer", config.offsets_topic_segment_bytes)
         if name == TRANSACTION_STATE_TOPIC:
-            return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
+            return _make_compacted_configs(
+                "uncompressed", config.transaction_state_log_segment_bytes
+            )
         if name == SCHEDULE_STATE_TOPIC:
-            return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
+            return _make_compacted_configs(
+                "uncompressed", config.transaction_state_log_segment_bytes
+            )
         return {}
 
     async def _make(self, plans: list[NewTopic], sender: str, seen: int) -> list[TopicInfo]:
@@ -379,7 +385,7 @@ class TopicService:
             part = made[start : start + TOPICS_PER_SLICE]
             for topic in part:
                 broker.catalog.add_topic(topic)
-                self.changes.created(topic, sender)
+                self.changes.report_topic_created(topic, sender)
             broker.log.add_topics(part)
             # Other tasks may run between two topics. If the write of a frame fails meanwhile,
             # CatalogFrames writes it again, although the commit below may succeed.
@@ -392,7 +398,7 @@ class TopicService:
         await broker.metadata.delete_topics([topic.id for topic in topics], seen)
         for topic in topics:
             self._drop(topic)
-            self.changes.deleted(topic, sender)
+            self.changes.report_topic_deleted(topic, sender)
             await broker.env.slices.give_way()
         await broker.log.commit_log.committed()
 
@@ -408,7 +414,7 @@ class TopicService:
     async def _settings_changed(self, names: Iterable[str]) -> None:
         await self.configs.broker_changed(names)
 
-    async def _moved(self, moves: Moves) -> None:
+    async def _apply_moves(self, moves: Moves) -> None:
         broker = self._broker
         await apply_moves(broker.catalog, broker.log, services_of(broker), broker.schedules, moves)
 
@@ -461,7 +467,7 @@ def _once(charge: Charge | None) -> Iterator[Charge | None]:
         yield None
 
 
-def _compacted(compression: str, segment_bytes: int) -> dict[str, str]:
+def _make_compacted_configs(compression: str, segment_bytes: int) -> dict[str, str]:
     least = TOPIC_CONFIGS["segment.bytes"].at_least
     assert least is not None
     return {

@@ -83,7 +83,7 @@ class TransactionVerifier:
         if asked:  # errors of the partitions are known
             codes = await self._ask(question, frozenset(asked))
             for at, (partition, guard) in asked.items():
-                verified[at] = _settled(question, partition, guard, codes[at])
+                verified[at] = _settle(question, partition, guard, codes[at])
                 await give_way()
         return verified
 
@@ -118,7 +118,7 @@ class TransactionVerifier:
         """Ask the partition itself: enter its answer in `verified`, or a guard in `asked`."""
         broker = self._broker
         try:
-            partition = broker.table.named(*at)
+            partition = broker.table.find_by_name(*at)
             guard = partition.begin_verification(
                 question.producer_id,
                 question.producer_epoch,
@@ -157,7 +157,7 @@ class TransactionVerifier:
         config, clock = broker.config, broker.env.clock
         until = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
-            code = await self._added(request, elsewhere)
+            code = await self._add_once(request, elsewhere)
             if code is not ErrorCode.CONCURRENT_TRANSACTIONS or not retries:
                 return code
             if clock.monotonic() >= until:
@@ -168,7 +168,7 @@ class TransactionVerifier:
             else:
                 await broker.env.sleep(backoff_s)
 
-    async def _added(self, request: AddPartitions, elsewhere: int | None) -> ErrorCode:
+    async def _add_once(self, request: AddPartitions, elsewhere: int | None) -> ErrorCode:
         """Return NONE if all partitions are part of the transaction, or the error of one."""
         if elsewhere is None:
             return (await self._broker.transactions.execute(request)).code
@@ -192,7 +192,7 @@ class TransactionVerifier:
         return (await self.verify(question))[at]
 
 
-def _settled(question: Question, partition: Partition, guard: Guard, code: ErrorCode) -> Verified:
+def _settle(question: Question, partition: Partition, guard: Guard, code: ErrorCode) -> Verified:
     """The result for one partition that the coordinator has answered."""
     if code is ErrorCode.NONE:
         return Verified(code, guard)

@@ -48,10 +48,10 @@ async def alter_client_quotas(
         )
         if error is None and not req.validate_only:
             entity_text = ", ".join(f"{kind}={name or 'default'}" for kind, name in entity)
-            ctx.broker.security.audit.changed(ctx.caller, "quota changed", entity=entity_text)
+            ctx.broker.security.audit.record_change(ctx.caller, "quota changed", entity=entity_text)
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
     if not req.validate_only:
-        await ctx.broker.security.enforced()
+        await ctx.broker.security.wait_until_enforced()
     return response
 
 

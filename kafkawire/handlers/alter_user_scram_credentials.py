@@ -61,12 +61,12 @@ async def alter_user_scram_credentials(
         await users.alter(changes.values())
     for change in changes.values():
         what = "user deleted" if change.credential is None else "user changed"
-        ctx.broker.security.audit.changed(
+        ctx.broker.security.audit.record_change(
             ctx.caller, what, user=change.user, mechanism=change.kind.name
         )
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
     if changes:
-        await ctx.broker.security.enforced()
+        await ctx.broker.security.wait_until_enforced()
     results = []
     for name in (*changes, *refusals):
         code, why = refusals.get(name, (0, None))

@@ -114,7 +114,7 @@ class RequestContext:
             return True
         if logged:
             self.broker.counts.denied(operation.name.lower(), resource_type.name.lower())
-            self.broker.security.audit.denied(
+            self.broker.security.audit.record_denial(
                 self.caller, self.api, operation.name, resource_type.name, name
             )
         return False

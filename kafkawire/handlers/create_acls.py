@@ -68,9 +68,9 @@ async def _create(
         await ctx.empty_slowly(wanted)
     audit, caller = ctx.broker.security.audit, ctx.caller
     for acl in created:
-        audit.changed(caller, "acl created", acl=str(acl))
+        audit.record_change(caller, "acl created", acl=str(acl))
         await ctx.broker.env.slices.give_way()  # also for a client that is gone
-    await ctx.broker.security.enforced()
+    await ctx.broker.security.wait_until_enforced()
     return results
 
 

@@ -59,10 +59,10 @@ async def _create(
     token = await tokens.create(
         Principal(*owner), Principal(*ctx.principal), renewers, req.max_lifetime_ms
     )
-    ctx.broker.security.audit.changed(
+    ctx.broker.security.audit.record_change(
         ctx.caller, "delegation token created", token=token.id, owner=str(token.owner)
     )
-    await ctx.broker.security.enforced()
+    await ctx.broker.security.wait_until_enforced()
     return token
 
 

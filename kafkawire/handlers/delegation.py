@@ -59,6 +59,8 @@ async def change_end(
         expires_ms = await change(tokens)
     except KafkaError as refused:
         return refused.code, 0
-    ctx.broker.security.audit.changed(ctx.caller, event, token=token.id, owner=str(token.owner))
-    await ctx.broker.security.enforced()
+    ctx.broker.security.audit.record_change(
+        ctx.caller, event, token=token.id, owner=str(token.owner)
+    )
+    await ctx.broker.security.wait_until_enforced()
     return ErrorCode.NONE, expires_ms

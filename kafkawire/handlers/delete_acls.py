@@ -84,9 +84,9 @@ async def _delete(
     audit, caller = ctx.broker.security.audit, ctx.caller
     removed = await slices.count_keys(chain.from_iterable(found), give_way)
     for acl in removed:
-        audit.changed(caller, "acl deleted", acl=str(acl))
+        audit.record_change(caller, "acl deleted", acl=str(acl))
         await give_way()
-    await ctx.broker.security.enforced()
+    await ctx.broker.security.wait_until_enforced()
     for (_, result), matches in zip(valid, found, strict=True):
         result.matching_acls = await ctx.collect(map(_matching, matches))
     return results

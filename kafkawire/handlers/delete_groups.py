@@ -24,7 +24,7 @@ async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> Delete
     caller, audit = ctx.caller, ctx.broker.security.audit
     for result in response.results:
         if not result.error_code:
-            audit.changed(caller, "group deleted", group=result.group_id)
+            audit.record_change(caller, "group deleted", group=result.group_id)
         await ctx.give_way()
     response.results += await ctx.collect(map(_refuse_group, refused))
     return response

@@ -95,7 +95,7 @@ async def _delete(
 async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> int:
     """Return the log start after the deletion. Raises KafkaError (Kafka:
     Partition.deleteRecordsOnLeader)."""
-    partition = ctx.broker.table.named(topic, asked.partition_index)
+    partition = ctx.broker.table.find_by_name(topic, asked.partition_index)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not partition.config.cleanup_delete:
@@ -113,5 +113,7 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
     if offset <= partition.log_start:
         return partition.log_start
     log_start = await partition.delete_records(offset)
-    ctx.broker.topics.changes.trimmed(topic, asked.partition_index, log_start, ctx.sender)
+    ctx.broker.topics.changes.report_records_deleted(
+        topic, asked.partition_index, log_start, ctx.sender
+    )
     return log_start

@@ -46,7 +46,7 @@ async def _describe(ctx: RequestContext, topic: str, index: int) -> PartitionRes
         if not ctx.may_topic(Operation.READ, topic):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             raise KafkaError(code, code.sentence)
-        partition = ctx.broker.table.named(topic, index)
+        partition = ctx.broker.table.find_by_name(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, int(error.code), error.message)
     answer = PartitionResponse(index, int(ErrorCode.NONE))

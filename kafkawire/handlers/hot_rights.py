@@ -30,7 +30,7 @@ def may(
         return True
     caller = Caller(str(peer.principal), peer.client_host, peer.listener)
     broker.counts.denied(operation.name.lower(), resource_type.name.lower())
-    broker.security.audit.denied(caller, api, operation.name, resource_type.name, name)
+    broker.security.audit.record_denial(caller, api, operation.name, resource_type.name, name)
     return False
 
 

@@ -211,7 +211,7 @@ def _find_partition(
     ctx: RequestContext, topic: str, asked: ListOffsetsPartition
 ) -> Iterable[Partition]:
     try:
-        return (ctx.broker.table.named(topic, asked.partition_index),)
+        return (ctx.broker.table.find_by_name(topic, asked.partition_index),)
     except KafkaError:
         return ()  # answered later, with its code
 

@@ -69,7 +69,7 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
     if response.error_code:
         response.topics = []
     else:
-        ctx.broker.security.audit.changed(ctx.caller, "offsets deleted", group=req.group_id)
+        ctx.broker.security.audit.record_change(ctx.caller, "offsets deleted", group=req.group_id)
     return response
 
 

@@ -53,7 +53,7 @@ async def update_features(
             error_code=error.code, error_message=error.message or error.code.sentence
         )
     for update in () if req.validate_only else updates:
-        ctx.broker.security.audit.changed(
+        ctx.broker.security.audit.record_change(
             ctx.caller, "feature changed", feature=update.name, level=update.level
         )
     response = UpdateFeaturesResponse(error_message=None)

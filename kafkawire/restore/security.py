@@ -133,7 +133,7 @@ def enter_security(session: Session, source: CopySource, expected: Sequence[Comp
     changed since `expected` was compared."""
     for each in expected:
         if each.added or each.different:
-            versions.changed(session, each.table.name)  # other writers wait from here on
+            versions.increment_version(session, each.table.name)  # other writers wait from here on
     if compare_security(source.content, load_security(session)) != list(expected):
         raise CopyRefused("the target was changed meanwhile: run the command again")
     for each in expected:

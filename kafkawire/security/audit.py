@@ -60,7 +60,7 @@ class Sender(str):
         return made
 
 
-def prefixed(prefix: str, sender: str) -> str:
+def prefix_sender(prefix: str, sender: str) -> str:
     """Return the same client with a prefix in log lines."""
     return Sender.of(f"{prefix}{sender}", caller_of(sender))
 
@@ -79,12 +79,12 @@ class Audit(Protocol):
         """Record that a client could not log in. `user`: as it called itself; `mechanism`: of SASL,
         or "TLS"."""
 
-    def denied(
+    def record_denial(
         self, caller: Caller, request: str, operation: str, resource_type: str, name: str
     ) -> None:
         """Record that a request was refused a resource."""
 
-    def changed(self, caller: Caller, what: str, **details: object) -> None:
+    def record_change(self, caller: Caller, what: str, **details: object) -> None:
         """Record a change, for example `what` "topic created"."""
 
     def offsets_set(self, caller: Caller, group: str) -> None:
@@ -103,12 +103,12 @@ class NoAudit:
     ) -> None:
         """Record nothing."""
 
-    def denied(
+    def record_denial(
         self, caller: Caller, request: str, operation: str, resource_type: str, name: str
     ) -> None:
         """Record nothing."""
 
-    def changed(self, caller: Caller, what: str, **details: object) -> None:
+    def record_change(self, caller: Caller, what: str, **details: object) -> None:
         """Record nothing."""
 
     def offsets_set(self, caller: Caller, group: str) -> None:
@@ -142,7 +142,7 @@ class AuditLog:
             details: dict[str, object] = {"mechanism": mechanism, "reason": reason}
             self._add("authentication failed", caller, details, omitted)
 
-    def denied(
+    def record_denial(
         self, caller: Caller, request: str, operation: str, resource_type: str, name: str
     ) -> None:
         """Record a refusal, at a bounded rate."""
@@ -155,7 +155,7 @@ class AuditLog:
             }
             self._add("denied", caller, details, omitted)
 
-    def changed(self, caller: Caller, what: str, **details: object) -> None:
+    def record_change(self, caller: Caller, what: str, **details: object) -> None:
         """Record a change."""
         self._add(what, caller, details, 0)
 

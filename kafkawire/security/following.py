@@ -79,7 +79,7 @@ class Following:
         for name, refresh in self._refresh.items():
             await refresh(stored.get(name, 0))
         number, node_id = versions.changes(stored), self._node_id
-        if self._others() and versions.seen(stored, node_id) != number:
+        if self._others() and versions.find_seen_version(stored, node_id) != number:
             await self._store.transact(
                 lambda session: versions.acknowledge(session, node_id, number)
             )
@@ -97,7 +97,7 @@ class Following:
             else:
                 if number < 0:
                     number = versions.changes(self._stored)
-                if all(versions.seen(self._stored, each) >= number for each in others):
+                if all(versions.find_seen_version(self._stored, each) >= number for each in others):
                     return
             if clock.monotonic() >= until_s:
                 logger.warning(

@@ -2,9 +2,9 @@
 again.
 
 A transaction that changes `acls`, `scram_credentials`, `client_quotas` or `delegation_tokens` calls
-`changed`. Every broker reads `versions`, one small query, and loads a table whose version is not
-its own (`refresh`). Then it acknowledges that, so that the broker that has changed something can
-wait for the others. Functions here run inside a transaction (`Transactions.transact`).
+`increment_version`. Every broker reads `versions`, one small query, and loads a table whose version
+is not its own (`refresh`). Then it acknowledges that, so that the broker that has changed something
+can wait for the others. Functions here run inside a transaction (`Transactions.transact`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SEEN = "seen by "
 loaded."""
 
 
-def changed(session: Session, name: str) -> int:
+def increment_version(session: Session, name: str) -> int:
     """Record a change of a table in its transaction; return the new version. Called first: on
     PostgreSQL writers of one table then wait for each other."""
     session.run(
@@ -48,7 +48,7 @@ def changes(stored: Mapping[str, int]) -> int:
     return sum(version for name, version in stored.items() if not name.startswith(_SEEN))
 
 
-def seen(stored: Mapping[str, int], node_id: int) -> int:
+def find_seen_version(stored: Mapping[str, int], node_id: int) -> int:
     """Return how many of the changes a broker has loaded, as it has acknowledged."""
     return stored.get(f"{_SEEN}{node_id}", -1)
 

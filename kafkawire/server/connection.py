@@ -498,7 +498,7 @@ class MeasuredReads:
         self._receive(count)
         now = watchdog.end(begun, self._last_request)
         if connection.host.quotas.of_requests and not connection.closed:
-            connection.client_quotas().spent(now - begun)
+            connection.client_quotas().record_loop_time(now - begun)
         if connection.sampled_tick != connection.tick:
             connection.sample(begun, now)
 

@@ -129,7 +129,7 @@ class Host:
             try:
                 connection.flush()
                 if timed and not connection.closed:
-                    connection.client_quotas().spent(self.now() - begun)
+                    connection.client_quotas().record_loop_time(self.now() - begun)
             except Exception:  # one broken socket must not affect the others
                 self.log_defect(connection, "answers cannot be sent")
                 connection.abort("its answers cannot be sent")

@@ -103,4 +103,4 @@ class Throttled(Receiver[HostT]):
         begun = self.host.now()
         super()._go_on()
         if not self.closed:
-            self.client_quotas().spent(self.host.now() - begun)
+            self.client_quotas().record_loop_time(self.host.now() - begun)

@@ -80,11 +80,11 @@ def test_rate_of_lines_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     log = ChangeLog(lambda: now, NoAudit())
     for _ in range(BURST + 10):
-        log.trimmed("t", 0, 1, "client c at 10.0.0.1")
+        log.report_records_deleted("t", 0, 1, "client c at 10.0.0.1")
     assert len(caplog.records) == BURST
     now += 1.0
     for _ in range(20):
-        log.trimmed("t", 0, 1, "client c at 10.0.0.1")
+        log.report_records_deleted("t", 0, 1, "client c at 10.0.0.1")
     lines = [record.getMessage() for record in caplog.records][BURST:]
     assert lines[0] == "10 changes of topics were not logged: too many at a time"
     assert len(lines) == 1 + LINES_PER_S

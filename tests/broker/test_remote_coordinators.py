@@ -103,7 +103,7 @@ async def test_offsets_are_verified_and_their_marker_reaches_the_group(two: Two)
     assert verified.guard is not None
     await two.first.transactions.execute(EndTransaction(*who, False, 2))
     await two.settled("CompleteAbort")
-    partition = two.second.table.named("__consumer_offsets", 0)
+    partition = two.second.table.find_by_name("__consumer_offsets", 0)
     assert partition.high_watermark == 1  # the marker
 
 

@@ -11,8 +11,8 @@ from kafkawire.broker.overrides import (
     Layers,
     Op,
     broker_overrides,
-    changed,
     check_wishes,
+    find_changes,
     new_topic_overrides,
     topic_overrides,
 )
@@ -65,7 +65,7 @@ def test_first_layer_with_a_value_applies(
     (own,) = topic_entries({"max.message.bytes": "9"}, given_layers, {"max.message.bytes"})
     assert (own.text, own.source) == ("9", ConfigSource.TOPIC)
     assert own.synonyms[1:] == of_topic.synonyms
-    assert resolve_topic({}, given_layers.merged()).max_message_bytes == int(text)
+    assert resolve_topic({}, given_layers.merge_settings()).max_message_bytes == int(text)
 
 
 def test_every_setting_can_be_described() -> None:
@@ -107,7 +107,7 @@ def test_stored_changes_lead_from_old_to_new_values(
     before: dict[str, str], after: dict[str, str]
 ) -> None:
     stored = dict(before)
-    changes = changed(before, after)
+    changes = find_changes(before, after)
     for name, value in changes.items():
         if value is None:
             del stored[name]

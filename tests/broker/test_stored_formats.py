@@ -155,7 +155,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             client = await Client.connect(port_of(server))
             await make(client, "t")
             await client.call(produce("t", batch(b"value")), 9)
-            await until(lambda: server.broker.table.named("t", 0).cut_offset == 1, "it is cut")
+            await until(
+                lambda: server.broker.table.find_by_name("t", 0).cut_offset == 1, "it is cut"
+            )
             await until((data / HOME / CURRENT).exists, "the manifest")
             await client.close()
 

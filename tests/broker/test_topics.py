@@ -34,7 +34,7 @@ async def test_recreated_topic_has_new_id() -> None:
     assert first.partitions[0].number != second.partitions[0].number
     assert new is not old
     with pytest.raises(KafkaError) as refused:
-        broker.table.identified(first.id, 0)
+        broker.table.find_by_id(first.id, 0)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 

@@ -32,7 +32,7 @@ async def test_transaction_ends_in_the_log_and_survives_a_restart(tmp_path: Path
         assert added.code is ErrorCode.NONE
         ended = await broker.transactions.execute(EndTransaction(*who, True, 0))
         assert ended.code is ErrorCode.NONE
-        partition = broker.table.named(*T)
+        partition = broker.table.find_by_name(*T)
         await until(lambda: partition.high_watermark == 1)  # its marker
     async with running(tmp_path, **settings) as server:
         service = server.broker.transactions

@@ -272,7 +272,7 @@ async def test_open_transaction_is_named_as_reason(
         await broker.transactions.coordinator_of("tx")
         made = await broker.transactions.init_producer(InitProducer("tx", 60_000))
         for topic, producer_id in (("t", made.producer_id), ("u", 987)):
-            partition = broker.table.named(topic, 0)
+            partition = broker.table.find_by_name(topic, 0)
             Producer(producer_id).send(partition, b"open")
             await partition.log.committed()
         rows = (await tier.json("why"))["pieces"]

@@ -41,7 +41,7 @@ class Commands:
         return (await self.run(*words, "--json")).json
 
     def partition(self, index: int) -> Partition:
-        return self.broker.table.named("t", index)
+        return self.broker.table.find_by_name("t", index)
 
     async def write(self, producer: Producer, index: int = 0) -> None:
         """Open a transaction in a partition, whatever the coordinator knows of it."""

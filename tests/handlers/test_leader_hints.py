@@ -157,7 +157,7 @@ async def test_parked_fetch(server: Server, client: Client) -> None:
     topic = await make(client, "t", 2)
     add_other(server)
     client.send(fetch(topic, 0, wait_ms=500_000), 16)
-    await until(lambda: bool(server.broker.table.named("t", GONE).watchers))
+    await until(lambda: bool(server.broker.table.find_by_name("t", GONE).watchers))
     await server.broker.log.resign(give_away(server))
     check(await client.receive())
 
@@ -229,7 +229,7 @@ async def test_repeated_produces_that_wait_for_a_commit(
     name: str | bytes = topic if version >= 13 else "t"
     for _ in range(2):
         await client.call(produce(name, batch(b"w")), version)
-    pending = server.broker.table.named("t", GONE)
+    pending = server.broker.table.find_by_name("t", GONE)
     with Commits(server) as commits:
         for index in (STAYS, GONE, GONE):
             client.send(produce(name, batch(b"x"), index=index), version)

@@ -144,7 +144,7 @@ async def test_parked_fetch_is_dropped_when_client_disconnects(
     await until(lambda: bool(handler.context.parked))
     await gone.close()
     await until(lambda: not handler.context.parked)
-    assert not server.broker.table.named("t", 0).watchers
+    assert not server.broker.table.find_by_name("t", 0).watchers
 
 
 async def test_parked_fetch_is_answered_at_max_wait(client: Client) -> None:

@@ -158,10 +158,10 @@ async def test_memory_of_batch_is_pinned_until_written_if_client_disconnects_dur
 
     monkeypatch.setattr(LongBatches, "inspect", inspected)
     client.send(produce("t", long_batch(), batch(b"never appended")), 9)
-    partition = server.broker.table.named("t", 0)
+    partition = server.broker.table.find_by_name("t", 0)
     await until(lambda: partition.next_offset == LONG)
     assert server.broker.counts.produces == 1, "its memory was registered with the write batch"
-    assert server.broker.table.named("t", 1).next_offset == 0
+    assert server.broker.table.find_by_name("t", 1).next_offset == 0
 
 
 async def test_log_that_refuses_produces_refuses_those_of_many_partitions(

@@ -129,7 +129,7 @@ async def test_version_2_adds_partitions_by_itself(
             assert row.error_code == 0
         assert await producer.end(commit=commit, version=5) == 0
     assert producer.epoch == 3
-    partition = server.broker.table.named("t", 2)
+    partition = server.broker.table.find_by_name("t", 2)
     await until(lambda: partition.last_stable_offset == 6)
 
 
@@ -316,7 +316,7 @@ async def test_late_batch_of_a_zombie_never_enters(
     for index in (0, 1):
         row = await producer.send(b"late", version=version, index=index, sequence=1 - index)
         assert row.error_code == 47
-    partition = server.broker.table.named("t", 1)
+    partition = server.broker.table.find_by_name("t", 1)
     assert (partition.next_offset, partition.producers.transactions) == (0, None)
 
 
@@ -334,7 +334,7 @@ async def test_answer_older_than_the_marker_lets_no_batch_in(
         await until(lambda: partition.next_offset == 1)  # the marker
         return codes
 
-    partition = server.broker.table.named("t", 0)
+    partition = server.broker.table.find_by_name("t", 0)
     second = await Client.connect(port_of(server))
     other = RawProducer(second, id=producer.id, epoch=producer.epoch)
     with monkeypatch.context() as patched:
@@ -467,7 +467,7 @@ async def test_failed_write_of_the_coordinators_record_fails_the_batch(
     def full(self: DiskFile, buffers: Sequence[Buffer], position: int) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
-    partition = server.broker.table.named("t", 0)
+    partition = server.broker.table.find_by_name("t", 0)
     with monkeypatch.context() as patched:
         patched.setattr(DiskFile, "pwritev", full)
         row = await producer.send(b"a")
@@ -543,7 +543,7 @@ async def test_verification_can_be_disabled(tmp_path: Path) -> None:
         await make(client, "t")
         producer = await RawProducer(client).init()
         assert (await producer.send(b"a", version=9)).error_code == 0
-        partition = server.broker.table.named("t", 0)
+        partition = server.broker.table.find_by_name("t", 0)
         assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
         await client.close()
 
@@ -564,7 +564,9 @@ async def test_requests_of_a_closed_connection_are_dropped(
     other = RawProducer(second, id=producer.id, epoch=producer.epoch)
     second.send(other.request({0: other.packed(b"a")}), TV2)
     await until(lambda: second.reader.at_eof() or bool(second.reader.exception()))
-    await until(lambda: not server.broker.table.named("t", 0).producers.is_open(producer.id, 0))
+    await until(
+        lambda: not server.broker.table.find_by_name("t", 0).producers.is_open(producer.id, 0)
+    )
     await until(lambda: server.host.memory.arena.pins == 0)
     assert await log_end(client) == 0
 

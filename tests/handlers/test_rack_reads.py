@@ -310,4 +310,4 @@ async def test_partition_that_the_reader_leads_now(two: Racks, reader: Client) -
     await until(lambda: two.two.catalog.leader_of(number) == 2)
     row = await ask(reader, from_rack("b", 0))
     assert (row.error_code, row.high_watermark) == (0, 9)
-    assert two.two.table.named("t", 0).next_offset == 9
+    assert two.two.table.find_by_name("t", 0).next_offset == 9

@@ -52,7 +52,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def partition(server: Server, client: Client) -> Partition:
-    return server.broker.table.named("t", 0)
+    return server.broker.table.find_by_name("t", 0)
 
 
 async def fetch(

@@ -91,7 +91,7 @@ async def test_produces_that_wait_for_a_commit(
     name: str | bytes = topic if version >= 13 else "t"
     with Commits(server) as commits:
         client.send(produce(name, batch(b"a"), batch(b"b")), version)
-        await until(lambda: server.broker.table.named("t", STAYS).next_offset == 1)
+        await until(lambda: server.broker.table.find_by_name("t", STAYS).next_offset == 1)
         resigning = asyncio.ensure_future(resign(server, GONE))
         await until(lambda: GONE not in _led(server))
         commits.release()
@@ -142,7 +142,7 @@ async def test_repeated_produces(
     with Commits(server) as commits:
         for index in (GONE, STAYS, GONE):
             client.send(produce(name, batch(b"x"), index=index), version)
-        await until(lambda: server.broker.table.named("t", GONE).next_offset == 4)
+        await until(lambda: server.broker.table.find_by_name("t", GONE).next_offset == 4)
         resigning = asyncio.ensure_future(resign(server, GONE))
         await until(lambda: GONE not in _led(server))
         commits.release()
@@ -160,7 +160,7 @@ async def test_repeated_produces(
 async def test_long_produce(server: Server, client: Client, topic: bytes) -> None:
     with Commits(server) as commits:
         client.send(both(more=MAX_ITEMS), 9)
-        await until(lambda: server.broker.table.named("t", STAYS).next_offset == 1)
+        await until(lambda: server.broker.table.find_by_name("t", STAYS).next_offset == 1)
         resigning = asyncio.ensure_future(resign(server, GONE))
         await until(lambda: GONE not in _led(server))
         commits.release()
@@ -206,7 +206,7 @@ async def test_parked_fetches_are_answered_at_once(
         twin = FetchPartition(partition=STAYS, fetch_offset=0, partition_max_bytes=1)
         request.topics[0].partitions += [twin] * partitions
     client.send(request, 13)
-    await until(lambda: bool(server.broker.table.named("t", GONE).watchers))
+    await until(lambda: bool(server.broker.table.find_by_name("t", GONE).watchers))
     await resign(server, GONE)
     answer = await client.receive()
     row = answer.responses[0].partitions[0]
@@ -222,7 +222,7 @@ async def test_list_offsets_and_delete_records(
     deleted = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])
     other = await Client.connect(port_of(server))
     with Commits(server) as commits:
-        server.broker.table.named("t", GONE).append(memoryview(bytearray(batch(b"x"))), 0)
+        server.broker.table.find_by_name("t", GONE).append(memoryview(bytearray(batch(b"x"))), 0)
         client.send(ListOffsetsRequest(-1, 0, [asked]), 6)
         other.send(DeleteRecordsRequest([deleted], 1000), 2)
         queue = server.broker.log.commit_log.disk_sink.queue
@@ -244,7 +244,7 @@ async def test_transaction_marker(server: Server, client: Client, topic: bytes) 
     marker = TransactionMarker(1, 0, 0, COMMIT)
     with Commits(server) as commits:
         writing = asyncio.ensure_future(writer.write([(marker, [("t", GONE), ("t", STAYS)])]))
-        await until(lambda: server.broker.table.named("t", STAYS).next_offset == 2)
+        await until(lambda: server.broker.table.find_by_name("t", STAYS).next_offset == 2)
         resigning = asyncio.ensure_future(resign(server, GONE))
         await until(lambda: GONE not in _led(server))
         commits.release()

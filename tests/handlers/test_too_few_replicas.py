@@ -74,7 +74,7 @@ class ShrinkingSet(Commits):
 
 @pytest.mark.parametrize("more", [0, MAX_ITEMS])
 async def test_error_is_that_of_one_topic(server: Server, client: Client, more: int) -> None:
-    one, two = (server.broker.table.named(topic, 0) for topic in ("one", "two"))
+    one, two = (server.broker.table.find_by_name(topic, 0) for topic in ("one", "two"))
     before = one.next_offset
     with ShrinkingSet(server) as commits:
         client.send(to_both(more), 9)
@@ -93,7 +93,7 @@ async def test_repeated_produces(
     for _ in range(2):  # from the third on they are handled as repetitions
         client.send(request, 9)
         assert await codes(client) == [ErrorCode.NONE]
-    found = server.broker.table.named(topic, 0)
+    found = server.broker.table.find_by_name(topic, 0)
     before = found.next_offset
     with ShrinkingSet(server) as commits:
         for _ in range(3):

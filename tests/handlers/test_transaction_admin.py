@@ -43,7 +43,7 @@ Codes = list[tuple[str, int, int]]
 async def partition(server: Server, client: Client) -> Partition:
     await make(client, "t", 2)
     await server.broker.table.load([("t", 0)])
-    return server.broker.table.named("t", 0)
+    return server.broker.table.find_by_name("t", 0)
 
 
 def marker(

@@ -21,5 +21,5 @@ async def test_produce_and_fetch(program: Program, tmp_path: Path) -> None:
         moved.touch()
         await until(lambda: "read second" in child.output or not child.running)
         assert "sent 0" in child.output, child.output
-        assert moving.second.table.named("t", 0).next_offset == 1
+        assert moving.second.table.find_by_name("t", 0).next_offset == 1
         child.kill()

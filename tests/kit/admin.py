@@ -359,7 +359,7 @@ class FakeBroker:
         return SimpleNamespace(users={})
 
     def partition(self, topic: str, index: int = 0) -> Any:
-        return self.table.named(topic, index)
+        return self.table.find_by_name(topic, index)
 
     def topic(self, name: str) -> TopicInfo:
         return self.catalog.by_name[name]

@@ -38,7 +38,7 @@ class Racks:
     @property
     def partition(self) -> Partition:
         """Partition 0 of "t" at its leader."""
-        return self.one.table.named("t", 0)
+        return self.one.table.find_by_name("t", 0)
 
     def bootstrap(self, node_id: int) -> str:
         return f"127.0.0.1:{port_of(self.servers[node_id - 1])}"
@@ -54,7 +54,7 @@ class Racks:
         topic.configs = [Setting(key, value) for key, value in {**CONFIGS, **own}.items()]
         await self.one.topics.create([topic])
         await until(lambda: "t" in self.two.catalog.by_name)
-        await self.one.table.loaded("t", 0)
+        await self.one.table.load_partition("t", 0)
 
     async def append(self, *values: bytes) -> None:
         """Append a batch for each of the values."""

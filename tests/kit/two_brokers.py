@@ -49,7 +49,7 @@ class Two:
         self.second = second.broker
 
     def partition(self, index: int) -> Partition:
-        return (self.first, self.second)[index % 2].table.named("t", index)
+        return (self.first, self.second)[index % 2].table.find_by_name("t", index)
 
     async def opened(self) -> tuple[str, int, int]:
         """A transaction with a record in each partition."""

@@ -28,7 +28,7 @@ from kafkawire.metadata.changes import CatalogChanges, ChangedTopic, PartitionPl
 from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import BrokerSuperseded, CatalogChanged, Metadata, MetadataError
-from kafkawire.security.versions import ACLS, changed
+from kafkawire.security.versions import ACLS, increment_version
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -453,7 +453,7 @@ async def test_changes_of_security_are_counted(process: Callable[[], Metadata]) 
     one, other = await opened(process, 1), await opened(process, 2)
     before = other.store.commits()
     if before is not None and isinstance(one.store, SqlMetadata):
-        await one.store.transact(lambda session: changed(session, ACLS))
+        await one.store.transact(lambda session: increment_version(session, ACLS))
         assert other.store.commits() != before
 
 

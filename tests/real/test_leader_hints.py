@@ -55,7 +55,7 @@ async def test_produce(moving: MovingTopic) -> None:
         await send(client, 1)
         await moving.move()
         assert await send(client, 0) == 0
-        assert moving.second.table.named("t", 0).next_offset == 1
+        assert moving.second.table.find_by_name("t", 0).next_offset == 1
 
 
 async def test_fetch(moving: MovingTopic) -> None:
@@ -70,7 +70,7 @@ async def test_fetch(moving: MovingTopic) -> None:
         consumer.assign([TopicPartition("t", 0, 0)])
         await send(client, 1)
         await asyncio.to_thread(consumer.poll, 0)
-        await until(lambda: bool(moving.first.table.named("t", 0).watchers))
+        await until(lambda: bool(moving.first.table.find_by_name("t", 0).watchers))
         await moving.move()
         assert await send(client, 0) == 0
         message = await asyncio.to_thread(consumer.poll, 60)

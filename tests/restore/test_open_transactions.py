@@ -30,7 +30,7 @@ async def begin(server: Server, name: str) -> tuple[Producer, tuple[str, int, in
     added = await service.execute(AddPartitions(*who, frozenset({T})))
     assert added.code is ErrorCode.NONE
     producer = Producer(*who[1:])
-    partition = server.broker.table.named(*T)
+    partition = server.broker.table.find_by_name(*T)
     producer.send(partition, name.encode())
     await partition.log.committed()
     return producer, who
@@ -43,7 +43,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         _, aborted = await begin(server, "aborted")
         _, opened = await begin(server, "open")
         await server.broker.transactions.execute(EndTransaction(*aborted, False, 0))
-        partition = server.broker.table.named(*T)
+        partition = server.broker.table.find_by_name(*T)
         await until(lambda: partition.high_watermark == 3)
         assert partition.last_stable_offset == 1
         markers = partition.list_aborted(0, 3)
@@ -63,7 +63,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         assert [(each.topic, each.partitions) for each in found.topics] == [("t", [0])]
         assert (await service.describe("aborted")).transaction_state == "CompleteAbort"
         await server.broker.table.load([T])
-        partition = server.broker.table.named(*T)
+        partition = server.broker.table.find_by_name(*T)
         assert partition.last_stable_offset == 1
         assert partition.list_aborted(0, 3) == markers
         ended = await service.execute(EndTransaction(*opened, True, 0))

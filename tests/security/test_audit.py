@@ -24,9 +24,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 async def test_each_event_is_a_line_of_json(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = open_audit(real_env(), str(path))
-    log.denied(ALICE, "Fetch", "READ", "TOPIC", 'a "quoted"\nname')
+    log.record_denial(ALICE, "Fetch", "READ", "TOPIC", 'a "quoted"\nname')
     log.authentication_failed("9.9.9.9", "SASL", "PLAIN", "wrong password", "bob")
-    log.changed(ALICE, "topic created", topic="t", partitions=3)
+    log.record_change(ALICE, "topic created", topic="t", partitions=3)
     log.offsets_set(ALICE, "g")
     await until(lambda: path.read_text().count("\n") == 4)
     denied, failed, created, offsets = lines(path)
@@ -41,7 +41,7 @@ async def test_each_event_is_a_line_of_json(tmp_path: Path) -> None:
     assert (created["event"], created["topic"], created["partitions"]) == ("topic created", "t", 3)
     assert offsets["group"] == "g"
     path.rename(tmp_path / "old")  # rotated
-    log.changed(ALICE, "topic deleted", topic="t" * 5_000)
+    log.record_change(ALICE, "topic deleted", topic="t" * 5_000)
     await log.close()
     (deleted,) = lines(path)
     assert len(deleted["topic"]) == audit.MAX_TEXT + 3
@@ -65,9 +65,9 @@ async def test_denials_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) 
     log = AuditLog(real_env(), written)
     monkeypatch.setattr(log._denials, "_per_second", 0.0)
     for _ in range(audit.DENIED_BURST + 7):
-        log.denied(ALICE, "Fetch", "READ", "TOPIC", "t")
+        log.record_denial(ALICE, "Fetch", "READ", "TOPIC", "t")
     monkeypatch.setattr(log._denials, "_room", 1.0)
-    log.denied(ALICE, "Fetch", "READ", "TOPIC", "last")
+    log.record_denial(ALICE, "Fetch", "READ", "TOPIC", "last")
     await log.close()
     assert len(written.lines) == audit.DENIED_BURST + 1
     assert json.loads(written.lines[-1])["omitted"] == 7
@@ -78,10 +78,10 @@ async def test_queue_is_bounded_and_losses_are_counted(monkeypatch: pytest.Monke
     written = Slow()
     log = AuditLog(real_env(), written)
     for n in range(5):
-        log.changed(ALICE, "topic created", topic=f"t{n}")
+        log.record_change(ALICE, "topic created", topic=f"t{n}")
     await log.close()
     assert len(written.lines) == 4
-    log.changed(ALICE, "topic created", topic="t5")
+    log.record_change(ALICE, "topic created", topic="t5")
     await log.close()
     assert [json.loads(line).get("lost") for line in written.lines] == [None] * 3 + [2, None]
 
@@ -91,11 +91,11 @@ async def test_failed_write_is_logged_once_and_counted(caplog: pytest.LogCapture
     log = AuditLog(real_env(), written)
     written.failure = OSError("no space left")
     for _ in range(2):
-        log.changed(ALICE, "topic created", topic="t")
+        log.record_change(ALICE, "topic created", topic="t")
         await log.close()
     assert caplog.text.count("no space left") == 1
     written.failure = None
-    log.changed(ALICE, "topic created", topic="t")
+    log.record_change(ALICE, "topic created", topic="t")
     await log.close()
     assert [json.loads(line).get("lost") for line in written.lines] == [None, 2]
 
@@ -109,7 +109,7 @@ async def test_nowhere_and_a_folder_that_is_missing(tmp_path: Path) -> None:
 async def test_the_log_of_the_broker(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     log = open_audit(real_env(), "log")
-    log.changed(ALICE, "topic created", topic="t")
+    log.record_change(ALICE, "topic created", topic="t")
     await log.close()
     assert '"event": "topic created"' in caplog.text
 
@@ -117,7 +117,7 @@ async def test_the_log_of_the_broker(caplog: pytest.LogCaptureFixture) -> None:
 def test_sender_keeps_its_caller_with_a_prefix() -> None:
     sender = Sender.of("client a at 1.2.3.4", ALICE)
     assert f"{sender}" == "client a at 1.2.3.4"
-    more = audit.prefixed("Metadata of ", sender)
+    more = audit.prefix_sender("Metadata of ", sender)
     assert more == "Metadata of client a at 1.2.3.4"
     assert audit.caller_of(more) == ALICE
     assert audit.caller_of("the broker") == audit.NO_CALLER

@@ -75,10 +75,10 @@ async def test_change_is_enforced_by_others_when_it_is_answered(tmp_path: Path) 
         for _ in range(3):
             assert may_write(second)
             await acls_of(first).create([DENIED])
-            await first.enforced()
+            await first.wait_until_enforced()
             assert not any(map(may_write, (first, second, third)))
             assert await acls_of(third).delete([AclFilter()]) == [[DENIED]]
-            await third.enforced()
+            await third.wait_until_enforced()
             assert all(map(may_write, (first, second, third)))
 
 
@@ -90,11 +90,11 @@ async def test_broker_that_does_not_answer_is_not_waited_for_long(
         await acls_of(first).create([DENIED])
         with caplog.at_level(logging.WARNING):
             async with asyncio.timeout(10):
-                await first.enforced()
+                await first.wait_until_enforced()
         assert "not all brokers have confirmed within 0.1 s that they enforce it: 2" in caplog.text
     async with broker(tmp_path, 1) as alone:
         caplog.clear()
-        await alone.enforced()
+        await alone.wait_until_enforced()
         assert not may_write(alone)
         assert not caplog.messages
 

@@ -100,7 +100,7 @@ def test_users_are_loaded_and_changed_in_slices(stored: Stored) -> None:
     columns = "user_name, mechanism, salt, stored_key, server_key, iterations"
 
     def fill(session: Session) -> None:
-        versions.changed(session, versions.SCRAM_CREDENTIALS)
+        versions.increment_version(session, versions.SCRAM_CREDENTIALS)
         keys = b"salt", b"s" * 32, b"k" * 32, 4096
         rows = [(f"user-{number}", int(Hash.SHA256), *keys) for number in range(USERS)]
         insert(session, f"INSERT INTO scram_credentials ({columns})", rows)
@@ -137,15 +137,15 @@ def test_rules_are_loaded_and_changed_in_slices(stored: Stored) -> None:
     rules = [a_rule(number, f"user-{number % 1000}") for number in range(RULES)]
 
     def fill(session: Session) -> None:
-        versions.changed(session, versions.ACLS)
+        versions.increment_version(session, versions.ACLS)
         insert(session, INSERT_RULES, [(acl_digest(acl), *acl) for acl in rules])
 
     def remove(session: Session) -> None:
-        versions.changed(session, versions.ACLS)
+        versions.increment_version(session, versions.ACLS)
         session.run("DELETE FROM acls WHERE resource_name LIKE '%7'")
 
     def touch(session: Session) -> None:
-        versions.changed(session, versions.ACLS)
+        versions.increment_version(session, versions.ACLS)
 
     stored.change(fill)
     acls = AclService(stored.env, stored.store, BrokerConfig({"authorizer": "acl"}))
@@ -195,7 +195,7 @@ def test_denied_rules_are_compared_in_slices(stored: Stored) -> None:
     names = [f"topic-{number}" for number in range(30_000)]
 
     def fill(session: Session) -> None:
-        versions.changed(session, versions.ACLS)
+        versions.increment_version(session, versions.ACLS)
         for permission in (Permission.ALLOW, Permission.DENY):
             rules = (Acl(TOPIC, n, LITERAL, "User:alice", "*", READ, permission) for n in names)
             insert(session, INSERT_RULES, [(acl_digest(acl), *acl) for acl in rules])
@@ -218,7 +218,7 @@ def entity(number: int, user: str) -> Entity:
 
 def test_quotas_are_loaded_and_changed_in_slices(stored: Stored) -> None:
     def fill(session: Session) -> None:
-        versions.changed(session, versions.CLIENT_QUOTAS)
+        versions.increment_version(session, versions.CLIENT_QUOTAS)
         rows = [(entity_text(entity(n, "a")), "producer_byte_rate", 1.0) for n in range(QUOTAS)]
         insert(session, "INSERT INTO client_quotas (entity, key, value)", rows)
 
@@ -247,7 +247,7 @@ def test_delegation_tokens_are_loaded_in_slices(stored: Stored) -> None:
     credentials = {kind: ScramCredential(b"s" * 26, b"s" * 32, b"k" * 32, 4096) for kind in Hash}
 
     def fill(session: Session) -> None:
-        versions.changed(session, versions.DELEGATION_TOKENS)
+        versions.increment_version(session, versions.DELEGATION_TOKENS)
         made = [
             DelegationToken(f"token-{n}", owner, owner, (owner,), 1, 2**50, 2**50, credentials)
             for n in range(TOKENS)
@@ -257,7 +257,9 @@ def test_delegation_tokens_are_loaded_in_slices(stored: Stored) -> None:
         session.many(f"INSERT INTO delegation_tokens VALUES ({marks})", rows)
 
     def touch() -> Awaitable[object]:
-        stored.change(lambda session: void(versions.changed(session, versions.DELEGATION_TOKENS)))
+        stored.change(
+            lambda session: void(versions.increment_version(session, versions.DELEGATION_TOKENS))
+        )
         return tokens.refresh()
 
     stored.change(fill)

@@ -8,7 +8,13 @@ import pytest
 
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import open_metadata
-from kafkawire.security.versions import ACLS, SCRAM_CREDENTIALS, changed, version_of, versions
+from kafkawire.security.versions import (
+    ACLS,
+    SCRAM_CREDENTIALS,
+    increment_version,
+    version_of,
+    versions,
+)
 from tests.kit.postgres import new_database
 
 
@@ -17,12 +23,12 @@ async def check(url: str, folder: str) -> None:
     await store.open()
     assert await store.transact(versions) == {}
     assert await store.transact(lambda session: version_of(session, ACLS)) == 0
-    assert await store.transact(lambda session: changed(session, ACLS)) == 1
-    assert await store.transact(lambda session: changed(session, ACLS)) == 2
-    assert await store.transact(lambda session: changed(session, SCRAM_CREDENTIALS)) == 1
+    assert await store.transact(lambda session: increment_version(session, ACLS)) == 1
+    assert await store.transact(lambda session: increment_version(session, ACLS)) == 2
+    assert await store.transact(lambda session: increment_version(session, SCRAM_CREDENTIALS)) == 1
 
     def fails(session: Session) -> None:
-        changed(session, ACLS)
+        increment_version(session, ACLS)
         raise KeyError
 
     with pytest.raises(KeyError):

@@ -55,7 +55,7 @@ MIB = 1 << 20
 async def cut(server: Server, topic: str, offset: int, partitions: int = 1) -> None:
     """Wait until everything below the offset is in segments."""
     for index in range(partitions):
-        partition = server.broker.table.named(topic, index)
+        partition = server.broker.table.find_by_name(topic, index)
         await until(lambda p=partition: p.cut_offset >= offset, "cut")  # type: ignore[misc]
 
 
@@ -281,7 +281,7 @@ async def test_response_is_whole_although_its_files_are_to_be_deleted(
         for _ in range(3):  # more than the socket takes, in several segments
             for _ in range(200):
                 await admin.call(produce("t", batch(rng.randbytes(SIZE))), 7)
-            await cut(server, "t", server.broker.table.named("t", 0).next_offset)
+            await cut(server, "t", server.broker.table.find_by_name("t", 0).next_offset)
         request = fetch("t", 0, partition_max_bytes=30 * MIB)
         request.max_bytes = 30 * MIB
         admin.send(request, 11)

@@ -398,7 +398,7 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
                 await service.execute(EndTransaction(*who, commit))
             fenced = await service.execute(EndTransaction(name, who[1], 7, True))
             assert fenced.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
-        partition = server.broker.table.named("t", 0)
+        partition = server.broker.table.find_by_name("t", 0)
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago
         await partition.log.committed()
         partition.log.producing[partition] = None

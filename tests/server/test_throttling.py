@@ -133,7 +133,7 @@ class TestMute:
         client.host.apis[ECHO].hot = SimpleNamespace(start=slow)
         client.connection.resume()
         client.host.run()
-        assert client.connection.client_quotas().throttled() == 1_000
+        assert client.connection.client_quotas().throttle_request_time() == 1_000
 
     def test_without_quotas_nothing_is_measured(self) -> None:
         client = FakeClient()
@@ -441,7 +441,7 @@ async def test_time_of_requests_that_are_served_in_tasks_counts(
             request.topic_data[0].partition_data *= 100
         await client.call(request, 9)
     (connection,) = connections_of(server, "long")
-    assert connection.client_quotas().throttled() > 0
+    assert connection.client_quotas().throttle_request_time() > 0
     await client.close()
 
 
@@ -462,7 +462,7 @@ async def test_time_of_fetches_that_wait_for_an_iteration_counts(
         deferred.append(cost)
         return cost
 
-    monkeypatch.setattr(ClientQuotas, "spent", lambda _, seconds: spent.append(seconds))
+    monkeypatch.setattr(ClientQuotas, "record_loop_time", lambda _, seconds: spent.append(seconds))
     monkeypatch.setattr(Attempt, "begin_later", recorded)
     monkeypatch.setattr(fetch_request, "ATTEMPT_BYTES", BATCH_BYTES)
     write: Any = client.writer.write

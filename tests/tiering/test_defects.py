@@ -44,7 +44,7 @@ async def test_unexpected_exception_while_attaching_or_uploading_is_retried(
         client = await Client.connect(port_of(server))
         await make(client, "t")
         await client.call(produce("t", batch(b"v")), 7)
-        partition = server.broker.table.named("t", 0)
+        partition = server.broker.table.find_by_name("t", 0)
         await until(lambda: partition.commit_offset == 1, "it is in the tier")
         await client.close()
     assert failures == {"open": 2, "upload": 2}

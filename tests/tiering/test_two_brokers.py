@@ -79,7 +79,7 @@ async def create(server: Server, name: str, *leaders: int) -> None:
 
 async def append(server: Server, name: str, index: int, count: int) -> None:
     await until(lambda: name in server.broker.catalog.by_name)
-    partition = await server.broker.table.loaded(name, index)
+    partition = await server.broker.table.load_partition(name, index)
     for _ in range(count):
         partition.append(memoryview(bytearray(build([(b"k", bytes(100))], timestamp_ms=0))), 0)
     await partition.log.committed()
@@ -206,7 +206,7 @@ async def test_partition_that_moves_is_uploaded_and_read_whole(
             await append(one, "t", index, 3)
         await hand_over(one, two, "t", 1)
         await append(two, "t", 1, 2)
-        partition = await two.broker.table.loaded("t", 1)
+        partition = await two.broker.table.load_partition("t", 1)
         assert partition.next_offset == 5
         assert partition.commit_offset == 0
         pause(one, False)
@@ -225,7 +225,7 @@ async def test_partition_that_moves_is_uploaded_and_read_whole(
             found = await Typed(server).json("scrub", "--repair")
             assert found["findings"] == []
     async with both(tmp_path) as (_, two):  # the other broker's file is in another data folder
-        partition = await two.broker.table.loaded("t", 1)
+        partition = await two.broker.table.load_partition("t", 1)
         assert partition.commit_offset == 5
         assert await read_count(two, 1, 5) == 5
 
@@ -248,7 +248,7 @@ async def test_restore_into_one_broker(
             await append(two, "t", index, count)
         for server in (one, two):
             await settled(server)
-        part = await two.broker.table.loaded("t", 1)
+        part = await two.broker.table.load_partition("t", 1)
         await until(lambda: part.commit_offset == 5)
 
     def opened(url: str, _: object) -> FakeStore:

@@ -160,7 +160,7 @@ class CatalogApplier:
             "Stop this process; records that it acknowledged since the other was started are only "
             f"in its data folder {self._broker.folder}",
         )
-        self._broker.superseded(why)
+        self._broker.on_superseded(why)
 
     def _stop_writing(self, why: str, advice: str) -> None:
         commit_log = self._broker.log.commit_log

@@ -37,7 +37,7 @@ class CatalogLock:
         self._lock = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
+    async def hold(self) -> AsyncIterator[None]:
         """Hold the lock for a change that no other broker can conflict with."""
         async with self._lock:
             yield

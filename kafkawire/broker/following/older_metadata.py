@@ -32,7 +32,7 @@ class OlderMetadataStop:
         end."""
         self._when_found.append(fn)
 
-    def found(self, why: str) -> None:
+    def on_older_metadata(self, why: str) -> None:
         """Acknowledge nothing more."""
         reason = (
             f"{why}. It is an older copy or another database: put the newest copy back, or stop "

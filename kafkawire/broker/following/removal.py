@@ -57,7 +57,7 @@ class BrokerRemoval:
         for key in list(catalog.broker_overrides.get(name, {})):
             catalog.apply_config(ConfigChange(BROKER_RESOURCE, name, key, None))
         catalog.remove_broker(node_id)
-        self._log.removed(node_id, sender)
+        self._log.report_broker_removed(node_id, sender)
 
     async def remove_itself(self) -> bool:
         """Remove this broker if it is still decommissioned, and have its process write nothing
@@ -71,7 +71,7 @@ class BrokerRemoval:
         await broker.metadata.remove_broker(me, seen, catalog.brokers[me].epoch)
         # The catalog keeps this broker: what still runs until the end refers to it.
         broker.log.commit_log.stop_writing(f"broker {me} was removed from the cluster")
-        self._log.removed(me, DECOMMISSIONING)
+        self._log.report_broker_removed(me, DECOMMISSIONING)
         return True
 
 
@@ -117,7 +117,7 @@ class OwnRemoval:
         if not broker.catalog.is_decommissioned(broker.node_id):
             return False
         try:
-            left = await self._left()
+            left = await self._describe_remaining()
             if not left and await self._removal.remove_itself():
                 self._removed(
                     f"broker {broker.node_id} was decommissioned and is removed from the cluster: "
@@ -132,7 +132,7 @@ class OwnRemoval:
             logger.info("this broker is decommissioned and waits: %s", left)
         return False
 
-    async def _left(self) -> str:
+    async def _describe_remaining(self) -> str:
         """Return what is left of the broker; an empty string if nothing is. Begin what deletes it,
         where that would wait for an event that does not come any more."""
         broker, log = self._broker, self._broker.log

@@ -72,7 +72,7 @@ class Liveness:
         registered = self._catalog.brokers.keys()
         return sorted({self._node_id, *(self._watcher.beating & registered)})
 
-    async def decided(self) -> None:
+    async def wait_until_decided(self) -> None:
         """Return when each registered broker is known to beat or to be silent, after MAX_DECIDE_S
         at most: otherwise this broker would get all new partitions itself."""
         clock = self._env.clock
@@ -134,7 +134,7 @@ class Liveness:
                 fn(str(why))
             return
         except OSError as failure:
-            self._watcher.failed()
+            self._watcher.note_read_failure()
             now_s = self._env.clock.monotonic()
             since_s = self._stored_s = now_s if self._stored_s is None else self._stored_s
             if not self._failing and now_s - since_s >= self._lease_ms / 2000:

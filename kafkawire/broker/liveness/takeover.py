@@ -171,7 +171,7 @@ async def wait_until_ended(
         except OSError:
             if not (waits or lacks_copy):
                 raise
-            watcher.failed()
+            watcher.note_read_failure()
         if not waits and node_id in watcher.beating | watcher.starting:
             waits = True
             logger.warning(

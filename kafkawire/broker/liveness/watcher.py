@@ -54,7 +54,7 @@ class HeartbeatWatcher:
         self.silent: frozenset[int] = frozenset()
         self.beating: frozenset[int] = frozenset()
 
-    def failed(self) -> None:
+    def note_read_failure(self) -> None:
         """Note that a read has failed."""
         self._read_s = None
 

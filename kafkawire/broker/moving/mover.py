@@ -136,7 +136,7 @@ class PartitionMover:
     async def remaining(self) -> int:
         """Return how many partitions this broker leads that a broker on another machine, which is
         available, can lead; PLANNED_AT_ONCE if there are more."""
-        return len(await self._led(self._moves_away)) if self._away() else 0
+        return len(await self._list_led(self._moves_away)) if self._away() else 0
 
     async def close(self) -> None:
         """Stop. A move in progress is abandoned, before or after its transaction."""
@@ -160,7 +160,7 @@ class PartitionMover:
         moving = any(catalog.leader_of(number) == me for number in catalog.moves)
         tiering = self._broker.tiering
         uploading = tiering is not None and bool(tiering.dispatcher.candidates)
-        if not moving and not uploading and not await self._led(self._lacks_target):
+        if not moving and not uploading and not await self._list_led(self._lacks_target):
             self._ended = None
             logger.info("this broker leads no partition any more")
             ended()
@@ -177,7 +177,7 @@ class PartitionMover:
         now = broker.env.clock.monotonic()
         if now < self._next_drain:
             return
-        led = await self._led(self._lacks_target)
+        led = await self._list_led(self._lacks_target)
         if not led:
             return
         if not any(self._targets(anywhere) for anywhere in (True, False)):
@@ -240,7 +240,7 @@ class PartitionMover:
     def _moves_away(self, number: int) -> bool:
         return moves_anywhere(self._broker.catalog, number)
 
-    async def _led(self, chosen: Callable[[int], bool]) -> list[int]:
+    async def _list_led(self, chosen: Callable[[int], bool]) -> list[int]:
         """Return the chosen ones of the partitions that this broker leads, at most
         PLANNED_AT_ONCE."""
         catalog, me = self._broker.catalog, self._broker.node_id

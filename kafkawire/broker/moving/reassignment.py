@@ -78,7 +78,7 @@ class Reassignment:
         await self._broker.metadata.plan_moves(targets, seen)
         catalog.set_moves(targets)
         for number, target in targets.items():
-            self._log.reassigned(catalog.name_of(number), target, sender)
+            self._log.report_reassignment(catalog.name_of(number), target, sender)
             await self._broker.env.slices.give_way()
         return results
 

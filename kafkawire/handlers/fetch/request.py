@@ -154,7 +154,7 @@ class Attempt:
         begun = now()
         cost = self.begin()
         if not peer.closed:
-            peer.client_quotas().spent(now() - begun)
+            peer.client_quotas().record_loop_time(now() - begun)
         return cost
 
     def begin_many(self, decoding: Generator[None, None, None], block: Pinned) -> None:
@@ -509,7 +509,7 @@ class Attempt:
             yield from joining(steps, cast("list[Buffer]", body), joined, math.inf)
             body = [*joined, *body]
         if context.quotas.of_clients:
-            delay_ms = peer.client_quotas().fetched(sum(map(len, body)))
+            delay_ms = peer.client_quotas().record_fetch(sum(map(len, body)))
             if delay_ms:
                 self._release()
                 self._answer_empty(throttle_ms=delay_ms)

@@ -67,7 +67,7 @@ class Security:
         self._following = Following(env, store, every, node_id, others)
         self._refreshing = env.spawn(self._following.run(), "refresh what other brokers changed")
 
-    async def enforced(self) -> None:
+    async def wait_until_enforced(self) -> None:
         """Return when the other brokers, too, enforce what was changed until now: they are waited
         for before a change is answered, for MAX_WAIT_S at most. Never raises for SQL."""
         if self._following is not None:

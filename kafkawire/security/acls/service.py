@@ -66,7 +66,7 @@ def load_acls(session: Session, known: int) -> StoredAcls | None:
 def change_acls(session: Session, added: Sequence[Row], removed: Sequence[Row]) -> int:
     """Insert rows (a digest, then the rule) and delete rules by digest, the only value of each;
     return the version."""
-    version = versions.changed(session, versions.ACLS)
+    version = versions.increment_version(session, versions.ACLS)
     insert(
         session,
         "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"

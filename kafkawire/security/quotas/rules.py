@@ -60,7 +60,7 @@ class Rules:
         """Remove the quotas of one entity; there must be one. To free all in slices; the Rules
         cannot be used after that."""
         entity, values = self.entities.popitem()
-        matched = _matched(entity)
+        matched = _normalize_entity(entity)
         for key in values:
             self._limits.get(key, {}).pop(matched, None)
 
@@ -70,7 +70,7 @@ class Rules:
             values = self.entities.setdefault(entity, {})
             self.count -= key in values
             limits = self._limits.get(key, {})  # another version may have stored others
-            matched = _matched(entity)
+            matched = _normalize_entity(entity)
             if value is None:
                 values.pop(key, None)
                 limits.pop(matched, None)
@@ -129,7 +129,7 @@ def _candidates(user: str, client_id: str) -> Iterator[Entity]:
     yield ((CLIENT_ID, None),)
 
 
-def _matched(entity: Entity) -> Entity:
+def _normalize_entity(entity: Entity) -> Entity:
     """Return the form of an entity that is compared with clients: one for each address."""
     if len(entity) == 1 and entity[0][0] == IP and entity[0][1] is not None:
         return ((IP, address_of(entity[0][1])),)

@@ -96,29 +96,29 @@ class ClientQuotas:
         self.requests = find(REQUESTS)
         self.mutations = find(MUTATIONS)
 
-    def produced(self, size_bytes: int) -> int:
+    def record_produce(self, size_bytes: int) -> int:
         """Record the bytes of a Produce; return how long its client is throttled, in ms."""
-        return self._recorded(self.produce, size_bytes)
+        return self._record_bytes(self.produce, size_bytes)
 
-    def fetched(self, size_bytes: int) -> int:
+    def record_fetch(self, size_bytes: int) -> int:
         """Record the bytes of a response to Fetch; return how long its client is throttled. If it
         is, the bytes are taken back, because the response is empty."""
-        delay_ms = self._recorded(self.fetch, size_bytes)
+        delay_ms = self._record_bytes(self.fetch, size_bytes)
         if delay_ms and self.fetch is not None:
             self.fetch.record(-size_bytes, self._now_ms())
         return delay_ms
 
-    def _recorded(self, sensor: Sensor | None, size_bytes: int) -> int:
+    def _record_bytes(self, sensor: Sensor | None, size_bytes: int) -> int:
         if sensor is None:
-            return self.throttled()
+            return self.throttle_request_time()
         now_ms = self._now_ms()
         sensor.record(size_bytes, now_ms)
         of_bytes_ms = sensor.delay_ms(now_ms)
         if of_bytes_ms > self._request_delay_ms(now_ms):
             return sensor.throttle(of_bytes_ms)
-        return self.throttled()
+        return self.throttle_request_time()
 
-    def unproduced(self, size_bytes: int) -> None:
+    def take_back_produce(self, size_bytes: int) -> None:
         """Take back the bytes of a Produce that was not started."""
         if self.produce is not None:
             self.produce.record(-size_bytes, self._now_ms())
@@ -128,12 +128,12 @@ class ClientQuotas:
         sensor = self.fetch
         return wanted if sensor is None else min(wanted, int(sensor.limit * self.fetch_window_s))
 
-    def spent(self, seconds: float) -> None:
+    def record_loop_time(self, seconds: float) -> None:
         """Record time of the event loop."""
         if self.requests is not None:
             self.requests.record(seconds * 100, self._now_ms())
 
-    def throttled(self) -> int:
+    def throttle_request_time(self) -> int:
         """Return how long the client is throttled for the time its requests took, in ms."""
         delay_ms = self._request_delay_ms(self._now_ms())
         if delay_ms and self.requests is not None:
@@ -219,7 +219,7 @@ class Sensors:
         found.generation = self.generation  # after evictions for its own sensors
         return found
 
-    def connected(self, address: str) -> int:
+    def record_connection(self, address: str) -> int:
         """Record a new connection of an address in its one form; return after how many ms it must
         be closed without having been served, 0 if it may be served."""
         value = self._rules.connection_limit_of(address)

@@ -29,7 +29,7 @@ from kafkawire.security.quotas.alterations import (
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.rules import Rules
 from kafkawire.security.quotas.sensors import ClientQuotas, Sensors
-from kafkawire.security.versions import CLIENT_QUOTAS, changed, version_of
+from kafkawire.security.versions import CLIENT_QUOTAS, increment_version, version_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Statements:
 
 def apply_quotas(session: Session, changes: Statements) -> int:
     """Store changes, all or none; return the new version of the table."""
-    version = changed(session, CLIENT_QUOTAS)
+    version = increment_version(session, CLIENT_QUOTAS)
     session.many("DELETE FROM client_quotas WHERE entity = ? AND key = ?", changes.removed)
     session.many(
         "INSERT INTO client_quotas (entity, key, value) VALUES (?, ?, ?)"

@@ -49,7 +49,7 @@ class Bearer:
         """Log the client in, or describe the refusal and fail after the acknowledgement."""
         if self._refused is not None:
             raise LoginFailure(*self._refused)
-        authorization, text = _parsed(token)
+        authorization, text = _parse_message(token)
         try:
             logged_in = await self._validate(text)
         except TokenRefused as refused:
@@ -68,7 +68,7 @@ class Bearer:
         return TokenReply(b"", logged_in)
 
 
-def _parsed(message: bytes) -> tuple[str, str]:
+def _parse_message(message: bytes) -> tuple[str, str]:
     """Return the authorization id and the token."""
     if message == _ACKNOWLEDGED:
         raise LoginFailure(None, "an acknowledgement without a refused token")

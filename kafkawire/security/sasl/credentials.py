@@ -17,7 +17,7 @@ from kafkawire.log.io import slices
 from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.security.sasl.scram import MIN_ITERATIONS, Hash, ScramCredential, UserCredential
-from kafkawire.security.versions import SCRAM_CREDENTIALS, changed, version_of
+from kafkawire.security.versions import SCRAM_CREDENTIALS, increment_version, version_of
 
 SECRET_BYTES = 32
 _SECRET = 0  # in the column `mechanism`
@@ -247,7 +247,7 @@ def _load(session: Session, secret: bytes) -> tuple[int, list[list[Row]]]:
 
 def _store(session: Session, keys: list[Row], rows: list[Row]) -> int:
     """Replace the credentials of `keys`, users and mechanisms, by `rows`."""
-    version = changed(session, SCRAM_CREDENTIALS)
+    version = increment_version(session, SCRAM_CREDENTIALS)
     session.many("DELETE FROM scram_credentials WHERE user_name = ? AND mechanism = ?", keys)
     session.many(
         "INSERT INTO scram_credentials"

@@ -165,7 +165,7 @@ def load_tokens(session: Session) -> tuple[int, list[list[Row]]]:
 
 def insert_token(session: Session, row: Row) -> int:
     """Insert a token; return the new version. Raises KafkaError if there are too many."""
-    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    version = versions.increment_version(session, versions.DELEGATION_TOKENS)
     for where, values, limit, whose in (
         ("", (), MAX_TOKENS, "in the cluster"),
         (" WHERE requester = ?", (row[3],), MAX_PER_REQUESTER, "of one requester"),
@@ -181,7 +181,7 @@ def insert_token(session: Session, row: Row) -> int:
 
 def set_expiry(session: Session, token_id: str, expires_ms: int) -> int:
     """Change when a token ends; return the new version. Raises KafkaError if it is gone."""
-    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    version = versions.increment_version(session, versions.DELEGATION_TOKENS)
     sql = "UPDATE delegation_tokens SET expires_ms = ? WHERE token_id = ?"
     if not session.run(sql, (expires_ms, token_id)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
@@ -190,7 +190,7 @@ def set_expiry(session: Session, token_id: str, expires_ms: int) -> int:
 
 def delete_token(session: Session, token_id: str) -> int:
     """Delete a token; return the new version. Raises KafkaError if it is gone."""
-    version = versions.changed(session, versions.DELEGATION_TOKENS)
+    version = versions.increment_version(session, versions.DELEGATION_TOKENS)
     if not session.run("DELETE FROM delegation_tokens WHERE token_id = ?", (token_id,)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     return version
@@ -201,7 +201,7 @@ def delete_expired(session: Session, now_ms: int) -> int:
     sql = "FROM delegation_tokens WHERE expires_ms < ?"
     if not session.rows(f"SELECT 1 {sql} LIMIT 1", (now_ms,)):
         return 0
-    versions.changed(session, versions.DELEGATION_TOKENS)
+    versions.increment_version(session, versions.DELEGATION_TOKENS)
     return session.run(f"DELETE {sql}", (now_ms,))
 
 
@@ -324,7 +324,7 @@ class DelegationTokens:
         row = row_of(token, self._key_id)
         async with self._changing:
             version = await self._store.transact(lambda session: insert_token(session, row))
-            if not await self._missed(version):
+            if not await self._reload_if_missed(version):
                 self._put(self._loaded, token)
         return token
 
@@ -361,7 +361,7 @@ class DelegationTokens:
     async def _delete(self, token: DelegationToken, secret: bytes) -> None:
         async with self._changing:
             version = await self._store.transact(lambda session: delete_token(session, token.id))
-            if not await self._missed(version):
+            if not await self._reload_if_missed(version):
                 self._loaded.by_id.pop(token.id, None)
                 self._loaded.by_secret.pop(_digest(secret), None)
 
@@ -370,7 +370,7 @@ class DelegationTokens:
             version = await self._store.transact(
                 lambda session: set_expiry(session, token.id, expires_ms)
             )
-            if not await self._missed(version):
+            if not await self._reload_if_missed(version):
                 known = self._loaded.by_id.get(token.id, token)
                 self._loaded.by_id[token.id] = known._replace(expires_ms=expires_ms)
         return expires_ms
@@ -382,7 +382,7 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
         return self._loaded.by_id[token_id]
 
-    async def _missed(self, version: int) -> bool:
+    async def _reload_if_missed(self, version: int) -> bool:
         """Note the version after a change here; load all if other brokers have changed some, too,
         and return whether that is so."""
         if version != self._loaded.version + 1:

@@ -78,7 +78,7 @@ class TokenValidator:
         key = await self._find(kid)
         if key is None:
             raise TokenRefused("the token's key is not in the issuer's key set")
-        return self._checked(_claims(token, key, self._registry))
+        return self._check_claims(_claims(token, key, self._registry))
 
     def _kid(self, token: str) -> str | None:
         """Return the id of the key. Only what chooses a key is read before the signature."""
@@ -96,7 +96,7 @@ class TokenValidator:
             raise TokenRefused("the token's key id is not valid")
         return kid
 
-    def _checked(self, claims: dict[str, Any]) -> LoggedIn:
+    def _check_claims(self, claims: dict[str, Any]) -> LoggedIn:
         rules, now_s = self._rules, self._now_ms() / 1000
         expires_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
         if expires_s is None or issued_s is None:

@@ -117,15 +117,15 @@ def _attribute(content: bytes) -> str:
     """Return one attribute as TYPE=VALUE."""
     _, oid, at = _element(content, 0, _OID)
     tag, value, end = _element(content, at)
-    name = _dotted(oid)
+    name = _format_oid(oid)
     keyword = _KEYWORDS.get(name)
     if keyword is None or tag not in _TEXTS:
         return f"{keyword or name}=#{content[at:end].hex()}"
     text = _SURROGATE.sub("\ufffd".encode(), value).decode(errors="replace")
-    return f"{keyword}={_escaped(text)}"
+    return f"{keyword}={_escape(text)}"
 
 
-def _dotted(oid: bytes) -> str:
+def _format_oid(oid: bytes) -> str:
     numbers: list[int] = []
     value = 0
     for byte in oid:
@@ -139,7 +139,7 @@ def _dotted(oid: bytes) -> str:
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape as Java's AVA.toRFC2253String: special characters, and spaces at both ends."""
     escaped = "".join(
         f"\\{char}" if char in _SPECIAL else "\\00" if char == "\0" else char for char in text
@@ -195,14 +195,16 @@ class _Rule:
         try:
             if self._pattern.fullmatch(subject, timeout=MATCH_TIMEOUT_S) is None:
                 return None
-            name = str(self._pattern.sub(self._replaced, subject, timeout=MATCH_TIMEOUT_S))
+            name = str(
+                self._pattern.sub(self._expand_replacement, subject, timeout=MATCH_TIMEOUT_S)
+            )
         except TimeoutError:
             raise RuleError(f"matching {self._text} takes too long") from None
         if self._case:
             name = name.lower() if self._case == "L" else name.upper()
         return name
 
-    def _replaced(self, match: Any) -> str:
+    def _expand_replacement(self, match: Any) -> str:
         return "".join(
             part if isinstance(part, str) else match.group(part) or "" for part in self._parts
         )
@@ -249,7 +251,7 @@ class PrincipalMapping:
         self._rules = [
             rule
             for found in _SPLITTER.finditer(text.strip())
-            if (rule := _parsed(found[1])) is not None
+            if (rule := _parse_rule(found[1])) is not None
         ]
 
     def name_of(self, subject: str) -> str:
@@ -261,7 +263,7 @@ class PrincipalMapping:
         raise RuleError("no rule of ssl.principal.mapping.rules matches it")
 
 
-def _parsed(text: str) -> _Default | _Rule | None:
+def _parse_rule(text: str) -> _Default | _Rule | None:
     """Return one rule; None if it is empty."""
     found = _PARSER.match(text)
     if found is None or found.end() != len(text):

@@ -91,7 +91,7 @@ class Arrivals:
                 connection.throttle(delay_ms)
         if self._quotas.of_connections:
             address = address_of(connection.client_host)
-            delay_ms = 0 if address is None else self._quotas.sensors.connected(address)
+            delay_ms = 0 if address is None else self._quotas.sensors.record_connection(address)
             if delay_ms:
                 connection.throttle(delay_ms + LATER_MS)
                 self._call_later(delay_ms / 1000, connection.finish)

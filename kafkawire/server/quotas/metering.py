@@ -54,7 +54,9 @@ class MeteredHandler:
         """Start a request, as `HotHandler.start`."""
         quotas = peer.client_quotas()
         size_bytes = end - peer.frame_at - _INT.size
-        delay_ms = quotas.produced(size_bytes) if self._produces else quotas.throttled()
+        delay_ms = (
+            quotas.record_produce(size_bytes) if self._produces else quotas.throttle_request_time()
+        )
         peer.start_throttled(delay_ms)
         try:
             started = self._handler.start(peer, version, correlation_id, block, buf, pos, end)
@@ -62,7 +64,7 @@ class MeteredHandler:
             peer.start_throttled(0)
         if not started:
             if self._produces:
-                quotas.unproduced(size_bytes)
+                quotas.take_back_produce(size_bytes)
         elif delay_ms:
             peer.throttle(delay_ms)
         return started
@@ -94,7 +96,7 @@ class MeteredRepeat:
         before = exchanges[-1] if exchanges else None
         at = self._repeat.start(block, buf, pos, end)
         if at != pos:
-            delay_ms = peer.client_quotas().produced(at - pos)
+            delay_ms = peer.client_quotas().record_produce(at - pos)
             if delay_ms:
                 if exchanges and exchanges[-1] is not before:  # otherwise acks=0
                     exchanges[-1].throttle_ms = delay_ms
@@ -138,7 +140,7 @@ async def meter_work(
     try:
         return await measured
     finally:
-        quotas.spent(measured.seconds)
+        quotas.record_loop_time(measured.seconds)
 
 
 def throttle(peer: Peer, ctx: RequestContext, api: Api, answer: Any) -> Any:
@@ -148,7 +150,7 @@ def throttle(peer: Peer, ctx: RequestContext, api: Api, answer: Any) -> Any:
     if quotas is None or ctx.version >= _OF_BROKERS_FROM.get(api.key, 1 << 15):
         return answer
     of_changes_ms = 0 if ctx.mutations is None else ctx.mutations.delay_ms()
-    delay_ms = max(of_changes_ms, quotas.throttled())
+    delay_ms = max(of_changes_ms, quotas.throttle_request_time())
     if not delay_ms:
         return answer
     peer.throttle(delay_ms)

@@ -90,26 +90,26 @@ async def test_topics_are_created_changed_and_deleted_at_any_broker(pair: Pair) 
     assert await create(one, "t", 1, 2) is None
     await until(lambda: "t" in two.catalog.by_name)
     assert two.catalog.by_name["t"] == one.catalog.by_name["t"]
-    assert (await two.table.loaded("t", 1)).next_offset == 0
+    assert (await two.table.load_partition("t", 1)).next_offset == 0
     with pytest.raises(KafkaError) as caught:
-        await two.table.loaded("t", 0)
+        await two.table.load_partition("t", 0)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     await two.topics.configs.alter(
         [alteration(ResourceType.TOPIC, "t", "retention.ms", "5")], False
     )
     await until(lambda: one.catalog.by_name["t"].configs == {"retention.ms": "5"})
-    assert (await one.table.loaded("t", 0)).config.retention_ms == 5
+    assert (await one.table.load_partition("t", 0)).config.retention_ms == 5
     await two.topics.configs.alter(
         [alteration(ResourceType.TOPIC, "t", "retention.ms", None)], False
     )
     await until(lambda: one.catalog.by_name["t"].configs == {})
-    assert (await one.table.loaded("t", 0)).config.retention_ms != 5
+    assert (await one.table.load_partition("t", 0)).config.retention_ms != 5
 
     await two.topics.create_partitions(CreatePartitionsTopic("t", 3, None), False)
     await until(lambda: len(one.catalog.by_name["t"].partitions) == 3)
     topic_id = one.catalog.by_name["t"].id
-    held = await one.table.loaded("t", 0)
+    held = await one.table.load_partition("t", 0)
     assert await two.topics.delete([topic_id]) == {}
     await until(lambda: "t" not in one.catalog.by_name)
     assert held.removed
@@ -278,7 +278,7 @@ async def test_broker_that_was_started_again_elsewhere_stops_writing(
     one, two = pair
     assert await create(one, "t", 1, 2) is None
     await until(lambda: "t" in two.catalog.by_name)
-    held = await one.table.loaded("t", 0)
+    held = await one.table.load_partition("t", 0)
     other = SqlMetadata(url)
     await other.open()
     await other.register_broker(1, {"PLAINTEXT": ("elsewhere", 9092)}, None)
@@ -303,7 +303,7 @@ async def test_restarted_broker_finds_what_others_changed(tmp_path: Path, url: s
         assert await first.broker.topics.delete([first.broker.catalog.by_name["kept"].id]) == {}
     async with running(tmp_path / "2", metadata=url, node_id="2") as second:
         assert set(second.broker.catalog.by_name) == {"new"}
-        assert (await second.broker.table.loaded("new", 1)).next_offset == 0
+        assert (await second.broker.table.load_partition("new", 1)).next_offset == 0
 
 
 async def test_coordinators_follow_their_partitions(pair: Pair) -> None:

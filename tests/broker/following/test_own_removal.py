@@ -69,7 +69,7 @@ async def create(broker: Broker, name: str, leader: int, **configs: str) -> None
 async def fill(broker: Broker, name: str, count: int = 5) -> None:
     await until(lambda: name in broker.catalog.by_name)
     for index in range(PARTITIONS):
-        partition = await broker.table.loaded(name, index)
+        partition = await broker.table.load_partition(name, index)
         for at in range(count):
             data = build([(None, b"%d-%d" % (index, at))], timestamp_ms=0)
             partition.append(memoryview(bytearray(data)), 0)
@@ -83,7 +83,7 @@ async def decommission(broker: Broker, node_id: int, *, undo: bool = False) -> N
 
 
 async def records(broker: Broker, name: str) -> list[list[tuple[int, bytes | None]]]:
-    return [await read_all(await broker.table.loaded(name, at)) for at in range(PARTITIONS)]
+    return [await read_all(await broker.table.load_partition(name, at)) for at in range(PARTITIONS)]
 
 
 def leads_all(broker: Broker, name: str) -> bool:

@@ -160,21 +160,21 @@ def test_outage_of_sql_makes_no_broker_silent(caplog: pytest.LogCaptureFixture) 
 async def _decided(loop: simloop.SimLoop) -> None:
     table = Table()
     one = Process(loop, table, 1)
-    await one.liveness.decided()
+    await one.liveness.wait_until_decided()
     assert loop.now == 0.0
     one.register(2)
     two = Process(loop, table, 2, 1)
     for process in (one, two):
-        await process.liveness.decided()
+        await process.liveness.wait_until_decided()
         assert process.liveness.may_lead() == [1, 2]
     assert 1.0 <= loop.now < MAX_DECIDE_S
     one.register(3)  # it is not there
     begun = loop.now
-    await one.liveness.decided()
+    await one.liveness.wait_until_decided()
     assert MAX_DECIDE_S <= loop.now - begun < LEASE_MS / 1000
     await asyncio.sleep(LEASE_MS / 1000)
     begun = loop.now
-    await one.liveness.decided()
+    await one.liveness.wait_until_decided()
     assert (loop.now, one.liveness.may_lead()) == (begun, [1, 2])
     for process in (one, two):
         process.die()

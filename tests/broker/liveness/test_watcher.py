@@ -139,7 +139,7 @@ def test_lease_begins_again_after_a_failed_read() -> None:
     watch = Watch(2)
     watch.pass_s(4, 2)
     watch.pass_s(4)
-    watch.watcher.failed()
+    watch.watcher.note_read_failure()
     watch.pass_s(5)
     assert watch.silent == set()
     watch.pass_s(1)
@@ -162,7 +162,7 @@ def test_failed_reads_change_nothing_for_silent_brokers() -> None:
     watch = Watch(2)
     watch.pass_s(6)
     assert watch.silent == {2}
-    watch.watcher.failed()
+    watch.watcher.note_read_failure()
     watch.pass_s(1)
     assert watch.silent == {2}
 
@@ -198,7 +198,7 @@ def test_broker_that_beats_is_never_silent_and_a_dead_one_is_in_time(seed: int) 
         paused = chance.random() < 0.05
         watch.now_s += step + (chance.uniform(GAP_S, 100) if paused else 0)
         if chance.random() < 0.05:  # nobody reaches the database
-            watch.watcher.failed()
+            watch.watcher.note_read_failure()
             steady = 0.0
             continue
         watch.rows[2] += 1

@@ -114,7 +114,7 @@ class Node:
         """Return a partition that is led here. Raises KafkaError."""
         while True:
             try:
-                return self.table.named("t", index)
+                return self.table.find_by_name("t", index)
             except NotLoaded as missing:
                 await self.log.loader.load(missing.numbers)
 

@@ -78,7 +78,7 @@ class ScheduleWorld:
     def partition(self, topic: str) -> Partition:
         """The partition of a topic, in memory."""
         assert self.world.broker is not None
-        return self.world.broker.parts.table.named(topic, 0)
+        return self.world.broker.parts.table.find_by_name(topic, 0)
 
     async def sleep(self, seconds: float) -> None:
         await self.world.sleep(seconds)

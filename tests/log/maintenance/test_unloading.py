@@ -26,7 +26,7 @@ async def world_of(count: int) -> tuple[Lazy, list[Partition]]:
     world = Lazy()
     await world.start()
     partitions = await world.topic("t", count)
-    return world, [world.table.named("t", partition.index) for partition in partitions]
+    return world, [world.table.find_by_name("t", partition.index) for partition in partitions]
 
 
 async def test_idle_partitions_are_unloaded_and_loaded_unchanged() -> None:
@@ -37,9 +37,9 @@ async def test_idle_partitions_are_unloaded_and_loaded_unchanged() -> None:
     assert await world.log.unloader.run(0) == 2, "partitions in the journals stay loaded"
     assert [p.removed for p in partitions] == [False, True, True]
     with pytest.raises(NotLoaded):
-        world.table.named("t", 1)
+        world.table.find_by_name("t", 1)
     await world.table.load([("t", 1)])
-    again = world.table.named("t", 1)
+    again = world.table.find_by_name("t", 1)
     assert again is not partitions[1]
     assert (again.next_offset, again.log_start) == (0, 0)
     again.append(batch(b"c"), EPOCH_MS)
@@ -54,7 +54,7 @@ async def test_unloaded_partition_keeps_offsets_after_cut() -> None:
     world = Lazy(journal_bytes=JOURNAL, hot_bytes=0, journal_roll_ms=0)
     await world.start()
     await world.topic("t", 2)
-    partition, other = (world.table.named("t", index) for index in (0, 1))
+    partition, other = (world.table.find_by_name("t", index) for index in (0, 1))
     await fill(partition, 3)
     await fill(other, 20)  # which fills the journal
     await cut(world)
@@ -66,7 +66,7 @@ async def test_unloaded_partition_keeps_offsets_after_cut() -> None:
     await world.log.unloader.run(0)
     assert partition.removed
     await world.table.load([("t", 0)])
-    again = world.table.named("t", 0)
+    again = world.table.find_by_name("t", 0)
     assert (again.next_offset, again.high_watermark, again.cut_offset) == (3, 3, 3)
     assert await read_all(again) == expected(0, 3)
     assert again.append(batch(b"d"), EPOCH_MS).base_offset == 3

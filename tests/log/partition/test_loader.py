@@ -79,7 +79,7 @@ async def test_new_topic_is_used_without_reading_sql() -> None:
     await world.start()
     reads = Reads(world.storage)
     (partition,) = await world.topic("t")
-    assert world.table.named("t", 0) is partition
+    assert world.table.find_by_name("t", 0) is partition
     partition.append(batch(b"a"), EPOCH_MS)
     await world.log.commit_log.committed()
     assert reads.trips == []
@@ -105,7 +105,7 @@ async def test_new_topic_that_another_broker_has_led_is_loaded() -> None:
 async def test_concurrent_requests_load_partition_once() -> None:
     world, reads = await quiet()
     with pytest.raises(NotLoaded) as missing:
-        world.table.named("t0", 0)
+        world.table.find_by_name("t0", 0)
     assert missing.value.numbers == (world.number("t0"),)
     reads.open.clear()
     first = asyncio.gather(*(world.table.load([("t0", 0)]) for _ in range(5)))
@@ -117,19 +117,19 @@ async def test_concurrent_requests_load_partition_once() -> None:
     assert reads.trips == [
         [world.number("t0")], [world.number("t1", 0), world.number("t1", 1)]
     ]  # fmt: skip
-    assert world.table.named("t0", 0) is world.log.partitions[world.number("t0")]
-    assert world.table.identified(world.catalog.by_name["t1"].id, 1).index == 1
+    assert world.table.find_by_name("t0", 0) is world.log.partitions[world.number("t0")]
+    assert world.table.find_by_id(world.catalog.by_name["t1"].id, 1).index == 1
     with pytest.raises(NotLoaded):
-        world.table.named("t2", 0)
+        world.table.find_by_name("t2", 0)
 
 
 async def test_missing_partition_is_reported_at_once() -> None:
     world, _ = await quiet(1)
     refusals: list[tuple[Callable[[], Partition], ErrorCode]] = [
-        (lambda: world.table.named("t0", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (lambda: world.table.named("t0", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (lambda: world.table.named("no", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (lambda: world.table.identified(b"i" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
+        (lambda: world.table.find_by_name("t0", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.find_by_name("t0", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.find_by_name("no", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.find_by_id(b"i" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
     ]
     for find, code in refusals:
         with pytest.raises(KafkaError) as refused:
@@ -138,9 +138,9 @@ async def test_missing_partition_is_reported_at_once() -> None:
     (other,) = await world.metadata.create_topics([NewTopic("far", [2, 1], {})])
     world.catalog.add_topic(other)
     with pytest.raises(KafkaError) as refused:
-        world.table.named("far", 0)
+        world.table.find_by_name("far", 0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.table.named("far", 1).index == 1
+    assert world.table.find_by_name("far", 1).index == 1
 
 
 async def test_failed_load_is_reported_and_retried() -> None:
@@ -151,17 +151,17 @@ async def test_failed_load_is_reported_and_retried() -> None:
     for _ in range(3):
         await world.table.load([("t0", 0)])  # raises nothing, reads nothing
         with pytest.raises(KafkaError, match="the database is gone") as refused:
-            world.table.named("t0", 0)
+            world.table.find_by_name("t0", 0)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert len(reads.trips) == 1
     with pytest.raises(NotLoaded):
-        world.table.named("t1", 0)  # only what failed is refused
+        world.table.find_by_name("t1", 0)  # only what failed is refused
     reads.failure = None
     clock = world.env.clock
     assert isinstance(clock, SettableClock)
     clock.ms += int(REFUSE_S * 1000) + 10
     await world.table.load([("t0", 0)])
-    assert world.table.named("t0", 0).next_offset == 0
+    assert world.table.find_by_name("t0", 0).next_offset == 0
 
 
 async def test_change_of_the_leader_during_a_load_is_reported_as_that() -> None:
@@ -172,12 +172,12 @@ async def test_change_of_the_leader_during_a_load_is_reported_as_that() -> None:
     await world.table.load([("t0", 0)])
     for _ in range(3):
         with pytest.raises(KafkaError, match="leader changed") as refused:
-            world.table.named("t0", 0)
+            world.table.find_by_name("t0", 0)
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     reads.failure = None
     await world.log.lead([number])  # it came back
     await world.table.load([("t0", 0)])
-    assert world.table.named("t0", 0).next_offset == 0
+    assert world.table.find_by_name("t0", 0).next_offset == 0
 
 
 async def test_topic_deleted_during_load_stays_deleted() -> None:
@@ -196,10 +196,10 @@ async def test_topic_deleted_during_load_stays_deleted() -> None:
     reads.open.set()
     await loading
     assert number not in world.log.partitions
-    assert world.table.named("t0", 0) is made
-    assert world.table.named("t1", 0).index == 0
+    assert world.table.find_by_name("t0", 0) is made
+    assert world.table.find_by_name("t1", 0).index == 0
     with pytest.raises(KafkaError):
-        world.table.identified(info.id, 0)
+        world.table.find_by_id(info.id, 0)
 
 
 async def test_rows_replaced_during_load_are_read_again() -> None:
@@ -212,7 +212,7 @@ async def test_rows_replaced_during_load_are_read_again() -> None:
     reads.open.set()
     await loading
     assert len(reads.trips) == 2
-    assert world.table.named("t0", 0).index == 0
+    assert world.table.find_by_name("t0", 0).index == 0
 
 
 async def test_load_restores_stored_state() -> None:
@@ -234,7 +234,7 @@ async def test_load_restores_stored_state() -> None:
     await world.restart()
     assert world.number("t") not in world.log.partitions
     await world.table.load([("t", 0)])
-    found = world.table.named("t", 0)
+    found = world.table.find_by_name("t", 0)
     assert (found.next_offset, found.log_start, found.high_watermark) == (2, 2, 2)
     assert (found.epochs, list(found.producers.states)) == ([(0, 0)], [7])
     assert found.config.retention_ms == 123456
@@ -252,7 +252,7 @@ async def test_raised_epochs_apply_to_partitions_loaded_later() -> None:
     await world.crash(power=False)
     assert [p.leader_epoch for p in world.catalog.by_name["t0"].partitions] == [1, 1]
     await world.table.load([("t0", 0)])
-    found = world.table.named("t0", 0)
+    found = world.table.find_by_name("t0", 0)
     assert (found.leader_epoch, found.epochs) == (1, [(1, 0)])
 
 

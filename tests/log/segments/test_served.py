@@ -78,7 +78,7 @@ async def size_of(client: Client) -> int:
 
 
 def partition_of(server: Server) -> Partition:
-    return server.broker.table.named("t", 0)
+    return server.broker.table.find_by_name("t", 0)
 
 
 @pytest.mark.slow

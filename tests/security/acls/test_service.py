@@ -168,7 +168,7 @@ async def replace_by_other_broker(acls: AclService, names: list[str]) -> None:
     """Let bob read what alice could, and deny it to alice where the name is odd."""
 
     def work(session: Session) -> None:
-        versions.changed(session, versions.ACLS)
+        versions.increment_version(session, versions.ACLS)
         session.run("DELETE FROM acls")
         for number, name in enumerate(names):
             made = [rule(name)._replace(principal="User:bob")]

@@ -33,8 +33,8 @@ class Bench:
 def test_a_client_without_a_quota_is_not_measured() -> None:
     bench = Bench((USER, "producer_byte_rate", MB))
     other = bench.sensors.of_client("x", "c")
-    assert other.produced(1000 * MB) == 0
-    assert other.fetched(1000 * MB) == 0
+    assert other.record_produce(1000 * MB) == 0
+    assert other.record_fetch(1000 * MB) == 0
     assert other.fetch_bytes_max(77) == 77
     assert other.mutation_quota(strict=True) is None
     assert not bench.labels()
@@ -42,8 +42,8 @@ def test_a_client_without_a_quota_is_not_measured() -> None:
 
 def test_a_user_shares_one_counter_over_its_client_ids() -> None:
     bench = Bench((USER, "producer_byte_rate", MB))
-    assert bench.sensors.of_client("u", "a").produced(10 * MB) == 0
-    assert bench.sensors.of_client("u", "b").produced(10 * MB) == 10_000
+    assert bench.sensors.of_client("u", "a").record_produce(10 * MB) == 0
+    assert bench.sensors.of_client("u", "b").record_produce(10 * MB) == 10_000
     assert bench.labels() == [Label("producer_byte_rate", "u", "")]
 
 
@@ -51,21 +51,21 @@ def test_a_throttled_fetch_is_not_counted() -> None:
     bench = Bench((USER, "consumer_byte_rate", MB))
     client = bench.sensors.of_client("u", "a")
     assert client.fetch_bytes_max(2**31 - 1) == 10 * MB
-    assert client.fetched(10 * MB) == 0
-    assert client.fetched(10 * MB) == 10_000
+    assert client.record_fetch(10 * MB) == 0
+    assert client.record_fetch(10 * MB) == 10_000
     bench.now_ms += 10_500
-    assert client.fetched(0) == 0
+    assert client.record_fetch(0) == 0
 
 
 def test_the_larger_delay_counts_and_that_of_time_is_bounded() -> None:
     bench = Bench((USER, "request_percentage", 1.0), (USER, "producer_byte_rate", MB))
     client = bench.sensors.of_client("u", "a")
-    client.spent(5.0)
-    assert client.throttled() == 1_000
-    assert client.produced(10 * MB) == 1_000
-    assert client.produced(10 * MB) == 10_000
-    client.unproduced(10 * MB)
-    assert client.produced(0) == 1_000
+    client.record_loop_time(5.0)
+    assert client.throttle_request_time() == 1_000
+    assert client.record_produce(10 * MB) == 1_000
+    assert client.record_produce(10 * MB) == 10_000
+    client.take_back_produce(10 * MB)
+    assert client.record_produce(0) == 1_000
     throttled = {label.key: sensor.throttled for label, sensor, _ in bench.sensors.all()}
     assert throttled == {"request_percentage": 3, "producer_byte_rate": 1}
 
@@ -92,21 +92,21 @@ def test_a_strict_mutation_quota_refuses_when_it_is_overdrawn() -> None:
 
 def test_connections_over_the_limit_are_not_counted() -> None:
     bench = Bench(((("ip", None),), "connection_creation_rate", 1.0))
-    assert [bench.sensors.connected("10.0.0.1") for _ in range(12)] == [0] * 10 + [1000] * 2
-    assert bench.sensors.connected("10.0.0.2") == 0
+    assert [bench.sensors.record_connection("10.0.0.1") for _ in range(12)] == [0] * 10 + [1000] * 2
+    assert bench.sensors.record_connection("10.0.0.2") == 0
     bench.now_ms += 11_000
-    assert bench.sensors.connected("10.0.0.1") == 0
+    assert bench.sensors.record_connection("10.0.0.1") == 0
 
 
 def test_a_changed_limit_counts_for_what_was_used_before() -> None:
     bench = Bench((USER, "producer_byte_rate", MB))
     client = bench.sensors.of_client("u", "a")
-    assert client.produced(10 * MB) == 0
+    assert client.record_produce(10 * MB) == 0
     bench.rules.apply([QuotaChange(USER, "producer_byte_rate", MB / 2)])
     assert client.generation != bench.sensors.generation
     client = bench.sensors.of_client("u", "a")
     assert client.generation == bench.sensors.generation
-    assert client.produced(0) == 10_000
+    assert client.record_produce(0) == 10_000
 
 
 def test_unused_sensors_go_after_an_hour() -> None:
@@ -114,7 +114,7 @@ def test_unused_sensors_go_after_an_hour() -> None:
     old = bench.sensors.of_client("u", "old")
     bench.now_ms += 1_800_000
     new = bench.sensors.of_client("u", "new")
-    new.produced(1)
+    new.record_produce(1)
     bench.now_ms += 1_800_000
     assert [label.client_id for label in bench.labels()] == ["new"]
     assert old.generation != bench.sensors.generation
