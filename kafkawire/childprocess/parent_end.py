@@ -41,7 +41,7 @@ class ChildProcess:
         cancelled, the process is killed and waited for."""
         thread = ProcessThread(spawned)
         connecting = asyncio.get_running_loop().create_task(
-            cls._connect(thread, await thread.started())
+            cls._connect(thread, await thread.wait_until_started())
         )
         try:
             return await asyncio.shield(connecting)
@@ -106,7 +106,7 @@ class ChildProcess:
         await self._pipes.close()
         return code
 
-    async def ended(self, grace_s: float) -> int:
+    async def wait_or_kill(self, grace_s: float) -> int:
         """Return the exit code of a child whose pipes have ended; kill it if it has not exited
         within `grace_s`."""
         self.busy()

@@ -34,7 +34,7 @@ class ProcessThread:
         # A daemon: a broker that ends after an error does not wait for its children.
         threading.Thread(target=self._run, name="kafkawire-child", daemon=True).start()
 
-    async def started(self) -> Popen[bytes]:
+    async def wait_until_started(self) -> Popen[bytes]:
         """Return the process once it has started. Raises what `spawned` raises. If this is
         cancelled, it waits until the process has started, and has ended by being killed: an event
         loop that is closed next must have no report of this thread left to do."""

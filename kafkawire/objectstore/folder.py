@@ -26,7 +26,7 @@ from kafkawire.objectstore.port import (
     expect_size,
     too_large,
 )
-from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of, translated
+from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of, translate_os_errors
 from kafkawire.objectstore.url import check_key
 from kafkawire.own_files import open_own
 from kafkawire.rate_limit import RateLimit, SharedRateLimit
@@ -73,7 +73,7 @@ class FolderProvider:
         return self._write(key, lambda out: out.write(data), len(data), condition)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        with self._open(key) as file, translated(key):
+        with self._open(key) as file, translate_os_errors(key):
             stat = os.fstat(file.fileno())
             start = max(0, stat.st_size + start) if start < 0 else start
             length = max(0, min(stat.st_size - start, stat.st_size if length is None else length))
@@ -84,7 +84,7 @@ class FolderProvider:
         return data, etag_of(stat)
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        with self._open(key) as file, translated(key):
+        with self._open(key) as file, translate_os_errors(key):
             call.ends_by(_nothing, writing=True)
             for view in into:
                 while view:
@@ -120,22 +120,22 @@ class FolderProvider:
     def delete(self, keys: Sequence[str], call: Call) -> int:
         paths = [self._path(key) for key in keys]
         self._staging.check()
-        with translated(", ".join(keys[:3])):
+        with translate_os_errors(", ".join(keys[:3])):
             for path in paths:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     os.remove(path)
-            self._staging.removed({os.path.dirname(path) for path in paths})
+            self._staging.sync_removals({os.path.dirname(path) for path in paths})
         return 1 if paths else 0
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """Return a page of the objects with this prefix, by key."""
         self._staging.check()
-        with translated(prefix):
+        with translate_os_errors(prefix):
             return list(islice(_walk(*self._above(prefix), prefix, after), limit))
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
         self._staging.check()
-        with translated(prefix):
+        with translate_os_errors(prefix):
             yield from _walk(*self._above(prefix), prefix, "")
 
     def clear_up(self, keys: Sequence[str]) -> None:
@@ -154,7 +154,7 @@ class FolderProvider:
 
     def _open(self, key: str) -> BinaryIO:
         path = self._path(key)
-        with translated(key):
+        with translate_os_errors(key):
             try:
                 return open(path, "rb", buffering=0, opener=open_own)
             except (FileNotFoundError, NotADirectoryError):
@@ -175,7 +175,7 @@ class FolderProvider:
         try:
             # Here and in `fill` only errors of the tier's files are translated: a local file's
             # OSError is raised unchanged.
-            with translated(key), new_file(temporary) as out:
+            with translate_os_errors(key), new_file(temporary) as out:
                 try:
                     fill(_Translated(out, key))
                 except OSError as failure:
@@ -220,11 +220,11 @@ class _Translated:
         self._key = key
 
     def read(self, size: int = -1, /) -> bytes:
-        with translated(self._key):
+        with translate_os_errors(self._key):
             return self._file.read(size)
 
     def write(self, data: bytes | memoryview, /) -> int:
-        with translated(self._key):
+        with translate_os_errors(self._key):
             return self._file.write(data)
 
 

@@ -34,7 +34,7 @@ from kafkawire.objectstore.port import (
     pages,
     too_large,
 )
-from kafkawire.objectstore.s3_errors import parts_of, translated
+from kafkawire.objectstore.s3_errors import parts_of, translate_boto_errors
 from kafkawire.objectstore.url import TierUrl, check_key
 from kafkawire.own_files import open_own, refuse_links
 
@@ -151,11 +151,13 @@ class S3Provider:
         self._parts_at_once = transfers * PARTS_AT_ONCE_PER_TRANSFER
         self._asking = Lock()
         self._asked = False
-        with translated(tier.bucket):
+        with translate_boto_errors(tier.bucket):
             self._session = session = session or boto3.session.Session()
-            self._client: S3Client = self._made(session, 1, calls)
+            self._client: S3Client = self._make_client(session, 1, calls)
             kept = self._parts_at_once * 2  # uploads and downloads
-            self._moving = self._made(session, PART_ATTEMPTS, kept) if transfers else self._client
+            self._moving = (
+                self._make_client(session, PART_ATTEMPTS, kept) if transfers else self._client
+            )
         self._next_pages: dict[tuple[str, str], str] = {}
         self._managers: dict[str, tuple[int, TransferManager]] = {}
         self._storage_class = storage_class
@@ -166,7 +168,7 @@ class S3Provider:
         if tier.sse_kms_key_id is not None:
             self._encrypted["SSEKMSKeyId"] = tier.sse_kms_key_id
 
-    def _made(self, session: boto3.session.Session, attempts: int, kept: int) -> S3Client:
+    def _make_client(self, session: boto3.session.Session, attempts: int, kept: int) -> S3Client:
         style: Any = {True: "path", False: "virtual", None: "auto"}[self._tier.path_style]
         config = Config(
             connect_timeout=CONNECT_TIMEOUT_S,
@@ -204,23 +206,23 @@ class S3Provider:
             with open(path, "rb", opener=open_own) as file:
                 return self._put(key, file, size)
         manager = self._manager("up", bytes_per_second)
-        with translated(key, local=True):
+        with translate_boto_errors(key, local=True):
             future = manager.upload(path, self._tier.bucket, name, extra_args=self._extra(key))
             call.ends_by(future.cancel)
             future.result()
-        return self._moved(key, size, call)
+        return self._check_transfer(key, size, call)
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         name = self._name(key)
         body: Any = Stream(source, call)  # s3transfer only needs `read`
-        with translated(key):
+        with translate_boto_errors(key):
             manager = self._manager("up", -1)
             future = manager.upload(body, self._tier.bucket, name, extra_args=self._extra(key))
             call.ends_by(future.cancel)
             future.result()
-        return self._moved(key, size_bytes, call)
+        return self._check_transfer(key, size_bytes, call)
 
-    def _moved(self, key: str, size_bytes: int, call: Call) -> Stored:
+    def _check_transfer(self, key: str, size_bytes: int, call: Call) -> Stored:
         """Result of a transfer."""
         found = self.head(key, call)
         expect_size(key, found.size_bytes, size_bytes)
@@ -253,7 +255,7 @@ class S3Provider:
     ) -> Stored:
         name = self._name(key)
         extra: Any = {**self._extra(key), **(condition or {})}
-        with translated(key):
+        with translate_boto_errors(key):
             answer = self._client.put_object(
                 Bucket=self._tier.bucket, Key=name, Body=body, ContentLength=size_bytes, **extra
             )
@@ -286,7 +288,7 @@ class S3Provider:
         name = self._name(key)
         manager = self._manager("down", bytes_per_second)
         with new_file(path) as out:
-            with self._head_errors(), translated(key, local=True):
+            with self._head_errors(), translate_boto_errors(key, local=True):
                 future = manager.download(self._tier.bucket, name, out)
                 call.ends_by(future.cancel)
                 future.result()
@@ -308,7 +310,7 @@ class S3Provider:
             return None
         origin: Any = {"Bucket": source._tier.bucket, "Key": source._name(source_key)}
         name = self._name(key)
-        with translated(key):
+        with translate_boto_errors(key):
             future = self._manager("copy", -1).copy(
                 origin, self._tier.bucket, name, extra_args=self._extra(key),
                 source_client=source._moving,
@@ -321,7 +323,7 @@ class S3Provider:
 
     def head(self, key: str, call: Call) -> Stored:
         name = self._name(key)
-        with self._head_errors(), translated(key):
+        with self._head_errors(), translate_boto_errors(key):
             answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
             return Stored(_bare(answer["ETag"]), answer["ContentLength"])
 
@@ -338,7 +340,7 @@ class S3Provider:
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
         named: Any = [{"Key": self._name(key)} for key in keys]
-        with translated(f"{len(keys)} objects"):
+        with translate_boto_errors(f"{len(keys)} objects"):
             answer = self._client.delete_objects(
                 Bucket=self._tier.bucket, Delete={"Objects": named}
             )
@@ -366,7 +368,7 @@ class S3Provider:
             where: Any = {"ContinuationToken": token} if token else {}
             if not token and after:
                 where = {"StartAfter": self._prefix + after}
-            with translated(prefix):
+            with translate_boto_errors(prefix):
                 answer = self._client.list_objects_v2(
                     Bucket=self._tier.bucket,
                     Prefix=self._prefix + prefix,
@@ -399,7 +401,7 @@ class S3Provider:
 
     def access(self) -> Access:
         """Return what other libraries need to use the same bucket. Raises StoreError."""
-        with translated(self._tier.bucket):
+        with translate_boto_errors(self._tier.bucket):
             meta = self._client.meta
             found = self._session.get_credentials()
             frozen = found.get_frozen_credentials() if found is not None else None
@@ -416,7 +418,7 @@ class S3Provider:
         bucket = self._tier.bucket
         for key in keys:
             name = self._name(key)
-            with translated(key):
+            with translate_boto_errors(key):
                 found = self._client.list_multipart_uploads(Bucket=bucket, Prefix=name)
                 for upload in found.get("Uploads", ()):
                     self._client.abort_multipart_upload(
@@ -441,7 +443,7 @@ class S3Provider:
         if self._seen or self._asked:
             return
         bucket = self._tier.bucket
-        with self._asking, translated(bucket):
+        with self._asking, translate_boto_errors(bucket):
             if self._seen or self._asked:
                 return
             if not self._has_bucket():
@@ -510,7 +512,7 @@ class S3Provider:
         """Return (body, its size, ETag) of an object or of the requested range."""
         name = self._name(key)
         extra: Any = asked
-        with translated(key):
+        with translate_boto_errors(key):
             answer = self._client.get_object(Bucket=self._tier.bucket, Key=name, **extra)
             body, size = answer["Body"], answer["ContentLength"]
             try:

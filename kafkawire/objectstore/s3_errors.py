@@ -77,7 +77,7 @@ def parts_of(failure: boto.ClientError) -> tuple[int, str, str]:
 
 
 @contextlib.contextmanager
-def translated(what: str, local: bool = False) -> Iterator[None]:
+def translate_boto_errors(what: str, local: bool = False) -> Iterator[None]:
     """Convert errors of boto3 into StoreErrors. `local`: an OSError is a local file's and is not
     converted."""
     try:

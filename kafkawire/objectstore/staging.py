@@ -30,7 +30,7 @@ _PASSING = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT
 
 
 @contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
+def translate_os_errors(what: str) -> Iterator[None]:
     """Raise OSErrors of the folder's own files as StoreErrors about `what`, a key or a folder."""
     try:
         yield
@@ -71,7 +71,7 @@ class Staging(Protocol):
         """Rename a synced file to its target, durably. Raises ConditionFailed after deleting the
         temporary file."""
 
-    def removed(self, folders: Iterable[str]) -> None:
+    def sync_removals(self, folders: Iterable[str]) -> None:
         """Make deletions in these folders durable, if required."""
 
     def clear_up(self, keys: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ class OwnStaging:
 
     def check(self) -> None:
         """Create the folder if missing and allowed; raise Refused unless it can be used."""
-        with self._opening, translated(self._folder):
+        with self._opening, translate_os_errors(self._folder):
             if os.path.isdir(self._folder):
                 self._seen = True
             elif self._seen or not self._create:
@@ -119,10 +119,10 @@ class OwnStaging:
         self, key: str, temporary: str, path: str, condition: StoreCondition
     ) -> os.stat_result:
         """Rename a synced file to its target, durably; the condition is checked under the lock."""
-        with translated(key):
+        with translate_os_errors(key):
             try:
                 _make_folders(os.path.dirname(path))
-                with self._locked():
+                with self._lock_renames():
                     _check_condition(key, path, condition)
                     if os.path.isdir(path):
                         raise Refused("EISDIR", f"{key} is a folder that holds other objects")
@@ -136,13 +136,13 @@ class OwnStaging:
         return stat
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_renames(self) -> Iterator[None]:
         """Held during a rename; the kernel releases it when a process dies."""
         with open(os.path.join(self._folder, LOCK), "ab", opener=open_own) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def removed(self, folders: Iterable[str]) -> None:
+    def sync_removals(self, folders: Iterable[str]) -> None:
         for folder in folders:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 sync_folder(folder)
@@ -150,7 +150,7 @@ class OwnStaging:
     def clear_up(self, keys: Sequence[str]) -> None:
         self.check()
         begun = tuple(_begun_name(key) for key in keys)
-        with translated(UNFINISHED):
+        with translate_os_errors(UNFINISHED):
             for name in os.listdir(self._unfinished):
                 if name.startswith(begun):
                     with contextlib.suppress(FileNotFoundError):
@@ -166,14 +166,14 @@ class SharedStaging:
 
     def begin(self, key: str, path: str) -> str:
         folder, name = os.path.split(path)
-        with translated(key):
+        with translate_os_errors(key):
             os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, f".{name[:100]}.{os.urandom(8).hex()}{UNFINISHED}")
 
     def settle(
         self, key: str, temporary: str, path: str, condition: StoreCondition
     ) -> os.stat_result:
-        with translated(key):
+        with translate_os_errors(key):
             try:
                 if condition.if_match is not None:
                     raise Refused("NotImplemented", f"{key}: a shared folder compares no ETags")
@@ -191,7 +191,7 @@ class SharedStaging:
                 sync_folder(os.path.dirname(path))
         return stat
 
-    def removed(self, folders: Iterable[str]) -> None:
+    def sync_removals(self, folders: Iterable[str]) -> None:
         """Do nothing: durability of deletions is not required."""
 
     def clear_up(self, keys: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ class Follower:
         self._adding = Lock()
         try:
             files.make_folder(folder)
-            self._lock = self._locked()
+            self._lock = self._lock_folder()
             try:
                 self._open()
             except BaseException:
@@ -79,7 +79,7 @@ class Follower:
         for node_id in nodes:
             self.node(node_id)
 
-    def _locked(self) -> int:
+    def _lock_folder(self) -> int:
         try:
             return self._files.lock(f"{self._folder}/lock")
         except BlockingIOError:

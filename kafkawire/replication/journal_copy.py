@@ -65,7 +65,7 @@ class CopyState:
         if they are different logs."""
         return NO_LIMIT if epoch == self.epoch else dict(self.lineage).get(epoch)
 
-    def continued(self, epoch: int, continues: int, at: int) -> CopyState:
+    def continue_log(self, epoch: int, continues: int, at: int) -> CopyState:
         """Return the state after a higher epoch has continued the log of `continues` at a log
         position. That log may have been continued by this copy's epoch at a lower one, in which
         case the bytes after that are not the same either."""
@@ -171,7 +171,7 @@ class JournalCopy:
             self._remove(number)  # a deletion that was interrupted
         self._kept = self._last()
         """Bytes before this log position may have been acknowledged by an earlier process."""
-        self.end = self._synced = self._trusted()
+        self.end = self._synced = self._find_trusted_end()
 
     @classmethod
     def create(
@@ -261,7 +261,7 @@ class JournalCopy:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if position != self.end:
                 self._roll(number)
-            self._files.write(self._opened(number), data, at)
+            self._files.write(self._open_for_change(number), data, at)
         except OSError as failure:
             self._roll_back()
             path = f"{self._folder}/{journal_name(number)}"
@@ -304,7 +304,7 @@ class JournalCopy:
         """Make this the copy of a higher epoch, whose log continues that of `continues` from the
         log position `at` on."""
         self.sync()
-        self._save(replace(self._state, durable=self.end).continued(epoch, continues, at))
+        self._save(replace(self._state, durable=self.end).continue_log(epoch, continues, at))
         try:
             self._complete_change()
         except OSError as failure:
@@ -376,7 +376,7 @@ class JournalCopy:
         number = max(self._sizes, default=self._state.first)
         return number << POSITION_BITS | self._sizes.get(number, 0)
 
-    def _trusted(self) -> int:
+    def _find_trusted_end(self) -> int:
         """Return the durable log position, less if the files do not reach it."""
         durable = self._state.durable
         number, at = durable >> POSITION_BITS, durable & POSITION_MASK
@@ -393,7 +393,7 @@ class JournalCopy:
         )  # fmt: skip
         return found
 
-    def _opened(self, number: int) -> int:
+    def _open_for_change(self, number: int) -> int:
         """Return the descriptor of a journal that is about to be changed."""
         fd = self._open.get(number)
         if fd is None:
@@ -424,7 +424,7 @@ class JournalCopy:
                 self._remove(number)
                 self._has_new_names = True
         if last in self._sizes:
-            fd = self._opened(last)
+            fd = self._open_for_change(last)
             self._files.truncate(fd, min(at, self._sizes[last]))
             self._sizes[last] = min(at, self._sizes[last])
 

@@ -70,7 +70,7 @@ class NodeCopies:
         After a start of this process the log position may be lower than what was acknowledged
         before: kafkawire.replication.journal_copy has the reason.
         """
-        with self._locked():
+        with self._hold_lock():
             self._check(epoch)
             copy = self._copies.get(epoch)
             if copy is None:
@@ -84,22 +84,22 @@ class NodeCopies:
 
     def write(self, epoch: int, position: int, data: Buffer) -> None:
         """Write bytes of the log of an epoch. They are durable after `sync`."""
-        with self._locked():
+        with self._hold_lock():
             self._current(epoch).write(position, data)
 
     def sync(self, epoch: int) -> int:
         """Make everything durable and return the end of the copy."""
-        with self._locked():
+        with self._hold_lock():
             return self._current(epoch).sync()
 
     def mark(self, epoch: int, committed: int, first: int) -> None:
         """Remember the committed log position of the broker, and delete journals before `first`."""
-        with self._locked():
+        with self._hold_lock():
             self._current(epoch).mark(committed, first)
 
     def forget(self, epoch: int) -> None:
         """Delete the copies of lower epochs. A folder with files that are not of a copy stays."""
-        with self._locked():
+        with self._hold_lock():
             self._check(epoch)
             deleted = 0
             for earlier in sorted(each for each in self._copies if each < epoch):
@@ -118,7 +118,7 @@ class NodeCopies:
 
     def fence(self, epoch: int) -> None:
         """Refuse writes of lower epochs from now on, durably."""
-        with self._locked():
+        with self._hold_lock():
             self._check(epoch)
             if self._fence < epoch:
                 self._files.make_folder(self._folder)
@@ -131,26 +131,26 @@ class NodeCopies:
 
     def listing(self, epoch: int) -> CopyListing:
         """Return what this follower has of the log of an epoch."""
-        with self._locked():
+        with self._hold_lock():
             copy, limit = self._of(epoch)
             return copy.listing(limit)
 
     def read(self, epoch: int, position: int, length: int) -> bytes:
         """Return bytes of one journal of the log of an epoch, fewer at its end."""
-        with self._locked():
+        with self._hold_lock():
             copy, limit = self._of(epoch)
             return copy.read(position, length, limit)
 
     def close(self) -> None:
         """Make everything durable and close the files."""
-        with self._locked():
+        with self._hold_lock():
             for copy in self._copies.values():
                 copy.close()
 
     # Inside
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         with self._lock:
             if self._failed is not None:
                 raise self._failed

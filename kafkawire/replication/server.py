@@ -144,7 +144,7 @@ class FollowerServer:
     def _serve(self, connection: socket.socket, peer: str) -> None:
         """Serve a connection. The program of its thread."""
         try:
-            connection = self._secured(connection)
+            connection = self._wrap_in_tls(connection)
             broker = BrokerConnection(
                 connection, peer, self._follower, self._writers, self._cluster_id, self._clock,
                 self._limits,
@@ -159,7 +159,7 @@ class FollowerServer:
             with self._lock:
                 del self._connections[current_thread()]
 
-    def _secured(self, connection: socket.socket) -> socket.socket:
+    def _wrap_in_tls(self, connection: socket.socket) -> socket.socket:
         """Return the connection with TLS, after its handshake, if the follower has that. Raises
         OSError."""
         if self._context is None:

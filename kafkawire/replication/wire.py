@@ -210,7 +210,7 @@ class _Form:
     decode: Callable[[memoryview], Message]
 
 
-def _fixed(kind: int, message: type[Any], format: str) -> _Form:
+def _make_fixed_form(kind: int, message: type[Any], format: str) -> _Form:
     """Return the form of a message whose fields are those of a struct."""
     form, names = Struct(format), [each.name for each in fields(message)]
     return _Form(
@@ -287,20 +287,20 @@ def _check_version(body: memoryview, sender: str) -> None:
 
 _FORMS: dict[type[Message], _Form] = {
     ChallengeMessage: _Form(1, 2, _MAX_FIRST_BYTES, _encode_challenge, _decode_challenge),
-    HaveMessage: _fixed(2, HaveMessage, ">q"),
-    AckMessage: _fixed(3, AckMessage, ">q"),
-    FencedMessage: _fixed(4, FencedMessage, ">q"),
+    HaveMessage: _make_fixed_form(2, HaveMessage, ">q"),
+    AckMessage: _make_fixed_form(3, AckMessage, ">q"),
+    FencedMessage: _make_fixed_form(4, FencedMessage, ">q"),
     CopyMessage: _Form(5, _COPY.size, MAX_BODY_BYTES, _encode_copy, _decode_copy),
     ErrorMessage: _Form(
         6, 0, MAX_TEXT_BYTES, _encode_error, lambda body: ErrorMessage(str(body, "utf-8"))
     ),
     HelloMessage: _Form(16, 2, _MAX_FIRST_BYTES, _encode_hello, _decode_hello),
-    BeginMessage: _fixed(17, BeginMessage, ">qqI"),
-    MarkMessage: _fixed(18, MarkMessage, ">qI"),
-    ForgetMessage: _fixed(19, ForgetMessage, ">"),
-    FenceMessage: _fixed(20, FenceMessage, ">"),
-    ListMessage: _fixed(21, ListMessage, ">q"),
-    ReadMessage: _fixed(22, ReadMessage, ">qI"),
+    BeginMessage: _make_fixed_form(17, BeginMessage, ">qqI"),
+    MarkMessage: _make_fixed_form(18, MarkMessage, ">qI"),
+    ForgetMessage: _make_fixed_form(19, ForgetMessage, ">"),
+    FenceMessage: _make_fixed_form(20, FenceMessage, ">"),
+    ListMessage: _make_fixed_form(21, ListMessage, ">q"),
+    ReadMessage: _make_fixed_form(22, ReadMessage, ">qI"),
     BytesMessage: _Form(
         _BYTES, _POSITION.size, _POSITION.size + MAX_DATA_BYTES, _encode_data, _decode_data
     ),

@@ -34,7 +34,7 @@ class Writers:
                 former = self._current.setdefault(writer.log, writer)
             if former is writer:
                 return
-            if not former.stopped(self._replaced_s):
+            if not former.stop_within(self._replaced_s):
                 raise FollowerError(
                     f"the former connection for this log has not ended within "
                     f"{self._replaced_s:g} s: the disk may be slow or hang"
@@ -56,7 +56,7 @@ class LogWriter:
         self._connection = connection
         self._ended = Event()
 
-    def stopped(self, within_s: float) -> bool:
+    def stop_within(self, within_s: float) -> bool:
         """Shut the connection down, and return whether it has ended within a time."""
         with contextlib.suppress(OSError):  # it is closed already
             shut_down(self._connection, socket.SHUT_RDWR)

@@ -120,7 +120,7 @@ class SqlEngine:
             return self._topics()
         try:
             self._check(statement)
-            for name in self._named(statement):
+            for name in self._find_topics(statement):
                 self._create_view(name)
             reader = self._connection.sql(statement).to_arrow_reader(RESULT_ROWS)
             return reader.schema, self._batches(reader, statement)
@@ -157,7 +157,7 @@ class SqlEngine:
         if kind not in ("SELECT", "EXPLAIN", "RELATION"):
             raise SqlError(f"topics are only read: {kind} is not a query")
 
-    def _named(self, statement: str) -> list[str]:
+    def _find_topics(self, statement: str) -> list[str]:
         """Return the topics whose names are in a statement. Raises SqlError if it is not clear
         which one of two is meant, because SQL ignores case in names."""
         found: dict[str, str] = {}

@@ -88,7 +88,7 @@ class TopicFilter:
         self.columns = frozenset(schema.names) & frozenset(re.findall(r"\w+", str(expression)))
         """The columns that it names; a constant may look like one, which only reads more."""
 
-    def needed(self, partitions: int, low: int, high: int) -> Needed:
+    def find_needed(self, partitions: int, low: int, high: int) -> Needed:
         """Return what it selects of a topic with this number of partitions and offsets [low,
         high)."""
         chosen = list(range(partitions))
@@ -96,9 +96,9 @@ class TopicFilter:
             chosen = self._keep([pc.field(PARTITION) == pc.scalar(each) for each in chosen])
         since_ms = -1
         if OFFSET in self.columns:
-            low, high = narrowed(self._offsets, (low, high))
+            low, high = narrow(self._offsets, (low, high))
         if TIMESTAMP in self.columns:
-            since_us, end_us = narrowed(self._times, YEARS_US)
+            since_us, end_us = narrow(self._times, YEARS_US)
             if since_us >= end_us:
                 return Needed([], low, low, -1)
             since_ms = max(-1, since_us // 1000)
@@ -201,7 +201,7 @@ def _strictly_within(field: pc.Expression, low: object, high: object) -> pc.Expr
     return found
 
 
-def narrowed(keep: Callable[[Sequence[Span]], list[int]], whole: Span) -> Span:
+def narrow(keep: Callable[[Sequence[Span]], list[int]], whole: Span) -> Span:
     """Return the narrowest range that has every kept number of `whole`, or an empty one. `keep`:
     indexes of the spans that may have one."""
     spans = _slices(whole)

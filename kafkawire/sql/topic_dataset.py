@@ -54,7 +54,7 @@ class StoppableScan:
             except StopIteration:
                 raise
             except Exception as error:
-                self._running.failed(error)
+                self._running.note_failure(error)
                 raise
 
     def stop(self) -> None:
@@ -76,7 +76,7 @@ class RunningScans:
         self._scans.append(scan)
         return scan
 
-    def failed(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         """Record the error of a scan or of its plan."""
         self.failures.append(error)
 
@@ -137,9 +137,9 @@ class TopicScanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the stream; it can be read once."""
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._filtered())
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._filter_batches())
 
-    def _filtered(self) -> Iterator[pa.RecordBatch]:
+    def _filter_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
             if self._expression is not None:
                 batch = with_texts(batch, self._asked).filter(self._expression)
@@ -184,7 +184,7 @@ class TopicDataset(ds.Dataset):
             with self._planning:
                 parts = self._plan(wanted)
         except Exception as error:
-            self._running.failed(error)
+            self._running.note_failure(error)
             raise
         batches = self._running.add(self._rows(parts, selection))
         return TopicScanner(batches, self._schema, shown, filter, asked)
@@ -219,13 +219,13 @@ class TopicDataset(ds.Dataset):
                 found.append(PartitionRange(self._topic, partition, bounds.start, bounds.end))
         return found
 
-    def _selected(
+    def _select_ranges(
         self, whole: Sequence[PartitionRange], wanted: TopicFilter
     ) -> list[PartitionRange]:
         if not whole:
             return []
         low, high = min(each.base for each in whole), max(each.end for each in whole)
-        needed = wanted.needed(self._catalog.topics[self._topic], low, high)
+        needed = wanted.find_needed(self._catalog.topics[self._topic], low, high)
         chosen = set(needed.partitions)
         pruning = Pruning(low=needed.low, high=needed.high, since_ms=needed.since_ms)
         return pruning.of(
@@ -240,7 +240,7 @@ class TopicDataset(ds.Dataset):
         kept = wanted.keeps(ranges)
         if len(kept) == len(ranges):
             return parts
-        return self._catalog.parts(_joined([ranges[at] for at in kept]))
+        return self._catalog.parts(_join_adjacent([ranges[at] for at in kept]))
 
     def _with_keys(self, parts: list[TaskPart], wanted: TopicFilter) -> list[TaskPart]:
         """Return parts without the blocks that do not have a selected key."""
@@ -280,7 +280,7 @@ def _cut(part: TaskPart) -> list[PartitionRange]:
     return [whole._replace(base=base, end=end) for base, end in pairwise(sorted(edges))]
 
 
-def _joined(ranges: Sequence[PartitionRange]) -> list[PartitionRange]:
+def _join_adjacent(ranges: Sequence[PartitionRange]) -> list[PartitionRange]:
     """Return ranges of which no two are adjacent."""
     found: list[PartitionRange] = []
     for each in ranges:

@@ -83,7 +83,7 @@ class SupervisedFollower:
             await asyncio.gather(self._run, return_exceptions=True)
         if self._child is not None:
             self._child.retire()
-            await self._child.ended(GRACE_S)
+            await self._child.wait_or_kill(GRACE_S)
         for each in self._sockets:
             each.close()
 
@@ -119,7 +119,7 @@ class SupervisedFollower:
         if not failure_words:
             self._tried.set()
             self._report_ready(child)
-        code = await (child.ended(GRACE_S) if failure_words else child.wait())
+        code = await (child.wait_or_kill(GRACE_S) if failure_words else child.wait())
         self._child = None
         return f"has ended with {exit_words(code)}{failure_words}", time.monotonic() - began_s
 

@@ -30,11 +30,11 @@ def join_metrics(pages: Mapping[int, str]) -> str:
                 if line not in head:
                     head.append(line)
             elif line and not line.startswith("#"):
-                families.setdefault(name, ([], []))[1].append(_labelled(line, node))
+                families.setdefault(name, ([], []))[1].append(_add_node_label(line, node))
     return "".join(f"{line}\n" for head, samples in families.values() for line in head + samples)
 
 
-def _labelled(sample: str, node: int) -> str:
+def _add_node_label(sample: str, node: int) -> str:
     """Return a sample with the label: `name{a="b"} 1` or `name 1`."""
     end = min(at for at in (sample.find("{"), sample.find(" "), len(sample)) if at >= 0)
     if sample[end : end + 1] == "{":

@@ -63,7 +63,11 @@ class Supervisor:
         )  # fmt: skip
         self.workers = [
             SupervisedWorker(
-                each, arguments, self._role, self._changed, returns=config.cluster_takeover_enable
+                each,
+                arguments,
+                self._role,
+                self._on_worker_change,
+                returns=config.cluster_takeover_enable,
             )
             for each in plans
         ]
@@ -77,7 +81,7 @@ class Supervisor:
         first = of.node_id == self._plans[0].node_id
         return self._sockets.role(of, self._options.workers, first=first, control=control)
 
-    def _changed(self, worker: SupervisedWorker) -> None:
+    def _on_worker_change(self, worker: SupervisedWorker) -> None:
         """A worker serves, or knows of more that do: let all know of all. Or it has found brokers
         of other machines that are to be started here."""
         if worker.absent:
@@ -100,7 +104,7 @@ class Supervisor:
         """Bind the addresses of one more worker and return it. Raises AddressError, OSError."""
         mark_guest(self._options.data, plan.node_id)
         self._sockets.add(plan, self._options.listeners, self._monitors, self._backlog)
-        return SupervisedWorker(plan, self._arguments, self._role, self._changed)
+        return SupervisedWorker(plan, self._arguments, self._role, self._on_worker_change)
 
     def release(self, worker: SupervisedWorker) -> None:
         """Close the addresses of a worker that has ended."""

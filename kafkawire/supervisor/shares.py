@@ -37,7 +37,7 @@ FITTED = ("connection.inflight.bytes", "inflight.bytes")
 """The first must not be above the second."""
 
 
-def divided(settings: Mapping[str, str], workers: int) -> dict[str, str]:
+def divide_settings(settings: Mapping[str, str], workers: int) -> dict[str, str]:
     """Return the settings of one of several workers, from those of all."""
     shares = {name: _share(name, settings.get(name), workers) for name in DIVIDED}
     found = {**settings, **{name: text for name, text in shares.items() if text is not None}}

@@ -100,9 +100,9 @@ class BrokerCommands:
             ApiFault(kind, self._key(api), topic, partition, code, seconds, left=times)
         )
 
-    def used(self, number: int) -> int:
+    def count_uses(self, number: int) -> int:
         """Return how many requests a fault has had."""
-        return self._faults.used(number)
+        return self._faults.count_uses(number)
 
     def advance(self, seconds: float) -> Awaitable[float]:
         """Move the broker's clock forward; to be awaited. Return by how much in all."""

@@ -105,7 +105,7 @@ class KafkaWireContainer:
 
     def get_bootstrap_server(self) -> str:
         """Return HOST:PORT for clients."""
-        return self._started().bootstrap
+        return self._require_broker().bootstrap
 
     def get_container_host_ip(self) -> str:
         """Return the address of this machine for its own programs."""
@@ -113,12 +113,12 @@ class KafkaWireContainer:
 
     def get_exposed_port(self, port: int) -> int:
         """Return the port that the broker listens on."""
-        return self._started().port
+        return self._require_broker().port
 
     def get_logs(self) -> tuple[bytes, bytes]:
         """Return the last lines of the broker's output, and nothing for standard error, which is in
         them."""
-        return self._started().output.encode(), b""
+        return self._require_broker().output.encode(), b""
 
     def _from_env(self) -> dict[str, str]:
         names = {key: key.removeprefix(PREFIX).lower().replace("_", ".") for key in self.env}
@@ -128,7 +128,7 @@ class KafkaWireContainer:
             if key.startswith(PREFIX) and name in BROKER_CONFIGS
         }
 
-    def _started(self) -> BrokerProcess:
+    def _require_broker(self) -> BrokerProcess:
         if self._broker is None:
             raise RuntimeError("the broker was not started: call start() or use a with statement")
         return self._broker

@@ -174,7 +174,7 @@ class UsedFault:
     @property
     def used(self) -> int:
         """How many requests have had it."""
-        return int(self._broker._command("used", self._number))
+        return int(self._broker._command("count_uses", self._number))
 
     def wait(self, times: int = 1, timeout_s: float = 10.0) -> None:
         """Wait until so many requests have had it. AssertionError after `timeout_s`."""

@@ -25,7 +25,7 @@ from kafkawire.log.io.file_span import FileSpan
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import Connection
 from kafkawire.server.memory import Block
-from kafkawire.testing.parts import FaultTarget, has_topics, merged
+from kafkawire.testing.parts import FaultTarget, has_topics, merge_responses
 
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
@@ -123,7 +123,7 @@ class Faults:
         for connection in host.connections:
             connection.repeat = connection.repeat_candidate = None
 
-    def used(self, number: int) -> int:
+    def count_uses(self, number: int) -> int:
         """Return how many requests a fault has had."""
         return self._faults[number].used
 
@@ -277,7 +277,7 @@ class FaultyHandler:
         if plan.rest is not None and not connection.closed:
             inner = InnerWire(self.host, connection, self._faults)
             exchange.pins = inner.close  # when the client has disconnected
-            answer = await self._served(inner, exchange, head, plan)
+            answer = await self._serve_rest(inner, exchange, head, plan)
         for fault, part in plan.failed:
             in_items = fault.topic is not None or (
                 fault.key == FETCH and fault.code not in FETCH_ERRORS
@@ -287,10 +287,12 @@ class FaultyHandler:
             made = await self.host.broker.env.slices.run(steps)
             if made is None:
                 raise _NoAnswer(f"v{version} has no field for {fault.code.name}")
-            answer = made if answer is None else merged(answer, made, version)
+            answer = made if answer is None else merge_responses(answer, made, version)
         return answer
 
-    async def _served(self, inner: InnerWire, exchange: Exchange, head: bytes, plan: Plan) -> Any:
+    async def _serve_rest(
+        self, inner: InnerWire, exchange: Exchange, head: bytes, plan: Plan
+    ) -> Any:
         """Return the response to the rest of a request, with the errors of what only the response
         names."""
         version = exchange.version

@@ -187,7 +187,7 @@ def inherited_environ() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith("KAFKAWIRE_")}
 
 
-def shared() -> ForkServer:
+def find_or_start_server() -> ForkServer:
     """Return the fork server of this process, which is started at the first call and ends with the
     process."""
     global _shared

@@ -131,7 +131,7 @@ def has_topics(key: int) -> bool:
     )
 
 
-def merged(answer: Any, more: Any, version: int) -> Any:
+def merge_responses(answer: Any, more: Any, version: int) -> Any:
     """Return a response with the items of another one; those of the same topic become one item."""
     for each in fields_in(type(answer), version):
         if not each.is_array or each.struct is None:
@@ -141,7 +141,7 @@ def merged(answer: Any, more: Any, version: int) -> Any:
         for item in getattr(more, each.name) or ():
             key = _key_of(item)
             if key and key in by_key:
-                merged(by_key[key], item, version)
+                merge_responses(by_key[key], item, version)
             else:
                 items.append(item)
         setattr(answer, each.name, items)

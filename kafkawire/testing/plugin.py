@@ -111,9 +111,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start to import the broker, in another process, if any test uses one."""
     if not session.config.option.collectonly and any(_uses_broker(each) for each in session.items):
-        from kafkawire.testing.forks import shared
+        from kafkawire.testing.forks import find_or_start_server
 
-        shared()
+        find_or_start_server()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -126,7 +126,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
         for each in started:
             if each.belongs_to(item):
                 each.failed = True
-                report.sections.append(("kafkawire broker", _described(each.broker)))
+                report.sections.append(("kafkawire broker", _describe_broker(each.broker)))
     if report.when == "teardown":
         _delete(started, item)
 
@@ -174,7 +174,7 @@ def _fixtures(item: pytest.Item) -> Sequence[str]:
     return getattr(item, "fixturenames", ())
 
 
-def _described(broker: BrokerProcess) -> str:
+def _describe_broker(broker: BrokerProcess) -> str:
     lines = broker.output.splitlines()[-REPORTED_LINES:]
     return "\n".join([f"data folder, kept: {broker.data}", "last lines of its output:", *lines])
 

@@ -44,8 +44,8 @@ from kafkawire.testing.forks import (
     ForkServer,
     ForkServerFailed,
     Start,
+    find_or_start_server,
     inherited_environ,
-    shared,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class BrokerProcess(BrokerControl):
         try:
             # Variables such as PYTHONPATH take effect only in a new process.
             self._server = ForkServer(environ) if self.environ else None
-            server = self._server or shared()
+            server = self._server or find_or_start_server()
             if self._secured is not None:
                 self._secured.make_certificates(self._certificates, server, environ)
             more = self._manual_clock, self.brokers, self._ports

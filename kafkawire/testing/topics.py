@@ -182,7 +182,7 @@ class TopicConsumer:
             for partition, node in led_by.items():
                 while positions[partition] < ends[partition]:
                     try:
-                        read, positions[partition] = _fetched(
+                        read, positions[partition] = _fetch_records(
                             cluster, node, partition, positions[partition]
                         )
                     except BrokerError as error:
@@ -206,7 +206,7 @@ class TopicConsumer:
             time.sleep(PAUSE_S)
 
 
-def _fetched(
+def _fetch_records(
     cluster: Cluster, node: int, partition: Partition, position: int
 ) -> tuple[list[ReadRecord], int]:
     """Return the next records of a partition and the position after them."""

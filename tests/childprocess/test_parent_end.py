@@ -42,7 +42,7 @@ def test_writing_to_ended_process_raises_connection_error() -> None:
 
 async def test_process_that_does_not_stop_is_killed() -> None:
     child = await sleeping()
-    assert exit_words(await child.ended(0.01)) == "SIGKILL"
+    assert exit_words(await child.wait_or_kill(0.01)) == "SIGKILL"
     child.kill()  # harmless
     assert child.pid is None
 

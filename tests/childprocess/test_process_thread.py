@@ -35,7 +35,7 @@ class SlowStart:
 async def test_event_loop_runs_while_process_starts() -> None:
     start = SlowStart()
     thread = ProcessThread(start)
-    starting = asyncio.ensure_future(thread.started())
+    starting = asyncio.ensure_future(thread.wait_until_started())
     await until(start.begun.is_set)
     await ticks()  # the loop would not get here
     assert not starting.done()
@@ -53,7 +53,7 @@ async def test_event_loop_runs_while_process_starts() -> None:
 async def test_process_is_killed_if_caller_is_cancelled_during_start() -> None:
     start = SlowStart()
     thread = ProcessThread(start)
-    starting = asyncio.ensure_future(thread.started())
+    starting = asyncio.ensure_future(thread.wait_until_started())
     await ticks()
     starting.cancel()
     await ticks()
@@ -66,7 +66,7 @@ async def test_process_is_killed_if_caller_is_cancelled_during_start() -> None:
 
 async def test_failed_start_is_raised() -> None:
     with pytest.raises(FileNotFoundError):
-        await ProcessThread(partial(spawn, ("/no/such/program",), 0, ())).started()
+        await ProcessThread(partial(spawn, ("/no/such/program",), 0, ())).wait_until_started()
 
 
 def test_process_is_killed_if_event_loop_ended_during_start() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafkawire.reading.model.columns import DEFAULT_HEADERS
 from kafkawire.reading.model.source import PartitionRange
-from kafkawire.sql.pruning import Span, TopicFilter, narrowed
+from kafkawire.sql.pruning import Span, TopicFilter, narrow
 
 PARTITIONS, OFFSETS = 3, 400
 SCHEMA = DEFAULT_HEADERS.arrow_schema()
@@ -66,7 +66,7 @@ def terms() -> st.SearchStrategy[pc.Expression]:
 @given(terms())
 def test_no_selected_row_is_left_out(expression: pc.Expression) -> None:
     asked = TopicFilter(SCHEMA, "t", expression)
-    found = asked.needed(PARTITIONS, 0, OFFSETS)
+    found = asked.find_needed(PARTITIONS, 0, OFFSETS)
     ranges = [
         PartitionRange("t", p, base, base + 50)
         for p in range(PARTITIONS)
@@ -88,11 +88,13 @@ def test_bounds_are_the_narrowest() -> None:
     offset, time = pc.field("offset"), pc.field("timestamp")
     high = 1 << 62
     within = TopicFilter(SCHEMA, "t", (offset >= 12_345) & (offset <= 1 << 40))
-    assert within.needed(1, 0, high)[:3] == ([0], 12_345, (1 << 40) + 1)
+    assert within.find_needed(1, 0, high)[:3] == ([0], 12_345, (1 << 40) + 1)
     moment = pa.scalar(1_600_000_000_123_456, pa.timestamp("us", tz="UTC"))
-    assert TopicFilter(SCHEMA, "t", time > moment).needed(1, 0, 9).since_ms == 1_600_000_000_123
-    assert TopicFilter(SCHEMA, "t", time < moment).needed(1, 0, 9) == ([0], 0, 9, -1)
-    assert TopicFilter(SCHEMA, "t", offset < 0).needed(1, 0, 9)[1:3] == (0, 0)
+    assert (
+        TopicFilter(SCHEMA, "t", time > moment).find_needed(1, 0, 9).since_ms == 1_600_000_000_123
+    )
+    assert TopicFilter(SCHEMA, "t", time < moment).find_needed(1, 0, 9) == ([0], 0, 9, -1)
+    assert TopicFilter(SCHEMA, "t", offset < 0).find_needed(1, 0, 9)[1:3] == (0, 0)
 
 
 def test_named_columns() -> None:
@@ -107,5 +109,5 @@ def test_narrowed_range_has_all_and_no_more(wanted: set[int], high: int) -> None
     def keep(spans: Sequence[Span]) -> list[int]:
         return [n for n, (a, b) in enumerate(spans) if any(a <= each < b for each in inside)]
 
-    low, end = narrowed(keep, (0, high))
+    low, end = narrow(keep, (0, high))
     assert (low, end) == ((inside[0], inside[-1] + 1) if inside else (0, 0))

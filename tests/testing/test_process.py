@@ -29,7 +29,13 @@ from kafkawire.testing import (
     TopicConsumer,
     TopicProducer,
 )
-from kafkawire.testing.forks import ForkServer, ForkServerFailed, Start, inherited_environ, shared
+from kafkawire.testing.forks import (
+    ForkServer,
+    ForkServerFailed,
+    Start,
+    find_or_start_server,
+    inherited_environ,
+)
 from kafkawire.testing.topics import create_topic, unique_name
 from tests.kit.ports import free_ports
 from tests.kit.waiting import wait_until
@@ -130,7 +136,7 @@ def test_environment_is_passed_without_settings_of_a_broker(
 ) -> None:
     """KAFKAWIRE_SET_NUM_PARTITIONS of a developer's shell would change the broker of every test;
     other variables may have changed since the fork server was started."""
-    shared()
+    find_or_start_server()
     monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITIONS", "7")
     with BrokerProcess(tmp_path) as broker:
         assert default_partitions(broker) == 1
@@ -254,7 +260,7 @@ def broker_of_failed_test() -> BrokerProcess:
 PARENT = """
 import os, sys, time
 from kafkawire.testing import BrokerProcess
-from kafkawire.testing.forks import shared
+from kafkawire.testing.forks import find_or_start_server
 broker = BrokerProcess(sys.argv[1])
 broker.start()
 extra = BrokerProcess(sys.argv[2], environ={"KAFKAWIRE_LOG_LEVEL": "warning"})
@@ -271,7 +277,7 @@ sys.stdin.read()
 TEST = """
 import os
 import time
-from kafkawire.testing.forks import shared
+from kafkawire.testing.forks import find_or_start_server
 
 
 def test_that_is_killed(kafkawire_broker, kafkawire_session_broker):

@@ -48,7 +48,7 @@ from kafkawire.codec.configs.settings import (
 from kafkawire.extras import MissingExtra, need
 from kafkawire.log_lines import address_of
 from kafkawire.supervisor.plan import PlanError, plans_of
-from kafkawire.supervisor.shares import divided
+from kafkawire.supervisor.shares import divide_settings
 
 # The options of `kafkawire serve --workers N`: what is refused, what a worker gets.
 #
@@ -86,7 +86,7 @@ def for_worker(options: ServeOptions, text: str) -> ServeOptions:
         each.name: (options.advertised[each.name][0], port)
         for each, port in zip(options.listeners, ports, strict=True)
     }
-    settings = {"node.id": "1", **divided(options.settings, role.workers)}
+    settings = {"node.id": "1", **divide_settings(options.settings, role.workers)}
     return replace(options, advertised=advertised, settings=settings, worker=role)
 
 

@@ -98,7 +98,7 @@ class WorkerChild:
             answer = await process.receive()
         except (asyncio.IncompleteReadError, ConnectionError, FrameError) as failure:
             self._process = None
-            code = await process.ended(ENDS_S)
+            code = await process.wait_or_kill(ENDS_S)
             raise WorkerError(
                 f"the worker process ended with {exit_words(code)} during {job!r}"
             ) from failure

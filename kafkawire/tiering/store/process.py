@@ -196,7 +196,7 @@ class StorageChild:
             self._process.kill()
         intended = not self.alive
         self.alive = False
-        code = await self._process.ended(CLOSE_S)
+        code = await self._process.wait_or_kill(CLOSE_S)
         if self._watching is not None:
             self._watching.cancel()
         self._failure = f"the storage process {why or 'ended with ' + exit_words(code)}"

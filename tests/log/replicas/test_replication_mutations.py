@@ -69,7 +69,7 @@ def followers_do_not_sync(patch: pytest.MonkeyPatch) -> None:
     """Followers acknowledge what they have written."""
 
     def sync(self: NodeCopies, epoch: int) -> int:
-        with self._locked():
+        with self._hold_lock():
             return self._current(epoch).end
 
     patch.setattr(NodeCopies, "sync", sync)
