@@ -49,7 +49,6 @@ class ChangeLog:
         self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
 
     def report_partitions_added(self, name: str, before: int, after: int, sender: str) -> None:
-        """Report a topic that has more partitions."""
         self._audit.record_change(
             caller_of(sender), "partitions added", topic=name, partitions=after
         )
@@ -58,7 +57,6 @@ class ChangeLog:
         )
 
     def report_records_deleted(self, name: str, index: int, log_start: int, sender: str) -> None:
-        """Report deleted records."""
         self._audit.record_change(
             caller_of(sender), "records deleted", topic=name, partition=index, log_start=log_start
         )
@@ -75,7 +73,6 @@ class ChangeLog:
         self._write("partition %s %s, asked by %s", partition, to, sender)
 
     def report_broker_removed(self, node_id: int, sender: str) -> None:
-        """Report a broker whose registration was removed."""
         self._audit.record_change(caller_of(sender), "broker removed", broker=node_id)
         self._write("broker %d was removed from the cluster by %s", node_id, sender)
 

@@ -193,7 +193,7 @@ class TransactionVerifier:
 
 
 def _settle(question: Question, partition: Partition, guard: Guard, code: ErrorCode) -> Verified:
-    """The result for one partition that the coordinator has answered."""
+    """Return the result for one partition; after a final error no guard remains."""
     if code is ErrorCode.NONE:
         return Verified(code, guard)
     if not code.retriable:

@@ -345,7 +345,6 @@ def _retriable(code: int) -> bool:
 
 
 def _change_offset(record: Record, offset: int) -> Record:
-    """Return the record with another offset."""
     return Record(offset, record.timestamp, record.key, record.value, record.headers)
 
 

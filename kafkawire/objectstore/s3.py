@@ -223,7 +223,7 @@ class S3Provider:
         return self._check_transfer(key, size_bytes, call)
 
     def _check_transfer(self, key: str, size_bytes: int, call: Call) -> Stored:
-        """Result of a transfer."""
+        """Return what a transfer has stored. Raises StoreError if it has another size."""
         found = self.head(key, call)
         expect_size(key, found.size_bytes, size_bytes)
         parts = -(-size_bytes // self._part_bytes)

@@ -156,7 +156,6 @@ class AuditLog:
             self._add("denied", caller, details, omitted)
 
     def record_change(self, caller: Caller, what: str, **details: object) -> None:
-        """Record a change."""
         self._add(what, caller, details, 0)
 
     def offsets_set(self, caller: Caller, group: str) -> None:

@@ -55,7 +55,6 @@ class HeartbeatWatcher:
         self.beating: frozenset[int] = frozenset()
 
     def note_read_failure(self) -> None:
-        """Note that a read has failed."""
         self._read_s = None
 
     def running(self, nodes: Collection[int]) -> None:

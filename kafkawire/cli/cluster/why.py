@@ -237,7 +237,7 @@ def why(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> No
 
 
 def observe_cluster(cluster: Cluster) -> ObservedCluster:
-    """Observe a cluster. BrokerError."""
+    """Raises BrokerError."""
     alive = find_registered_brokers(cluster.first)
     topics = cluster.metadata(None).topics
     rows = [(topic, row) for topic in topics for row in topic.partitions if row.replica_nodes]

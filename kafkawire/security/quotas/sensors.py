@@ -129,7 +129,6 @@ class ClientQuotas:
         return wanted if sensor is None else min(wanted, int(sensor.limit * self.fetch_window_s))
 
     def record_loop_time(self, seconds: float) -> None:
-        """Record time of the event loop."""
         if self.requests is not None:
             self.requests.record(seconds * 100, self._now_ms())
 

@@ -142,7 +142,6 @@ class Meter:
         self.month = month
 
     def note_upload(self) -> None:
-        """Note that the upload of a file has succeeded."""
         self.uploaded_ms = self.now_ms()
 
     def fail(self, kind: str, failure: StoreError) -> None:

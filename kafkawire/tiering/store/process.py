@@ -166,7 +166,6 @@ class StorageChild:
             await self._process.drain()
 
     async def wait_until_ended(self) -> None:
-        """Wait until the process has ended."""
         await asyncio.shield(self._listening)
 
     async def end(self) -> None:
