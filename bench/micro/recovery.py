@@ -62,8 +62,8 @@ async def write(folder: str, size_bytes: int, batch_bytes: int, count: int) -> N
         written += BATCH_BYTES
         await asyncio.sleep(0)
         if log.full or written % (BATCH_BYTES * 16) == 0:
-            await log.committed()
-    await log.committed()
+            await log.wait_until_committed()
+    await log.wait_until_committed()
     for partition in partitions[:: count // 100]:  # some of it is still being written
         partition.append(memoryview(bytearray(batch)), now_ms)
     await asyncio.sleep(0)

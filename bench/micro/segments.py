@@ -41,7 +41,7 @@ from kafkawire.log.io.worker_jobs import (
 )
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import JournalHeader, padded
+from kafkawire.log.journal.format import JournalHeader, pad_length
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 
@@ -101,7 +101,7 @@ class Journals:
             data += batch
         data[start : start + 8] = journal_format.pack_front(journal_format.MAGIC, checksum)
         data[start + 8 : start + journal_format.HEAD_BYTES] = body
-        data += bytes(padded(len(data)) - len(data))
+        data += bytes(pad_length(len(data)) - len(data))
         rows.base.append(base)
         rows.log_position.append(log_position + journal_format.HEAD_BYTES)
         rows.length.append(length)

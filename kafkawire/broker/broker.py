@@ -138,7 +138,7 @@ class Broker:
             env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url,
             seen, self.older_metadata.on_older_metadata,
         )  # fmt: skip
-        log.hooks.when_stored(self.identity.changed)
+        log.hooks.when_stored(self.identity.note_change)
         self.liveness = Liveness(env, metadata, catalog, self.node_id, config.lease_ms)
         self.liveness.when_superseded(self.on_superseded)
         self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
@@ -287,7 +287,7 @@ class Broker:
         logs = self.log.object_logs
         ends = self.config.cluster_takeover_enable or leads_movable(self.catalog, self.node_id)
         if logs is not None and ends:
-            logs.superseded(why)
+            logs.on_superseded(why)
 
     @property
     def cluster_id(self) -> str:

@@ -240,7 +240,7 @@ class ConfigService:
                 broker.log.alter_topic(topic)
             await broker.env.slices.give_way()
         if named:
-            await broker.log.commit_log.committed()
+            await broker.log.commit_log.wait_until_committed()
 
 
 __all__ = [

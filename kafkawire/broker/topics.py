@@ -287,7 +287,7 @@ class TopicService:
         added = await broker.metadata.create_partitions(topic.id, wish.count, leaders, seen)
         broker.catalog.add_partitions(topic.id, added)
         broker.log.add_topics([broker.catalog.by_id[topic.id]])
-        await broker.log.commit_log.committed()
+        await broker.log.commit_log.wait_until_committed()
         self.changes.report_partitions_added(topic.name, before, wish.count, sender)
 
     async def _plan(
@@ -390,7 +390,7 @@ class TopicService:
             # Other tasks may run between two topics. If the write of a frame fails meanwhile,
             # CatalogFrames writes it again, although the commit below may succeed.
             await broker.env.slices.pause()
-        await broker.log.commit_log.committed()
+        await broker.log.commit_log.wait_until_committed()
         return made
 
     async def _remove(self, topics: list[TopicInfo], sender: str, seen: int) -> None:
@@ -400,7 +400,7 @@ class TopicService:
             self._drop(topic)
             self.changes.report_topic_deleted(topic, sender)
             await broker.env.slices.give_way()
-        await broker.log.commit_log.committed()
+        await broker.log.commit_log.wait_until_committed()
 
     def _drop(self, topic: TopicInfo) -> None:
         """Remove a deleted topic from the catalog, the coordinators and the log."""

@@ -192,7 +192,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
             self.before_close()
             try:
                 async with asyncio.timeout(patience_s):
-                    await self.commit_log.committed()
+                    await self.commit_log.wait_until_committed()
             except (KafkaError, TimeoutError) as error:
                 logger.warning(
                     "%s-%d: the last changes of %s were not committed at shutdown, so clients that "
@@ -239,7 +239,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         term = Term(self.partition.leader_epoch, self.env.clock.now_ms())
         try:
             contents = (await encode())._replace(term=term)
-            await self.commit_log.committed()  # also what changed while it was encoded
+            await self.commit_log.wait_until_committed()  # also what changed while it was encoded
             if life == self._life:  # else another broker may lead the partition
                 await self._write(contents, life, covered)
             await slices.empty_slowly(contents.pairs, self.env.slices.give_way)

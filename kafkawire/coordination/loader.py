@@ -78,7 +78,7 @@ class PartitionLoader(ABC):
         KafkaError or OSError if the log cannot be read."""
         partition = self.partition
         try:
-            await self._commit_log.committed()
+            await self._commit_log.wait_until_committed()
         except KafkaError as error:
             logger.warning(
                 "%s-%d: loading %s only up to the high watermark: %s",

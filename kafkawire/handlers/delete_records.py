@@ -102,7 +102,7 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     if partition.high_watermark < partition.offsets.pending:
         # Offsets that the client has written are included, so that deleting up to its end works.
-        await ctx.broker.log.commit_log.committed()
+        await ctx.broker.log.commit_log.wait_until_committed()
         if partition.resigned:
             raise partition.refusal()
     offset = asked.offset

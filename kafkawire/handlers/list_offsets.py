@@ -189,7 +189,7 @@ async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
         return ErrorCode.NONE
     ctx.park()  # it is applied: the client's next request may start before the commit
     try:
-        await ctx.broker.log.commit_log.committed()
+        await ctx.broker.log.commit_log.wait_until_committed()
     except (KafkaError, OSError) as error:
         return code_of(error)
     return ErrorCode.NONE

@@ -158,7 +158,7 @@ class HandOver:
             await self._end_transactions(found, made, patience_s)
             moving = [each for each in found if each.number not in made.refused]
             async with asyncio.timeout(CLOSED_S):
-                await self._commit_log.durable()
+                await self._commit_log.wait_until_durable()
                 await self._cut(moving)
                 await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)

@@ -128,9 +128,9 @@ class Leadership:
         """Wait for what may still write for resigned partitions."""
         with suppress(KafkaError, OSError):  # then nothing was written
             await await_callbacks(self._commit_log.after_write)
-        async with self._checkpoints.settled():
+        async with self._checkpoints.hold_back():
             pass  # later ones leave out what was resigned
-        async with self._segments.swapper.settled():
+        async with self._segments.swapper.hold_back():
             pass
 
     async def _keep(self, left: list[Partition]) -> None:

@@ -138,7 +138,7 @@ class Log:
             config.hot_bytes,
             config.recycle_bytes,
         )
-        self.hooks = Hooks(self._rolled)
+        self.hooks = Hooks(self._on_rolled)
         remote = RemoteTier()
         store = SegmentStore(env, storage, os.path.join(folder, "segments"), node_id)
         warm = WarmReader(env, store, remote)
@@ -153,11 +153,11 @@ class Log:
         )  # fmt: skip
         self.partitions = self.loader.partitions
         self.checkpoints = Checkpoints(
-            storage, node_id, self.commit_log, self.partitions, self._released
+            storage, node_id, self.commit_log, self.partitions, self._note_released
         )
         self.segments = Segments(
             self.commit_log, storage, catalog, self.loader, warm, store, remote, self.row_version,
-            folder, node_id, self._released, metadata.known_partitions, self._given_up,
+            folder, node_id, self._note_released, metadata.known_partitions, self._given_up,
         )  # fmt: skip
         self._pinned_topics = pinned_topics
         self.object_logs = object_logs
@@ -244,7 +244,9 @@ class Log:
         kept = last is None or last.ledger
         write_run(fs, self.folder, RunState(self.start, -1, self.config.flush, kept))
         bounds = bounds_of(ledger)
-        for number in recovered.ends.concerned(bounds) | self._given_up.ranges.keys():
+        for number in (
+            recovered.ends.find_affected_partitions(bounds) | self._given_up.ranges.keys()
+        ):
             self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
@@ -361,7 +363,7 @@ class Log:
         self.unloader = Unloader(self.env, self.loader, self.checkpoints, self._pinned_topics)
         self.leadership = Leadership(
             self.commit_log, self._catalog, self.loader, self.checkpoints, self.segments,
-            self.indexer, self._released, self.folder,
+            self.indexer, self._note_released, self.folder,
         )  # fmt: skip
         self.handover = HandOver(
             self.commit_log, self._catalog, self.loader, self.checkpoints, self.segments,
@@ -409,8 +411,9 @@ class Log:
             self.env.spawn(self.catalog_frames.describe_all(), "write topics to the journals")
 
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
-        """Write topics to the journals that are new or have new partitions: wait for
-        CommitLog.committed before responding. Their partitions are created at their first use."""
+        """Write topics to the journals that are new or have new partitions: call
+        CommitLog.wait_until_committed before responding. Their partitions are created at their
+        first use."""
         self.catalog_frames.write_topics(infos)
         self.commit_log.follower_sink.topics_added(infos, self.node_id)
         self.hooks.topics(infos)
@@ -443,7 +446,7 @@ class Log:
             partition = self.partitions.pop(row.number, None)
             if partition is not None:
                 partition.remove()
-                self._released(list(partition.journal_extents.journal))
+                self._note_released(list(partition.journal_extents.journal))
                 partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
@@ -478,7 +481,7 @@ class Log:
             self.segments.settings_changed(row.number for row in info.partitions)
             self.hooks.topic_altered(info)
 
-    def _released(self, numbers: list[int]) -> None:
+    def _note_released(self, numbers: list[int]) -> None:
         """Note that a partition has no batches in these rolled journals any more."""
         for number in numbers:
             journal = self.journals.by_number.get(number)
@@ -491,11 +494,11 @@ class Log:
     async def _move_log_starts(self, starts: dict[int, int]) -> None:
         await self.checkpoints.move_log_starts(starts)
 
-    def _rolled(self, journals: list[Journal]) -> None:
+    def _on_rolled(self, journals: list[Journal]) -> None:
         """Write the index files of full journals, then a checkpoint."""
         for journal in journals:
-            self.indexer.rolled(journal)
-        self.upkeep.rolled()
+            self.indexer.add_journal(journal)
+        self.upkeep.start_indexing()
 
     async def checkpoint(self) -> None:
         """Store the state of all partitions in SQL."""
@@ -519,7 +522,7 @@ class Log:
                 await self.object_logs.close()
             if self.commit_log.failed is None and stored:
                 for _ in range(MAX_LAST_CHECKPOINTS):
-                    await self.commit_log.durable()
+                    await self.commit_log.wait_until_durable()
                     await self.checkpoints.save()
                     if self.commit_log.at_rest and self._checkpointed_all():
                         break

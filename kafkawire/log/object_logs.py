@@ -118,7 +118,7 @@ class ObjectLogs:
         cannot be used. Waits for a storage that fails as long as it takes."""
         self.release = release = ObjectRelease(
             self._env, commit_log, loader, checkpoints, self._storage, self.stores,
-            self._released,
+            self._store_release,
         )  # fmt: skip
         logs = await self.load()
         self._has_earlier = bool(logs)
@@ -166,7 +166,7 @@ class ObjectLogs:
         if self._has_earlier:
             self.orphans.start()
 
-    def unreleased(self) -> dict[str, int]:
+    def count_unreleased(self) -> dict[str, int]:
         """Return how many objects are needed at each place, by its URL."""
         return {} if self.release is None else dict(self.release.by_url)
 
@@ -216,7 +216,7 @@ class ObjectLogs:
         )
         if not opened:
             commit_log.object_sink.supersede(self._why_superseded())
-            self.superseded(self._why_superseded())
+            self.on_superseded(self._why_superseded())
             return
         self._opened = True
         writer = LogObjectWriter(
@@ -224,7 +224,7 @@ class ObjectLogs:
             self._nonce,
         )  # fmt: skip
         retain = release.retain_of(self._broker_epoch)
-        commit_log.object_sink.start(writer, retain, self.superseded)
+        commit_log.object_sink.start(writer, retain, self.on_superseded)
         self._opened = True
 
     async def _end(self, log: ObjectLog) -> None:
@@ -252,7 +252,7 @@ class ObjectLogs:
         if found:  # what is missing after the last one is released with it
             found[-1] = replace(found[-1], sequence=max(found[-1].sequence, log.ended - 1))
         elif log.released < log.ended:
-            await self._released(log.broker_epoch, log.ended)
+            await self._store_release(log.broker_epoch, log.ended)
         self._needed += found
 
     async def _frames(self, objects: list[EarlierObject]) -> AsyncIterator[list[StoredFrame]]:
@@ -278,7 +278,7 @@ class ObjectLogs:
             async for frames in self._frames(missing):
                 await adoption.append(frames)
             await adoption.finish()
-            await commit_log.disk_sink.durable()
+            await commit_log.disk_sink.wait_until_durable()
         finally:
             commit_log.object_sink.adopt(False)
         if missing:
@@ -315,7 +315,7 @@ class ObjectLogs:
             if at % SLICE == SLICE - 1:
                 await self._env.slices.pause()
 
-    async def _released(self, log: int, sequence: int) -> bool:
+    async def _store_release(self, log: int, sequence: int) -> bool:
         """Store that the objects of a log below a sequence number are not needed any more."""
         now_ms = self._env.clock.now_ms()
         return await self._transact(
@@ -351,7 +351,7 @@ class ObjectLogs:
     async def _transact(self, work: Callable[[Session], T]) -> T:
         return await self._metadata.transact(work)
 
-    def superseded(self, why: str) -> None:
+    def on_superseded(self, why: str) -> None:
         """Have the process end, because another life of the broker has begun."""
         if self._superseded_by:
             return

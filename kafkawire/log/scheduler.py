@@ -74,7 +74,7 @@ class Upkeep:
     def start(self, checkpoints: Checkpoints) -> None:
         """Start the tasks."""
         config = self._config
-        checkpoints.started()
+        checkpoints.note_started()
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
         self._every("ledger", TICK_MS, self._commit_log.ledger.tick)
         self._every("retention", config.log_retention_check_interval_ms, self.retain)
@@ -88,7 +88,7 @@ class Upkeep:
         self._every("watch the disk", config.busy_disk_ms / CHECKS_PER_BUSY_TIME, self._check_disk)
         self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
-        self.rolled()
+        self.start_indexing()
         self._tasks.append(self._env.spawn(self._clean_compacted(), "cleaner"))
 
     async def stop(self) -> None:
@@ -97,7 +97,7 @@ class Upkeep:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def rolled(self) -> None:
+    def start_indexing(self) -> None:
         """Write the indexes of journals that were rolled, now or before the start."""
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(

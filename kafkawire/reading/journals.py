@@ -229,7 +229,7 @@ class FolderRecords:
         opened = journals.first_open(stored.number)
         end = end if opened is None else max(base, min(end, opened))
         frames = [each for each in frames if each.base < end]
-        return _Tail(base, end, journals, frames, journals.aborted(stored.number))
+        return _Tail(base, end, journals, frames, journals.list_aborted(stored.number))
 
 
 class _FramePiece(TimedPiece):

@@ -138,7 +138,7 @@ def _note_origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> No
     if section is None:
         return
     try:
-        origin = read_origin(file.checked(section))
+        origin = read_origin(file.read_section(section))
     except FormatError:
         return  # its records are intact
     before = seen.clusters.get(origin.cluster_id, created_ms)

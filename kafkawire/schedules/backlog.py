@@ -353,7 +353,7 @@ class Backlog:
             # What is delivered from here on removes nothing: its repetitions are in the next save.
             corners = self._progress.corners
             self._outdated, followed = False, self.followed
-            await self._commit_log.durable()
+            await self._commit_log.wait_until_durable()
             removed, self._saved = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,
                 list(self._saving.values()), replaced, gone, corners,

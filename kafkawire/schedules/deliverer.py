@@ -327,7 +327,9 @@ class Deliverer:
 
     async def _committed_meanwhile(self, work: Coroutine[None, None, None]) -> None:
         """Wait for the commit of what was appended, and do some work meanwhile."""
-        committed = self._env.spawn(self._commit_log.committed(), f"commit of {self.name}")
+        committed = self._env.spawn(
+            self._commit_log.wait_until_committed(), f"commit of {self.name}"
+        )
         try:
             await work
         finally:
@@ -499,7 +501,7 @@ class Deliverer:
             following = partition.producers.next_sequence(state.producer_id)
             if following is None or following == planned.base_sequence:
                 await self._append_again(partition, planned, state)
-        await self._commit_log.committed()
+        await self._commit_log.wait_until_committed()
 
     async def _append_again(
         self, partition: Partition, planned: PlannedBatch, state: ScheduleState

@@ -212,7 +212,7 @@ class Mover:
         """Return the progress as plain values. `log_objects`: how many are needed, which stay
         where they are."""
         logs = self._site().logs
-        needed = 0 if logs is None else sum(logs.unreleased().values())
+        needed = 0 if logs is None else sum(logs.count_unreleased().values())
         return {**asdict(self.progress), "log_objects": needed}
 
     def _target(self, url: str) -> str:

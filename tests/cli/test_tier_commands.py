@@ -274,7 +274,7 @@ async def test_open_transaction_is_named_as_reason(
         for topic, producer_id in (("t", made.producer_id), ("u", 987)):
             partition = broker.table.find_by_name(topic, 0)
             Producer(producer_id).send(partition, b"open")
-            await partition.log.committed()
+            await partition.log.wait_until_committed()
         rows = (await tier.json("why"))["pieces"]
         found = [row for row in rows if row["producer_id"] is not None]
         assert [(row["topic"], row["from"], row["reason"]) for row in found] == [

@@ -46,7 +46,7 @@ class Commands:
     async def write(self, producer: Producer, index: int = 0) -> None:
         """Open a transaction in a partition, whatever the coordinator knows of it."""
         producer.send(self.partition(index), b"x")
-        await self.partition(index).log.committed()
+        await self.partition(index).log.wait_until_committed()
 
     async def opened(self, name: str, *indexes: int) -> Producer:
         """A producer whose open transaction has these partitions, and a record in each."""
@@ -167,7 +167,7 @@ async def test_consume_leaves_out_aborted_and_open_transactions(commands: Comman
     aborted.end(partition, commit=False)
     committed.end(partition, commit=True)
     opened.send(partition, b"d")
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
 
     async def consume(*words: str) -> Typed:
         return await asyncio.to_thread(Typed, commands.address, "consume", "t", *words)

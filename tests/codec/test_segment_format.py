@@ -180,10 +180,10 @@ def test_blocks_report_damaged_bytes() -> None:
     second = index.block(1)
     data[second[0] + 14] ^= 1  # a leader epoch: no CRC of a batch covers it
     inside = data[entry.start : entry.start + entry.length]
-    assert index.damaged(entry.start, inside) == second[0]
-    assert index.damaged(entry.start, inside[: second[1]]) is None
+    assert index.find_damaged_block(entry.start, inside) == second[0]
+    assert index.find_damaged_block(entry.start, inside[: second[1]]) is None
     after = index.block(2)[0]
-    assert index.damaged(after, data[after : entry.start + entry.length]) is None
+    assert index.find_damaged_block(after, data[after : entry.start + entry.length]) is None
 
 
 def test_invalid_batches_are_refused_and_rolled_back() -> None:

@@ -18,9 +18,9 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import (
     NAME,
     GivenUp,
-    clipped,
-    passed,
+    clip_ranges,
     read_given_up,
+    skip_given_up,
     write_given_up,
 )
 from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
@@ -235,9 +235,9 @@ def test_newer_account_is_refused() -> None:
 
 def test_parts_of_ranges() -> None:
     ranges = [LostRange(5, 9, 1, 1), LostRange(9, 12, 1, 1), LostRange(20, 30, 1, 1)]
-    assert [one[:2] for one in clipped(ranges, 7, 25)] == [(7, 9), (9, 12), (20, 25)]
-    assert clipped(ranges, 12, 20) == []
-    assert [passed(ranges, at) for at in (4, 5, 8, 9, 12, 29)] == [4, 12, 12, 12, 12, 30]
+    assert [one[:2] for one in clip_ranges(ranges, 7, 25)] == [(7, 9), (9, 12), (20, 25)]
+    assert clip_ranges(ranges, 12, 20) == []
+    assert [skip_given_up(ranges, at) for at in (4, 5, 8, 9, 12, 29)] == [4, 12, 12, 12, 12, 30]
 
 
 async def test_account_of_deleted_topic_is_ignored() -> None:
@@ -262,7 +262,7 @@ async def test_cut_of_compacted_topic_skips_discarded_offsets() -> None:
     for at in range(60):
         raw = build([(b"key-%d" % at, bytes(500))], timestamp_ms=EPOCH_MS)
         partition.append(memoryview(raw), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await settle()
     log_position = partition.rows.log_position[12]
     await world.log.close()

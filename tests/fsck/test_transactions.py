@@ -31,12 +31,12 @@ async def stopped(power: bool | None = None) -> World:
     partition = world.find("t0")
     one, two, three = Producer(ONE), Producer(TWO), Producer(THREE)
     one.send(partition, b"aborted")
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 60)
     one.send(partition, b"aborted")
     one.end(partition, commit=False)
     one.end(partition, commit=False)  # the coordinator sent it twice
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 20)
     await cut(world)
     assert partition.cut_offset > 63
@@ -45,7 +45,7 @@ async def stopped(power: bool | None = None) -> World:
     two.send(partition, b"committed")
     two.end(partition, commit=True, version=2)
     three.send(partition, b"open")
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 40)  # the journal with the markers is rolled, and indexed
     await settle()
     await world.log.checkpoint()

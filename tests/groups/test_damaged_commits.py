@@ -32,7 +32,7 @@ async def commit(world: World, partition: Partition, **offsets: int) -> None:
     records = [OffsetRecord("g", topic, 0, Offset(at, -1, "", 0)) for topic, at in offsets.items()]
     (made,) = batches_of([encode_record(each) for each in records], 1 << 20, EPOCH_MS)
     partition.append(memoryview(made), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
 
 
 async def damaged(at: int) -> World:
@@ -46,7 +46,7 @@ async def damaged(at: int) -> World:
     log_position = partition.rows.log_position[-1]
     await commit(world, partition, d=4)
     other.append(batch(b"x"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     flip_bit(world, log_position + at)
     await world.crash()
     return world
@@ -103,14 +103,14 @@ async def test_offsets_of_a_marker_that_cannot_be_read(
     step = PendingBatch(7, 0, (OffsetRecord("g", "b", 0, Offset(2, -1, "", 0)),))
     guard = partition.begin_verification(7, 0, -1, EPOCH_MS, adds=True)
     partition.append_offsets(memoryview(encode_batch(step, EPOCH_MS)), guard, EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     partition.append_marker(TransactionMarker(7, 0, 0, COMMIT), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     log_position = partition.rows.log_position[-1]
     if checkpoint:
         await world.log.checkpoint()
     other.append(batch(b"x"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     for at in range(8, 61):
         flip_bit(world, log_position + at)
     await world.crash()
@@ -137,7 +137,7 @@ async def test_unreadable_end_of_log_does_not_block_loading() -> None:
     await commit(world, partition, c=3)
     log_position = partition.rows.log_position[-1] - HEAD_BYTES
     other.append(batch(b"x"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     for at in range(60):
         flip_bit(world, log_position + at, bit=0x5A)
     await world.crash()

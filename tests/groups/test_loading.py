@@ -399,7 +399,7 @@ async def test_load_succeeds_when_log_refuses_writes() -> None:
     async def refused() -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no more writes")
 
-    bench.log.committed = refused  # type: ignore[method-assign]
+    bench.log.wait_until_committed = refused  # type: ignore[method-assign]
     partition: Any = bench.partition
     log: Any = bench.log
     loaded = GroupLoader(bench.env, bench.settings, partition, log, PLACE)

@@ -248,7 +248,7 @@ async def test_segments_without_object_are_left_out(two: Racks, reader: Client) 
     """As those that a merge has made since the upload."""
     segments = two.partition.segments
     assert list(segments.base) == [0, 3]
-    row = two.one.log.segments.store.known(segments.segment[0]).row
+    row = two.one.log.segments.store.get_segment(segments.segment[0]).row
     await two.one.storage.delete_objects([row.object], 1 << 60)
     check_refused(await ask(reader, from_rack("b", 0)))
     assert values(await ask(reader, from_rack("b", 3))) == OLD[3:]

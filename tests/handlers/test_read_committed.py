@@ -84,7 +84,7 @@ async def filled(partition: Partition) -> None:
     two.end(partition, commit=True)
     three.send(partition, b"open")
     partition.append(logs.batch(b"plain"), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -138,7 +138,7 @@ async def test_a_parked_fetch_is_woken_by_the_marker(client: Client, partition: 
     waiting = asyncio.ensure_future(fetch(client, 5, wait_ms=60_000))
     await until(lambda: bool(partition.watchers))
     partition.append(logs.batch(b"more"), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert not waiting.done(), "the transaction is still open"
     Producer(3).end(partition, commit=True)
     row = await asyncio.wait_for(waiting, 50)

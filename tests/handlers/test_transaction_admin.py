@@ -111,7 +111,7 @@ async def test_marker_ends_an_open_transaction(
     client: Client, partition: Partition, commit: bool
 ) -> None:
     Producer(P).send(partition, b"open")
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert partition.last_stable_offset == 0
     assert await write(client, marker(("t", 0), commit=commit)) == [("t", 0, E.NONE)]
     assert partition.last_stable_offset == 2
@@ -198,16 +198,16 @@ async def test_producers_are_described_before_in_and_after_a_transaction(
     assert shown(await described(client)) == []
     producer = Producer(P)
     producer.send(partition, b"a", b"b")
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     row = await described(client)
     assert shown(row) == [(P, 0, 1, -1, 0)]
     assert row.active_producers[0].last_timestamp == EPOCH_MS
     producer.end(partition, commit=True)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert shown(await described(client)) == [(P, 0, 1, 1, -1)]
     producer.send(partition, b"c")
     producer.end(partition, commit=True, version=2)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert shown(await described(client)) == [(P, 1, -1, 1, -1)]
 
 

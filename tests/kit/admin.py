@@ -175,7 +175,7 @@ class FakeCommitLog:
         self.fails: Exception | None = None
         self.partitions: dict[int, FakePartition] = {}
 
-    async def committed(self) -> None:
+    async def wait_until_committed(self) -> None:
         if self.fails is not None:
             raise self.fails
         self.steps.append("commit")

@@ -60,12 +60,12 @@ class Racks:
         """Append a batch for each of the values."""
         for value in values:
             self.partition.append(packed([value], keyed=True), EPOCH_MS)
-        await self.partition.log.committed()
+        await self.partition.log.wait_until_committed()
 
     async def transaction(self, producer: Producer, *values: bytes, commit: bool) -> None:
         producer.send(self.partition, *values, keyed=True)
         producer.end(self.partition, commit=commit)
-        await self.partition.log.committed()
+        await self.partition.log.wait_until_committed()
 
     async def upload(self) -> None:
         """Wait until everything that was appended is uploaded."""

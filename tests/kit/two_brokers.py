@@ -62,7 +62,7 @@ class Two:
         producer = Producer(made.producer_id, made.producer_epoch)
         for index in range(4):
             producer.send(self.partition(index), b"x")
-            await self.partition(index).log.committed()
+            await self.partition(index).log.wait_until_committed()
         return who
 
     async def state(self) -> tuple[str, list[int]]:

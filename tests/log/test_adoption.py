@@ -39,7 +39,7 @@ async def partition(world: ObjectWorld) -> Partition:
 
 async def produce(partition: Partition, sequence: int, size: int = 1) -> int:
     done = partition.append(sequenced(bytes(size), sequence), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     return done.base_offset
 
 
@@ -77,7 +77,7 @@ async def test_only_the_part_that_a_power_failure_took_is_appended(
     world: ObjectWorld, partition: Partition
 ) -> None:
     await produce(partition, 0)
-    await world.log.commit_log.disk_sink.durable()
+    await world.log.commit_log.disk_sink.wait_until_durable()
     for sequence in (1, 2):
         partition.append(sequenced(b"v", sequence), EPOCH_MS)
         world.log.commit_log._write_queued()
@@ -165,17 +165,17 @@ async def test_transactions_are_found_again(world: ObjectWorld, partition: Parti
         return memoryview(batch)
 
     partition.queue(transactional(0, 8), EPOCH_MS, None, NOT_VERIFIED)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     partition.append_marker(TransactionMarker(8, 0, ABORT, 0, 1), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     partition.queue(transactional(0, 9), EPOCH_MS, None, NOT_VERIFIED)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     await world.lose_folder()
     partition = world.find("t")
     assert [tuple(each) for each in partition.list_aborted(0, 3)] == [(8, 0, 1)]
     assert (partition.last_stable_offset, partition.high_watermark) == (2, 3)
     partition.append_marker(TransactionMarker(9, 0, ABORT, 0, 1), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert partition.last_stable_offset == 4
 
 

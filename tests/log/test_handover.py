@@ -57,7 +57,7 @@ async def test_next_leader_has_everything_and_nothing_is_left(
     aborted.send(two, b"gone")
     aborted.end(two, commit=False)
     append(two, b"stays")
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     await one.delete_records(1)
     with caplog.at_level(logging.WARNING):
         handed = await pair.first.log.hand_over(numbers_of(one, two, empty))
@@ -83,7 +83,7 @@ async def test_next_leader_has_everything_and_nothing_is_left(
     assert await committed_records(second) == [(2, b"stays")]
     assert second.epochs == [(0, 0), (1, 3)]
     append(third)
-    await pair.second.log.commit_log.committed()
+    await pair.second.log.commit_log.wait_until_committed()
     assert await read_all(third) == [(0, b"x")]
 
 
@@ -95,7 +95,7 @@ async def test_partitions_move_to_and_fro(pair: Pair) -> None:
         source = (pair.first, pair.second)[turn % 2]
         partition = await source.find(numbers[0])
         expected.append((append(partition, b"%d" % turn), b"%d" % turn))
-        await source.log.commit_log.committed()
+        await source.log.commit_log.wait_until_committed()
         handed = await source.log.hand_over(numbers)
         (partition,) = await pair.move(handed.ready, 2 - turn % 2)
     assert await read_all(partition) == expected
@@ -125,7 +125,7 @@ async def test_much_is_cut_before_appends_are_refused(
     monkeypatch.setattr(handover, "EARLY_BYTES", 10)
     (partition,) = await pair.topic("t")
     append(partition, b"much")
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     run = pair.first.env.worker.run
     closed: list[bool] = []
 
@@ -149,7 +149,7 @@ async def test_resume_after_a_move_that_failed(pair: Pair) -> None:
     pair.first.log.resume(handed.ready)
     assert not refuses(stays)
     assert refuses(goes), "the catalog says that it has moved"
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     assert await read_all(stays) == [(0, b"x"), (1, b"x")]
     assert (await pair.first.log.hand_over(numbers_of(stays))).ready == numbers_of(stays)
 
@@ -228,7 +228,7 @@ async def test_partition_with_damaged_records_is_refused(pair: Pair) -> None:
     bad, good = await pair.topic("t", 2)
     append(bad)
     append(good)
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     pair.first.log.segments.cutter.damaged[bad.number] = 5
     handed = await pair.first.log.hand_over(numbers_of(bad, good))
     assert handed.ready == numbers_of(good)
@@ -267,7 +267,7 @@ async def test_partition_is_ready_when_everything_is_uploaded(pair: Pair) -> Non
         lambda numbers: asked.append((numbers, partition.closed))
     )
     append(partition, b"older")
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     moving = asyncio.ensure_future(pair.first.log.hand_over(numbers_of(partition)))
     for cut, closed in ((1, False), (2, True)):
         # More than once: segments that are registered later need another call.
@@ -302,7 +302,7 @@ async def test_failed_upload_leaves_everything_as_it_was(
 
     pair.first.log.segments.remote.attach_uploads(fails)
     append(partition, b"older")
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     with monkeypatch.context() as patch:
         patch.setattr(handover, limit, 0.5)
         with pytest.raises(TimeoutError):

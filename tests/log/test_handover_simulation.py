@@ -449,7 +449,7 @@ class TwoProcesses:
     async def check(self, index: int) -> None:
         """Read everything again."""
         node, partition = await self.found(index)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         assert partition.log_start <= self.trimmed[index]
         offset, end = partition.log_start, partition.high_watermark
         wanted = {at for key, at in self.stored.keys() - self.absent if key == index}

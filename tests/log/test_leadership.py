@@ -58,7 +58,7 @@ async def cut_all(log: Log) -> None:
     log.journals.prepare(again=True)
     await until(lambda: bool(log.journals.ready))
     log.commit_log.roll()
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await until(lambda: all(each.indexed for each in log.journals if each.rolled))
     await settle()
     assert await log.segments.cut()
@@ -103,7 +103,7 @@ async def test_queued_batches_are_dropped_and_others_written(world: Led) -> None
     assert len(world.log.commit_log.frames) == 2
     await resigning
     assert not gone.next_offset
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await read_all(stays) == [(0, b"stays")]
     assert not world.log.leadership.kept
 
@@ -152,7 +152,7 @@ async def test_resign_waits_for_write_in_progress() -> None:
     assert not resigning.done()
     offload(world).release("write")
     await resigning
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await read_all(stays) == [(0, b"x"), (1, b"x")]
     assert gone.next_offset == 1
     assert world.log.leadership.kept, "it was written before resign returned"
@@ -163,7 +163,7 @@ async def test_cut_leaves_out_what_was_resigned_meanwhile(world: Led) -> None:
     gone, stays = await world.topic("t", 2)
     append(gone, b"old")
     append(stays, b"stays")
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     finish = world.storage.finish_segments
     swaps: list[Swap] = []
     numbers = [gone.number]
@@ -175,7 +175,7 @@ async def test_cut_leaves_out_what_was_resigned_meanwhile(world: Led) -> None:
         await world.log.resign(numbers)
         (again,) = await world.take_back(numbers)
         append(again, b"new")  # of a later term
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
         return result
 
     async def note(swap: Swap) -> None:
@@ -257,7 +257,7 @@ async def test_journals_with_records_that_no_segment_has_are_kept(
     gone, stays = await world.topic("t", 2)
     append(gone)
     append(stays)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     first = world.log.journals.active
     with caplog.at_level(logging.WARNING):
         await world.log.resign(world.give(gone))
@@ -283,7 +283,7 @@ async def test_journal_that_cannot_be_ended_is_kept(
     monkeypatch.setattr("kafkawire.log.maintenance.journal_end.ROLL_PAUSE_S", 0.0)
     (gone,) = await world.topic("t")
     append(gone)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     monkeypatch.setattr(type(world.log.journals), "prepare", lambda *_, **__: None)
     active = world.log.journals.active
     await world.log.resign(world.give(gone))
@@ -296,7 +296,7 @@ async def test_journal_that_cannot_be_ended_is_kept(
 async def test_delete_records_of_resigned_partition(world: Led) -> None:
     (partition,) = await world.topic("t")
     append(partition)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.log.resign(world.give(partition))
     assert await refused(partition.delete_records(1)) == NOT_LEADER
 
@@ -305,7 +305,7 @@ async def test_lead_replaces_what_is_of_an_earlier_term(world: Led) -> None:
     """Even if the change to the other leader was not seen here."""
     (partition,) = await world.topic("t")
     append(partition)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     numbers = world.give(partition)
     (again,) = await world.take_back(numbers)
     assert partition.resigned

@@ -185,7 +185,7 @@ class TwoLogs:
     async def cut(self, node: Node, numbers: list[int]) -> None:
         """Cut everything of the partitions into segments, and store their states."""
         log = node.log
-        await log.commit_log.disk_sink.durable()
+        await log.commit_log.disk_sink.wait_until_durable()
         while any(
             each.cut_offset < each.next_offset
             for number in numbers
@@ -222,7 +222,7 @@ class TwoLogs:
     async def check(self, index: int) -> None:
         """Read everything again."""
         _, partition = await self.found(index)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         offset = partition.log_start
         seen: set[int] = set()
         while offset < partition.high_watermark:

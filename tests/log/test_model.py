@@ -89,7 +89,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.write()
-        self.wait(self.world.log.commit_log.committed())
+        self.wait(self.world.log.commit_log.wait_until_committed())
         self._note_committed()
 
     def _note_committed(self) -> None:

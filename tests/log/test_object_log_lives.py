@@ -47,12 +47,12 @@ async def test_duplicates_are_known_after_loss_of_folder(world: ObjectWorld) -> 
     (partition,) = await world.topic("t", durability="s3")
     for sequence in range(2):
         partition.append(sequenced(b"v", sequence), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     await world.lose_folder()
     partition = world.find("t")
     assert partition.append(sequenced(b"v", 1), EPOCH_MS).base_offset == 1
     assert partition.append(sequenced(b"v", 2), EPOCH_MS).base_offset == 2
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert partition.next_offset == 3
 
 
@@ -72,7 +72,7 @@ async def test_written_and_not_stored_records_are_stored_by_the_next_start(
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.disk_sink.durable()
+    await world.log.commit_log.disk_sink.wait_until_durable()
     assert partition.high_watermark == 1
     await world.abandon()
     world.fs.kill()
@@ -92,7 +92,7 @@ async def test_checkpoint_of_start_does_not_cover_what_is_not_stored(world: Obje
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.disk_sink.durable()
+    await world.log.commit_log.disk_sink.wait_until_durable()
     await world.abandon()
     world.fs.kill()
     world.bucket.faults.down = False
@@ -126,7 +126,7 @@ async def test_zombie_stores_nothing_after_its_successor_started(world: ObjectWo
     heir = world.find("t")
     zombie.append(batch(b"z"), EPOCH_MS)
     with pytest.raises(KafkaError) as refused:
-        await zombie.log.committed()
+        await zombie.log.wait_until_committed()
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert zombie.high_watermark == 1
     assert len(world.reasons) == 1
@@ -162,7 +162,7 @@ async def test_superseded_process_cannot_open_a_log(world: ObjectWorld) -> None:
     await other.register_broker(NODE, {}, None)
     partition.append(batch(b"a"), EPOCH_MS)
     with pytest.raises(KafkaError):
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     assert world.reasons == [f"broker {NODE} was started elsewhere: this process is superseded"]
     assert await world.rows() == []
 
@@ -175,7 +175,7 @@ async def test_start_that_is_superseded_fails(
     await put(partition, b"a")
     world.bucket.faults.down = True
     partition.append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.disk_sink.durable()
+    await world.log.commit_log.disk_sink.wait_until_durable()
     await world.abandon()
     world.fs.kill()
     world.bucket.faults.down = False

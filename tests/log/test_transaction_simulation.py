@@ -137,7 +137,7 @@ class Simulation:
             self.model.aborted.add(number)
 
     async def written(self) -> None:
-        await self.partition.log.committed()
+        await self.partition.log.wait_until_committed()
         await settle()
 
     async def maintain(self) -> None:

@@ -52,7 +52,7 @@ async def write(world: World, name: str, word: bytes, count: int) -> None:
     for at in range(count):
         value = b"%s %d" % (word, at) + bytes(400)
         partition.append(batch(value, timestamp_ms=EPOCH_MS + at), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await settle()
 
 

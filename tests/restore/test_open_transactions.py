@@ -32,7 +32,7 @@ async def begin(server: Server, name: str) -> tuple[Producer, tuple[str, int, in
     producer = Producer(*who[1:])
     partition = server.broker.table.find_by_name(*T)
     producer.send(partition, name.encode())
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     return producer, who
 
 

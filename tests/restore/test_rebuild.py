@@ -126,7 +126,7 @@ async def test_deleted_topic_is_not_restored_nor_its_numbers_reused() -> None:
     info = world.catalog.by_name["t1"]
     await world.metadata.delete_topics([info.id])
     world.log.remove_topic(world.catalog.remove_topic(info.id))
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.topic("t1")
     await world.log.close()
     made = await rebuilt(world)
@@ -146,7 +146,7 @@ async def test_newest_settings_are_restored() -> None:
     await world.metadata.alter_configs([change])
     world.catalog.apply_config(change)
     world.log.alter_topic(world.catalog.by_name["t0"])
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.log.close()
     (topic,) = (await rebuilt(world)).topics
     assert topic.configs == {"retention.ms": "777"}
@@ -172,7 +172,7 @@ async def test_producer_state_is_restored() -> None:
     for sequence in range(60):
         await_ = batch(bytes(500), producer_id=4000, producer_epoch=0, base_sequence=sequence)
         partition.append(await_, EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
         if sequence == 40:
             await cut(world)
     await world.log.close()
@@ -212,18 +212,18 @@ async def test_transactions_are_restored(power: bool | None) -> None:
     partition = world.find("t0")
     one, two, three = Producer(1), Producer(2), Producer(3)
     one.send(partition, b"aborted")
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 60)
     one.send(partition, b"aborted")
     one.end(partition, commit=False)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 20)
     await cut(world)
     assert partition.cut_offset > 0
     two.send(partition, b"aborted")
     two.end(partition, commit=False, version=2)
     three.send(partition, b"open")
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await fill(partition, 30)
     before = partition.last_stable_offset, partition.producers.entries()
     aborted = await aborted_of(partition)
@@ -247,7 +247,7 @@ async def test_transactions_are_restored(power: bool | None) -> None:
     assert await aborted_of(partition) == aborted
     assert await committed_records(partition) == records
     three.end(partition, commit=False)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await committed_records(partition) == records + expected(86, 116)
 
 

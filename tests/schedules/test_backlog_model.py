@@ -134,7 +134,7 @@ class BacklogMachine(RuleBasedStateMachine):
         partition: Any = SimpleNamespace(
             number=1, config=config, log_start=0, next_offset=len(self.log)
         )
-        commit_log: Any = SimpleNamespace(durable=self.durable.wait)
+        commit_log: Any = SimpleNamespace(wait_until_durable=self.durable.wait)
         feed: Any = ListFeed(self.log)
         self.backlog = Backlog(self.env, partition, commit_log, feed, self.index)
         self.loop.run_until_complete(self.backlog.open(self.progress))

@@ -400,7 +400,7 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
             assert fenced.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
         partition = server.broker.table.find_by_name("t", 0)
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         partition.log.producing[partition] = None
         await until(lambda: not any(each.shard.pending for each in service.led()))
         after = await scrape(port)

@@ -120,7 +120,7 @@ def test_every_record_is_in_bucket_within_lag() -> None:
         due: list[tuple[float, int]] = []
         for _ in range(600):
             life.append(partition, 1)
-            await life.log.commit_log.committed()
+            await life.log.commit_log.wait_until_committed()
             due.append((life.loop.now + 20, partition.high_watermark))
             await life.env.sleep(1)
             while due and due[0][0] <= life.loop.now:
@@ -262,7 +262,7 @@ def test_cold_reads_fail_only_while_bucket_is_unreachable() -> None:
             await read_partition(partition, 0)
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         life.append(partition, 2)  # and hot reads continue
-        await life.log.commit_log.committed()
+        await life.log.commit_log.wait_until_committed()
         assert len(await read_partition(partition, partition.cut_offset)) == 2
         life.world.bucket.faults = StoreFaults()
         await life.env.sleep(10)

@@ -69,7 +69,7 @@ class Moving(TierProcess):
         for _ in range(rounds):
             for partition in await self.partitions():
                 self.append(partition, 3)
-            await self.log.commit_log.committed()
+            await self.log.commit_log.wait_until_committed()
             await self.env.sleep(2.5)
 
     async def check(self) -> None:

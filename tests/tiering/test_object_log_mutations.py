@@ -74,7 +74,7 @@ def released_before_upload(patch: pytest.MonkeyPatch) -> None:
     async def uploaded(*_: Any) -> bool:
         return True
 
-    patch.setattr(UploadCheck, "passed", uploaded)
+    patch.setattr(UploadCheck, "is_uploaded", uploaded)
 
 
 def released_before_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -112,9 +112,9 @@ def checkpoint_of_what_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint waits for the fsync only."""
 
     async def durable(self: CommitLog) -> None:
-        await self.disk_sink.durable()
+        await self.disk_sink.wait_until_durable()
 
-    patch.setattr(CommitLog, "durable", durable)
+    patch.setattr(CommitLog, "wait_until_durable", durable)
 
 
 def journals_not_stored(patch: pytest.MonkeyPatch) -> None:

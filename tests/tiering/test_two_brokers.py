@@ -82,7 +82,7 @@ async def append(server: Server, name: str, index: int, count: int) -> None:
     partition = await server.broker.table.load_partition(name, index)
     for _ in range(count):
         partition.append(memoryview(bytearray(build([(b"k", bytes(100))], timestamp_ms=0))), 0)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
 
 
 def keys(bucket: FakeBucket, prefix: str) -> set[str]:

@@ -42,7 +42,7 @@ class Asked(TierProcess):
             await self.create("t", 1, **{**LAG, **configs})
         (partition,) = await self.partitions()
         self.append(partition, 3)
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
 
     async def until(self, reason: Reason) -> list[tuple[str, str]]:
         """Wait until this is the only reason."""
@@ -97,14 +97,14 @@ def test_open_transaction_is_reported_as_reason() -> None:
         (partition,) = await process.partitions()
         producer = Producer(7)
         producer.send(partition, b"open")
-        await process.log.commit_log.committed()
+        await process.log.commit_log.wait_until_committed()
         text = "producer 7 has a transaction open since offset 3"
         assert await process.reasons() == [("active", ""), ("transaction open", text)]
         await process.env.sleep(60)
         (piece,) = (await process.ask("why"))["pieces"]
         assert (piece["from"], piece["to"], piece["detail"]) == (3, 4, text)
         producer.end(partition, commit=True)
-        await process.log.commit_log.committed()
+        await process.log.commit_log.wait_until_committed()
         await process.env.sleep(60)
         assert await process.reasons() == []
 

@@ -130,7 +130,7 @@ async def open_many(world: World) -> None:
         ]
         for batch in batches_of(wanted, 100_000, 2, now_ms):
             coordinator.partition.append(memoryview(bytearray(batch)), now_ms)
-    await world.broker.log.commit_log.committed()
+    await world.broker.log.commit_log.wait_until_committed()
 
 
 def _partition_of(world: World, transactional_id: str) -> int:

@@ -231,14 +231,14 @@ class DamagedLog:
         items = [TransactionRecord(name, at) for name, at in states.items()]
         (made,) = batches_of(items, 1 << 20, 2, EPOCH_MS)
         self.partition.append(memoryview(made), EPOCH_MS)
-        await self.world.log.commit_log.committed()
+        await self.world.log.commit_log.wait_until_committed()
         return int(self.partition.rows.log_position[-1])
 
     async def load_damaged(self, *positions: int) -> loading.TransactionLoader:
         """Flip a bit at each position and load after a crash."""
         world = self.world
         self.other.append(batch(b"x"), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
         for position in positions:
             flip_bit(world, position)
         await world.crash()

@@ -297,7 +297,7 @@ def _print_batches(
         sparse = SparseIndex(
             index, entry.start, entry.length, entry.base_offset, entry.index_checksum
         )
-        bad = sparse.damaged(entry.start, data)
+        bad = sparse.find_damaged_block(entry.start, data)
         if bad is not None:
             problems.append(f"the batches of {name} at {bad}")
     except FormatError as failure:

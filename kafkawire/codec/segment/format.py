@@ -110,7 +110,7 @@ from kafkawire.codec.segment.layout import (
     write_section,
     write_trailer,
 )
-from kafkawire.codec.segment.lost import LostRange, merged, read_lost, write_lost
+from kafkawire.codec.segment.lost import LostRange, read_lost, select_overlapping, write_lost
 from kafkawire.codec.segment.origin import Origin, TopicOrigin, read_origin, write_origin
 from kafkawire.codec.types import Buffer
 from kafkawire.crc32c import crc32c
@@ -318,7 +318,7 @@ class SegmentBuilder:
         lost = [
             (entry.number, each)
             for entry, (_, state) in zip(self.entries, self._states, strict=True)
-            for each in merged(state.lost, entry.base_offset, entry.end_offset)
+            for each in select_overlapping(state.lost, entry.base_offset, entry.end_offset)
         ]
         if lost:
             bodies.insert(2, (LOST, 0, write_lost(lost)))

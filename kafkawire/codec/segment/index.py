@@ -149,7 +149,7 @@ class SparseIndex:
         position = self.since(timestamp)
         return None if position is None else self.block(self.find(position))[2]
 
-    def damaged(self, position: int, data: Buffer) -> int | None:
+    def find_damaged_block(self, position: int, data: Buffer) -> int | None:
         """Return the position of the first damaged block of `data` (bytes of the file from
         `position` on); None if all match.
 

@@ -30,7 +30,7 @@ class LostRange(NamedTuple):
     reason: int
 
 
-def merged(ranges: Iterable[LostRange], base: int, end: int) -> list[LostRange]:
+def select_overlapping(ranges: Iterable[LostRange], base: int, end: int) -> list[LostRange]:
     """Return the ranges that overlap [base, end), sorted, without duplicates."""
     return sorted({each for each in ranges if each.first < end and each.end > base})
 

@@ -78,7 +78,7 @@ class CatalogFrames:
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(self._catalog.by_id.get, ids[start : start + MAX_TOPICS])
             self.write_topics([info for info in infos if info is not None])
-            await self._commit_log.disk_sink.durable()
+            await self._commit_log.disk_sink.wait_until_durable()
 
     async def carry(self, number: int, oldest: int) -> bool:
         """Write again what only journal `number` contains, before it is recycled; `oldest` is the

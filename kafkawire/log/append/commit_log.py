@@ -216,10 +216,10 @@ class CommitLog(AppendLog):
             return self.follower_sink
         return self.disk_sink
 
-    async def committed(self) -> None:
+    async def wait_until_committed(self) -> None:
         await await_callbacks(lambda fn: self.after(self.sinks, unless_for_others(fn)))
 
-    async def durable(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
         in the sinks of all partitions; followers have the whole log. Raises as `committed`."""
         await await_callbacks(
@@ -482,7 +482,7 @@ class CommitLog(AppendLog):
     async def close(self) -> None:
         """Write and commit what is queued, then end as `end` does."""
         while self.failed is None and not self.at_rest:
-            await self.disk_sink.durable()
+            await self.disk_sink.wait_until_durable()
         await self.end()
 
     async def end(self) -> None:

@@ -175,7 +175,7 @@ class DiskSink:
         self._wanted = True
         self._go()
 
-    async def durable(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`."""
         await await_callbacks(self.when_durable)
 
@@ -271,7 +271,7 @@ class DiskSink:
             now = log.env.clock.monotonic()
             self._pause.note_commit(self._running_since, now)
             if entry is not None:
-                log.ledger.stored(entry)
+                log.ledger.note_written(entry)
             if failure is not None:
                 self._fail(failure)
                 return
@@ -283,7 +283,7 @@ class DiskSink:
             self._publish()
 
         try:
-            files = [journal.opened() for journal in journals]
+            files = [journal.require_file() for journal in journals]
             bounded = [*write.ends, *others]
             entry = log.ledger.entry(bounded, journals)
             log.env.offload.submit_then("commit", synced, sync_all, files, entry)

@@ -27,7 +27,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.io.ports import Superseded
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
-from kafkawire.log.journal.format import HEAD_BYTES, padded
+from kafkawire.log.journal.format import HEAD_BYTES, pad_length
 from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
@@ -182,7 +182,7 @@ class ObjectSink:
         gathered.frames += 1
         spans = gathered.spans
         last = spans[-1] if spans else None
-        if last is not None and last.journal == journal and padded(last.end) == start:
+        if last is not None and last.journal == journal and pad_length(last.end) == start:
             last.end = stop
         else:
             spans.append(FrameSpan(journal, start, stop))

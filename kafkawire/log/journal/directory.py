@@ -113,7 +113,7 @@ class Journals:
             self.ready.append(self._make())
         return self.ready[ahead - 1]
 
-    def mapped(self, log_position: int) -> tuple[memoryview, int]:
+    def find_hot_view(self, log_position: int) -> tuple[memoryview, int]:
         """Return the view of a hot journal, and the position in it."""
         view = self.by_number[log_position >> POSITION_BITS].view
         assert view is not None, "only hot log positions are checked"
@@ -188,9 +188,9 @@ class Journals:
                 self.spares.append(spare)
             return
         self.preparing = True
-        future.add_done_callback(self._prepared)
+        future.add_done_callback(self._on_prepared)
 
-    def _prepared(self, future: asyncio.Future[Journal]) -> None:
+    def _on_prepared(self, future: asyncio.Future[Journal]) -> None:
         self.preparing = False
         if future.cancelled():
             return

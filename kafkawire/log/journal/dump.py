@@ -16,7 +16,7 @@ from kafkawire.codec.batches import CRC_FROM, BatchHead, read_head
 from kafkawire.codec.types import uuid_text
 from kafkawire.crc32c import crc32c
 from kafkawire.log.journal import format as journal_format
-from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, padded
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, pad_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
                 return
             position = found
             continue
-        yield _shown(buf, position, head, starts)
+        yield _show_frame(buf, position, head, starts)
         run = head.run
-        position += padded(HEAD_BYTES + head.length)
+        position += pad_length(HEAD_BYTES + head.length)
 
 
 def _next(buf: memoryview, position: int, number: int, run: int) -> int:
@@ -84,7 +84,7 @@ def _next(buf: memoryview, position: int, number: int, run: int) -> int:
             return position
 
 
-def _shown(buf: memoryview, position: int, head: Head, starts: list[int]) -> FrameShown:
+def _show_frame(buf: memoryview, position: int, head: Head, starts: list[int]) -> FrameShown:
     shown = FrameShown(position, head)
     start = position + HEAD_BYTES
     payload = buf[start : start + head.length]

@@ -90,7 +90,7 @@ class Journal:
         """The path of the file."""
         return os.path.dirname(self.path)
 
-    def opened(self) -> File:
+    def require_file(self) -> File:
         """Return the file of a journal that is being written or hot."""
         assert self.file is not None, f"journal {self.number} is closed"
         return self.file
@@ -98,7 +98,7 @@ class Journal:
     def map(self) -> None:
         """Make the whole file readable as `view`."""
         if self.view is None:
-            self.view = self.opened().map(self.capacity)
+            self.view = self.require_file().map(self.capacity)
 
     def warm(self, fs: FileSystem) -> memoryview:
         """Return the mapping; open and map the file first if necessary."""
@@ -112,10 +112,10 @@ class Journal:
         """Make the file at least `capacity` bytes long (one frame may be larger than a journal)."""
         if capacity > self.capacity:
             assert capacity <= POSITION_MASK, "a frame and its journal stay under 4 GiB"
-            self.opened().allocate(capacity)
+            self.require_file().allocate(capacity)
             self.capacity = capacity
             if self.view is not None:
-                self.view = self.opened().map(capacity)
+                self.view = self.require_file().map(capacity)
 
     def cool(self) -> None:
         """Release the mapping and the handle. Views that were passed on stay valid: they keep the

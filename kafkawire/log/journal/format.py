@@ -143,7 +143,7 @@ class Naming:
     log_start: int
 
 
-def padded(length: int) -> int:
+def pad_length(length: int) -> int:
     """Return `length` rounded up to a multiple of 8."""
     return (length + 7) & ~7
 

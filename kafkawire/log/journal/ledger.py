@@ -312,7 +312,7 @@ class Ledger:
                     self._open[journal.number] = journal
         entry = self._whole()
         entry.store()
-        self.stored(entry)
+        self.note_written(entry)
 
     def entry(
         self, touched: Sequence[BoundedOffsets], journals: list[Journal]
@@ -333,7 +333,7 @@ class Ledger:
         self._end_rolled(change)
         return self._append(change)
 
-    def stored(self, entry: LedgerWrite) -> None:
+    def note_written(self, entry: LedgerWrite) -> None:
         """Note whether an entry was written; if not, the whole state is written at the next
         tick."""
         if entry.failure is not None:
@@ -354,7 +354,7 @@ class Ledger:
         except OSError as failure:
             self._fail(failure)
 
-    def checkpointed(self) -> None:
+    def note_checkpoint(self) -> None:
         """Note that a checkpoint is stored: partitions without writes since then need no bound."""
         self._settled = {
             number: partition.next_offset
@@ -400,7 +400,7 @@ class Ledger:
             self._state.bounds.clear()
             entry = self._whole()
             entry.store()
-            self.stored(entry)
+            self.note_written(entry)
 
     def close(self) -> None:
         files, self._files = self._files, []
@@ -475,7 +475,7 @@ class Ledger:
 
     async def _write(self, entry: LedgerWrite) -> None:
         await self._env.offload.submit("commit", entry.store)
-        self.stored(entry)
+        self.note_written(entry)
 
     def _file(self) -> File:
         return self._files[self._state.generation % len(self._files)]

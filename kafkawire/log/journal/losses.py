@@ -125,7 +125,7 @@ class DamagedEnds:
     doubted: dict[int, tuple[int, int]] = field(default_factory=dict)
     unexplained: tuple[int, int] = (0, 0)
 
-    def concerned(self, bounds: Mapping[int, int] | None) -> set[int]:
+    def find_affected_partitions(self, bounds: Mapping[int, int] | None) -> set[int]:
         """Return the partitions that may have lost records."""
         numbers = self.known.keys() | self.doubted.keys()
         return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers

@@ -24,7 +24,7 @@ from kafkawire.log.journal.format import (
     HEAD_BYTES,
     KIND_BATCH,
     KIND_NAMES,
-    padded,
+    pad_length,
 )
 
 POLYNOMIAL = 0x82F63B78
@@ -106,7 +106,7 @@ def explain(
     return found
 
 
-def located(covered: bytes, checksum: int) -> bytes | None:
+def repair_one_byte(covered: bytes, checksum: int) -> bytes | None:
     """Return `covered` as it was when its CRC-32C was `checksum`, if at most one byte has changed
     since, in it or in the stored checksum; None if more have."""
     syndrome = crc32c(covered) ^ checksum
@@ -151,7 +151,7 @@ def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame |
         covered = bytes(buf[at + BODY_AT : at + HEAD_BYTES]) + b"".join(
             bytes(buf[start : start + BATCH_PREFIX_BYTES]) for start in starts
         )
-        whole = located(covered, _CHECKSUM.unpack_from(buf, at + 4)[0])
+        whole = repair_one_byte(covered, _CHECKSUM.unpack_from(buf, at + 4)[0])
         if whole is None:
             continue
         length, kind, batches, log_position, _, number, _ = _BODY.unpack_from(whole)
@@ -162,7 +162,7 @@ def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame |
         (first,) = _OFFSET.unpack_from(whole, prefix)
         (base,) = _OFFSET.unpack_from(whole, prefix + (len(starts) - 1) * BATCH_PREFIX_BYTES)
         last = base + offsets_of(buf[starts[-1] : stop])
-        return DamagedFrame(at, at + padded(HEAD_BYTES + length), number, first, last)
+        return DamagedFrame(at, at + pad_length(HEAD_BYTES + length), number, first, last)
     return None
 
 
@@ -229,20 +229,22 @@ def _without_records(buf: memoryview, journal: int, at: int, end: int) -> Damage
     for stop in stops:
         if not at + HEAD_BYTES <= stop <= end or stop - at > MAX_SEARCHED_BYTES:
             continue
-        whole = located(bytes(buf[at + BODY_AT : stop]), _CHECKSUM.unpack_from(buf, at + 4)[0])
+        whole = repair_one_byte(
+            bytes(buf[at + BODY_AT : stop]), _CHECKSUM.unpack_from(buf, at + 4)[0]
+        )
         if whole is None:
             continue
         length, kind, batches, log_position, _, _, _ = _BODY.unpack_from(whole)
         fits = at + HEAD_BYTES + length == stop and batches == 0
         if fits and kind in KIND_NAMES and log_position == journal << POSITION_BITS | at:
-            return DamagedFrame(at, at + padded(HEAD_BYTES + length), 0)
+            return DamagedFrame(at, at + pad_length(HEAD_BYTES + length), 0)
     return None
 
 
 def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
     """Read a frame whose head matches its position, although its checksum is wrong."""
     length, kind, batches, log_position, run, number, _ = _BODY.unpack_from(buf, at + BODY_AT)
-    after = at + padded(HEAD_BYTES + length)
+    after = at + pad_length(HEAD_BYTES + length)
     if (
         log_position != journal << POSITION_BITS | at
         or kind not in KIND_NAMES

@@ -27,7 +27,7 @@ from kafkawire.log.journal.format import (
     Naming,
     check,
     find_frame,
-    padded,
+    pad_length,
     read_head,
     read_naming,
 )
@@ -108,7 +108,7 @@ def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -
             result.gaps.append(Gap(number, position, found))
             position = found
             continue
-        position = result.end = position + padded(HEAD_BYTES + head.length)
+        position = result.end = position + pad_length(HEAD_BYTES + head.length)
     return result
 
 
@@ -188,7 +188,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     if checksum != head.checksum or batches != head.batches:
         return False
     if not sound:
-        after = position + padded(HEAD_BYTES + head.length)
+        after = position + pad_length(HEAD_BYTES + head.length)
         last_size = fields[1] + BATCH_LENGTH_OVERHEAD
         last = fields[0] + offsets_of(buf[end - last_size : end])
         gap = Gap(result.number, position, after, head.number, base, last)

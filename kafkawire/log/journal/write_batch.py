@@ -28,7 +28,7 @@ from kafkawire.log.journal.format import (
     Naming,
     pack_body,
     pack_front,
-    padded,
+    pad_length,
     write_header,
     write_naming,
 )
@@ -137,7 +137,7 @@ def _lay_out(
     start = ahead = 0
     while start < len(frames):
         if write.position == 0:
-            first = HEADER_BYTES + MAX_NAMING_BYTES + HEAD_BYTES + padded(frames[start].length)
+            first = HEADER_BYTES + MAX_NAMING_BYTES + HEAD_BYTES + pad_length(frames[start].length)
             write.journal.reserve(first)
         stop = _how_many(frames, start, write, bound, entries_at_most)
         if stop > start:
@@ -179,7 +179,7 @@ def _how_many(
     entries = write.journal.entries + write.entries
     stop = start
     while stop < len(frames):
-        position += HEAD_BYTES + padded(frames[stop].length) + MAX_NAMING_BYTES
+        position += HEAD_BYTES + pad_length(frames[stop].length) + MAX_NAMING_BYTES
         if (position > journal_bytes or entries >= entries_at_most) and entries:
             break
         entries += 1
@@ -254,5 +254,5 @@ def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
     writer thread."""
     before = monotonic()
     for write in writes:
-        write_whole(write.journal.opened(), write.buffers, write.position, write.length)
+        write_whole(write.journal.require_file(), write.buffers, write.position, write.length)
     return monotonic() - before

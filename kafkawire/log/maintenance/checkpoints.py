@@ -69,13 +69,13 @@ class Checkpoints:
         self.log_position = log_position
         self.due = due
 
-    def started(self) -> None:
+    def note_started(self) -> None:
         """Note that the start is complete: followers and the remote tier are waited for with a
         limit."""
         self._wait_s = WAIT_S
 
     @asynccontextmanager
-    async def settled(self) -> AsyncIterator[None]:
+    async def hold_back(self) -> AsyncIterator[None]:
         """Hold back checkpoints; meanwhile everything that is not dirty is stored."""
         async with self._lock:
             yield
@@ -88,7 +88,7 @@ class Checkpoints:
         rows before it are only ahead of the stored log position.
         """
         if self._commit_log.follower_sink.began and not self._is_current():
-            await self._committed()
+            await self._wait_until_durable()
         async with self._lock:
             if self._is_current():
                 return
@@ -100,17 +100,17 @@ class Checkpoints:
             await self._save(changed, log_position)
             self.log_position = log_position
             self.due = False
-            self._commit_log.ledger.checkpointed()
+            self._commit_log.ledger.note_checkpoint()
 
     def _is_current(self) -> bool:
         log = self._commit_log
         return not (log.dirty or log.written != self.log_position or self.due)
 
-    async def _committed(self) -> None:
+    async def _wait_until_durable(self) -> None:
         """Wait until everything appended so far is committed."""
         try:
             async with asyncio.timeout(self._wait_s):
-                await self._commit_log.durable()
+                await self._commit_log.wait_until_durable()
         except TimeoutError:
             raise TimeoutError(
                 f"followers, or the remote tier, did not get the log within {WAIT_S:g} s"
@@ -126,9 +126,9 @@ class Checkpoints:
             if partition.producers.states:
                 self._commit_log.producing[partition] = None
         try:
-            await self._committed()
+            await self._wait_until_durable()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
-            self._commit_log.hooks.stored()
+            self._commit_log.hooks.report_stored()
         except BaseException:
             for partition in part:
                 partition.mark_dirty()
@@ -152,10 +152,12 @@ class Checkpoints:
         disk = self._commit_log.disk_sink
         waiting = {number for number, each in found.items() if each and each.sink is not disk}
         local = {number: start for number, start in starts.items() if number not in waiting}
-        await self._move(local, disk.durable)
+        await self._move(local, disk.wait_until_durable)
         if waiting:
-            await self._committed()
-            await self._move({number: starts[number] for number in waiting}, self._committed)
+            await self._wait_until_durable()
+            await self._move(
+                {number: starts[number] for number in waiting}, self._wait_until_durable
+            )
 
     async def _move(
         self, starts: Mapping[int, int], committed: Callable[[], Awaitable[None]]

@@ -69,15 +69,15 @@ class DiskWatch:
 
     async def measure(self) -> None:
         """Measure how full the disk is, and act on it. Raises what `relieve` raises."""
-        used, free = await self._used()
+        used, free = await self._measure_usage()
         try:
             if used >= self._commit_log.config.disk_delete_percent:
                 await self._relieve()
-                used, free = await self._used()
+                used, free = await self._measure_usage()
         finally:
             self._judge(used, free, await self._is_stuck())
 
-    async def _used(self) -> tuple[int, int]:
+    async def _measure_usage(self) -> tuple[int, int]:
         """Return (used percent of the disk, free bytes)."""
         env = self._commit_log.env
         total, free = await env.offload.submit("files", env.fs.free_bytes, self._folder)

@@ -49,7 +49,7 @@ class Indexer:
         """Add a journal of an earlier start that has no index."""
         self._missing[journal.number] = extent, None
 
-    def rolled(self, journal: Journal) -> None:
+    def add_journal(self, journal: Journal) -> None:
         """Add a full journal: partitions get their extents in it, and its index is to be
         written."""
         rows = close_extents(journal, self._partitions)
@@ -65,7 +65,7 @@ class Indexer:
         self._running = True
         try:
             numbers = sorted(self._missing)  # those rolled from here on may not be durable then
-            await self._commit_log.disk_sink.durable()
+            await self._commit_log.disk_sink.wait_until_durable()
             for number in numbers:
                 extent, rows = self._missing[number]
                 self._missing[number] = extent, None  # if it fails they are copied again

@@ -121,7 +121,7 @@ class ObjectRelease:
         for each in list(islice(self.retained, MAX_AT_ONCE)):
             if done and each.log != done[0].log:
                 break
-            if not await self._uploads.passed(each.ends):
+            if not await self._uploads.is_uploaded(each.ends):
                 break
             if each.log_position > self._checkpoints.log_position:
                 if not self._holds_much():

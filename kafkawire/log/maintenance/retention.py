@@ -143,7 +143,7 @@ class Retention:
         staying = [journal.number for journal in journals if journal not in dead]
         moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
-            await self._commit_log.disk_sink.durable()
+            await self._commit_log.disk_sink.wait_until_durable()
             # A commit says nothing about a write batch that failed before: those wait for the next
             # call, which writes their topics again.
             dead = [each for each in dead if not self._catalog_frames.needs(each.number)]
@@ -187,7 +187,7 @@ class Retention:
             ends = await self._uploads.cut_ends(journal.numbers)
             if ends:
                 self.held[journal.number] = ends
-        return not await self._uploads.passed(ends)
+        return not await self._uploads.is_uploaded(ends)
 
     def _is_dead(self, journal: Journal) -> bool:
         return (

@@ -64,7 +64,7 @@ class Unloader:
         numbers = list(partitions)
         for start in range(0, len(numbers), SLICE):
             # While a checkpoint is being stored, SQL may have less than a clean partition.
-            async with self._checkpoints.settled():
+            async with self._checkpoints.hold_back():
                 for number in numbers[start : start + SLICE]:
                     if len(partitions) <= left:
                         break

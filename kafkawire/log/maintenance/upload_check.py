@@ -39,7 +39,7 @@ class UploadCheck:
                 await self._slices.pause()
         return ends
 
-    async def passed(self, ends: Iterable[tuple[int, int]]) -> bool:
+    async def is_uploaded(self, ends: Iterable[tuple[int, int]]) -> bool:
         """Return whether the records below these end offsets, by partition number, are uploaded,
         or are not needed because of the log start, or because their partition was deleted or has
         another leader. Raises what the storage raises."""
@@ -55,9 +55,9 @@ class UploadCheck:
                     return False
             if at % SLICE == SLICE - 1:
                 await self._slices.pause()
-        return not unloaded or await self._passed_unloaded(unloaded)
+        return not unloaded or await self._is_uploaded_by_rows(unloaded)
 
-    async def _passed_unloaded(self, unloaded: list[tuple[int, int]]) -> bool:
+    async def _is_uploaded_by_rows(self, unloaded: list[tuple[int, int]]) -> bool:
         rows = await self._storage.load_partitions([number for number, _ in unloaded])
         for row, (_, end) in zip(rows, unloaded, strict=True):
             state = row.checkpoint

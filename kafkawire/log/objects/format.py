@@ -52,7 +52,7 @@ from kafkawire.log.journal.format import (
     Naming,
     check_frame,
     check_version,
-    padded,
+    pad_length,
     read_head,
     read_naming,
     write_naming,
@@ -73,7 +73,7 @@ and one frame more may be as large as a request, 100 MiB by default."""
 _HEADER = Struct(">8sIIqqq16sIII4xqqq")
 _ENTRY = Struct(">qI")
 _CHECKSUM = Struct(">I")
-_MIN_FRAME_BYTES: Final = padded(HEAD_BYTES + batches.HEAD_BYTES)
+_MIN_FRAME_BYTES: Final = pad_length(HEAD_BYTES + batches.HEAD_BYTES)
 
 
 class LogObjectError(JournalFormatError):
@@ -112,7 +112,7 @@ class ObjectHead:
     @property
     def frames_start(self) -> int:
         """The position of the first frame in the object."""
-        return HEADER_BYTES + padded(self.names_length)
+        return HEADER_BYTES + pad_length(self.names_length)
 
     @property
     def size_bytes(self) -> int:
@@ -306,7 +306,7 @@ def _read_frame(
                 head.key, f"{where}: the CRC of the batch at offset {batch.base_offset} is wrong"
             )
         views.append(view)
-    return StoredFrame(found.number, found.log_position, found.run, views), padded(end)
+    return StoredFrame(found.number, found.log_position, found.run, views), pad_length(end)
 
 
 def _damage(key: str, why: str) -> LogObjectError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.log.append.object_sink import Gathered
 from kafkawire.log.io.ports import Env, LogError, Superseded
-from kafkawire.log.journal.format import Naming, padded
+from kafkawire.log.journal.format import Naming, pad_length
 from kafkawire.log.objects.format import (
     HEADER_BYTES,
     ObjectHead,
@@ -93,7 +93,7 @@ class LogObjectWriter:
             sequence=sequence,
             nonce=self._nonce,
             frame_count=gathered.frames,
-            frames_length=sum(padded(each.end - each.start) for each in gathered.spans),
+            frames_length=sum(pad_length(each.end - each.start) for each in gathered.spans),
             created_ms=self._env.clock.now_ms(),
         )
 

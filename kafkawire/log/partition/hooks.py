@@ -57,7 +57,7 @@ class Hooks:
         kafkawire.log.recovery.identity)."""
         self._when_stored.append(fn)
 
-    def stored(self) -> None:
+    def report_stored(self) -> None:
         """Report that SQL has durably changed what journals or segments depend on."""
         for fn in self._when_stored:
             fn()
@@ -67,31 +67,31 @@ class Hooks:
         self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.segments(ids)
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.log_starts(numbers)
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.topics(infos)
 
     def topic_altered(self, info: TopicInfo) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.topic_altered(info)
 
     def topic_removed(self, info: TopicInfo) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.topic_removed(info)
 
     def defaults(self) -> None:
-        self.stored()
+        self.report_stored()
         for each in self.listeners:
             each.defaults()

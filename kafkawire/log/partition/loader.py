@@ -140,7 +140,7 @@ class Loader:
             partition = self.make(number)
             if partition is None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._entered(partition)
+            self._notify_listeners(partition)
             return partition
         refused = self._refused.get(number)
         if refused is not None:
@@ -273,7 +273,7 @@ class Loader:
             report_absent(partition)
         elif lacks_rows(partition) and has_all_rows(self._catalog, row.number):
             _report_rows(partition)
-        self._entered(partition)
+        self._notify_listeners(partition)
 
     def _refuse_rows(self, number: int, text: str) -> None:
         """Refuse a partition with damaged rows."""
@@ -286,7 +286,7 @@ class Loader:
             )
         self._refuse([number], OSError(text))
 
-    def _entered(self, partition: Partition) -> None:
+    def _notify_listeners(self, partition: Partition) -> None:
         for listener in self._listeners:
             listener.enter(partition)
 
@@ -340,7 +340,7 @@ class Loader:
         self._refused.update(dict.fromkeys(numbers, _Refusal(now_s + REFUSE_S, code, why)))
 
 
-def _shown(ranges: Sequence[Range]) -> str:
+def _format_ranges(ranges: Sequence[Range]) -> str:
     return ", ".join(f"{first}-{end - 1}" for first, end in ranges[:MAX_SHOWN])
 
 
@@ -350,7 +350,7 @@ def _report_rows(partition: Partition) -> None:
         "table offset_mappings has no row of the offsets %s of %s-%d, nor have the journals: "
         "reading them returns an error. `kafkawire fsck` says whether a segment has them; then "
         "`kafkawire restore --from-log` rebuilds the metadata",
-        _shown(holes(partition)),
+        _format_ranges(holes(partition)),
         partition.topic,
         partition.index,
     )
@@ -365,7 +365,7 @@ def report_absent(partition: Partition) -> None:
             "offsets %s of %s-%d are in no segment and not at this broker: another broker led it "
             "before and did not cut them. Reading them returns an error, all other offsets are "
             "served",
-            _shown(absent),
+            _format_ranges(absent),
             partition.topic,
             partition.index,
         )

@@ -162,7 +162,7 @@ def aborted_listed(plan: HotRead) -> list[tuple[int, int]]:
     transactions = plan.partition.producers.transactions
     if transactions is None or not plan.size_bytes:
         return []
-    return transactions.aborted.listed(plan.offset, _read_end(plan))
+    return transactions.aborted.list_for_fetch(plan.offset, _read_end(plan))
 
 
 def _read_end(plan: HotRead | JournalRead) -> int:
@@ -279,7 +279,7 @@ def _plan_rows(
 
 
 def _skip(log: AppendLog, log_position: int, length: int, offset: int) -> tuple[int, int]:
-    view, start = log.journals.mapped(log_position)
+    view, start = log.journals.find_hot_view(log_position)
     at = skip_before(view, start, start + length, offset)
     return log_position + at - start, start + length - at
 
@@ -289,7 +289,7 @@ def _cut(
 ) -> int:
     """Return how many bytes of a mapped row fit. `follows`: there are batches before it, so damage
     at its start is reported only when a reader begins there."""
-    view, start = log.journals.mapped(log_position)
+    view, start = log.journals.find_hot_view(log_position)
     try:
         return whole_batches(view, start, start + length, end, room, first) - start
     except KafkaError:

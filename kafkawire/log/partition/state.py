@@ -233,7 +233,7 @@ class AppendLog(ABC):
         """Return where the records of a topic have to be before they are committed."""
 
     @abstractmethod
-    async def committed(self) -> None:
+    async def wait_until_committed(self) -> None:
         """Return when everything appended so far is committed as its partitions want it. Raises
         KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, or an error of followers, if that fails."""
 

@@ -49,7 +49,7 @@ class GivenUp:
         return {journal for journal, _, _ in self.damage}
 
 
-def clipped(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange]:
+def clip_ranges(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange]:
     """Return the parts of sorted ranges within the offsets [start, end)."""
     return [
         one._replace(first=max(one.first, start), end=min(one.end, end))
@@ -58,7 +58,7 @@ def clipped(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange
     ]
 
 
-def passed(ranges: Sequence[LostRange], offset: int) -> int:
+def skip_given_up(ranges: Sequence[LostRange], offset: int) -> int:
     """Return the next offset that was not given up, from `offset` on."""
     for one in ranges:
         if one.first <= offset < one.end:

@@ -246,7 +246,7 @@ class IdentityRecorder:
         await self.record()
         self._task = self._env.spawn(self._run(), "record the identity")
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Note that a transaction has changed what journals and segments depend on."""
         self._woken.set()
 

@@ -315,7 +315,7 @@ def _cut(found: RecoveredJournal, gap: Gap) -> None:
 def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
     """Make sure that what was read is on the disk, up to the journal's end."""
     journal.warm(fs)
-    file = journal.opened()
+    file = journal.require_file()
     position = 0
     if committed > journal.log_position:
         position = min(committed - journal.log_position, journal.end)

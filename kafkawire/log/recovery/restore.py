@@ -77,7 +77,7 @@ class TransactionHistory:
                 if first is not None and marker.kind == ABORT:
                     self._aborted.setdefault(number, []).append((producer_id, first, base))
 
-    def aborted(self, number: int) -> list[Aborted]:
+    def list_aborted(self, number: int) -> list[Aborted]:
         """Return the aborted transactions of a partition whose markers are in the journals."""
         return list(self._aborted.get(number, ()))
 

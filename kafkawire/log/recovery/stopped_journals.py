@@ -90,9 +90,9 @@ class StoppedJournals:
         """Return the batches of a frame, whose checksums are not verified. OSError."""
         return frame.journal.read(self._fs, [(frame.position, frame.length)])[0]
 
-    def aborted(self, number: int) -> list[Aborted]:
+    def list_aborted(self, number: int) -> list[Aborted]:
         """Return the aborted transactions of a partition that end in the journals."""
-        return self._history.aborted(number)
+        return self._history.list_aborted(number)
 
     def first_open(self, number: int) -> int | None:
         """Return the first offset of the transactions of a partition that are open."""

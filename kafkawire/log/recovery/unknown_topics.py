@@ -28,7 +28,7 @@ from kafkawire.log.journal.format import (
     Naming,
     check,
     find_frame,
-    padded,
+    pad_length,
     read_catalog,
     read_head,
     read_naming,
@@ -158,4 +158,4 @@ def frames(view: memoryview, number: int, end: int) -> Iterator[tuple[int, Head,
             continue
         run = head.run
         yield position, head, starts
-        position += padded(HEAD_BYTES + head.length)
+        position += pad_length(HEAD_BYTES + head.length)

@@ -67,7 +67,7 @@ class Lifecycle:
         `file.delete.delay.ms`, -1: the broker's."""
         deleted = set(numbers)
         self._doomed |= deleted
-        self._swapper.delays.deleted(deleted, delay_ms)
+        self._swapper.delays.note_deleted(deleted, delay_ms)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """Check the retention of these partitions again at the next tick, None: of all."""

@@ -37,7 +37,7 @@ from kafkawire.log.segments.strays import (
     check_records,
     describe,
     held_in_memory,
-    unaccounted,
+    subtract_held,
 )
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
@@ -89,7 +89,7 @@ class Segments:
         )
         self.rewriter = Rewriter(
             self._env, config, partitions, storage, self.store, remote, self.swapper, node_id,
-            origins, config_of, loader.led_elsewhere, self._decommissioned,
+            origins, config_of, loader.led_elsewhere, self._list_decommissioned,
         )  # fmt: skip
         self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper, loader.load)
         self.cleaner = SegmentCleaner(
@@ -107,7 +107,7 @@ class Segments:
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
         self._tending = asyncio.Lock()  # and so would two rewrites
 
-    def _decommissioned(self) -> list[int]:
+    def _list_decommissioned(self) -> list[int]:
         """Return the brokers whose segments this one is to copy; none if it leaves, too."""
         brokers = self._catalog.list_decommissioned()
         return [] if self._node_id in brokers else brokers
@@ -200,7 +200,7 @@ class Segments:
                 return held_in_memory(partition)
             return None if entry.number in gone else []
 
-        found = unaccounted(entries, held)
+        found = subtract_held(entries, held)
         if found:
             what = f"it was not finished by its row, but is the only copy of {describe(found)}"
             now_ms = self._env.clock.now_ms()
@@ -214,7 +214,7 @@ class Segments:
         """Cut what is due; return the partitions that got new segments."""
         async with self._cutting:
             await self.cutter.run()
-        taken = self.cutter.taken()
+        taken = self.cutter.take_cut_partitions()
         self.cleaner.note(taken)
         return taken
 

@@ -89,7 +89,7 @@ async def check_records(
             )
 
 
-def unaccounted(
+def subtract_held(
     entries: Iterable[PartitionEntry], held: Callable[[PartitionEntry], list[Range] | None]
 ) -> list[tuple[PartitionEntry, Range]]:
     """Return the offset ranges of a segment file that are nowhere else. Pure.
@@ -128,7 +128,7 @@ async def find_unaccounted(
         mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
         return [(0, start), *mapped, *in_journals(entry.number)]
 
-    return unaccounted(entries, held)
+    return subtract_held(entries, held)
 
 
 def describe(found: list[tuple[PartitionEntry, Range]]) -> str:

@@ -113,7 +113,7 @@ class CheckedEntry:
 
 def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> int | None:
     """Return the first block from `position` on, before `stop`, that is damaged or incomplete."""
-    bad = index.damaged(position, view)
+    bad = index.find_damaged_block(position, view)
     if bad is None and position + len(view) < stop:
         return index.block(index.find(position + len(view)))[0]
     return bad

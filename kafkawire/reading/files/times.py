@@ -57,7 +57,7 @@ def _read_blocks(place: Place, piece: Piece, ms: int) -> Iterator[bytes]:
     begin = index.block(index.find(index.span(piece.base, 1)[0]))[0]
     for start, length in index.runs(max(position, begin), piece.start + piece.length, SEARCH_BYTES):
         data = place.get_range(piece.key, start, length)
-        bad = index.damaged(start, data)
+        bad = index.find_damaged_block(start, data)
         if len(data) != length or bad is not None:
             raise FormatError(f"its bytes at {start if bad is None else bad} are damaged")
         yield data

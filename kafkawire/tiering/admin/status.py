@@ -303,7 +303,7 @@ def _log_objects(tiering: Tiering) -> dict[str, Any]:
     return {
         "stored": objects.stored_objects,
         "released": objects.released_objects,
-        "unreleased": {} if logs is None else logs.unreleased(),
+        "unreleased": {} if logs is None else logs.count_unreleased(),
         "unreleased_bytes": objects.unreleased_bytes,
         "unstored_bytes": objects.queue.size_bytes,
         "refusal": None if objects.refusal is None else str(objects.refusal),

@@ -92,7 +92,11 @@ class Stretch:
             if found is None:
                 return None
             data, block = found
-            bad = None if _is_checked(block, position, end) else self._index.damaged(position, data)
+            bad = (
+                None
+                if _is_checked(block, position, end)
+                else self._index.find_damaged_block(position, data)
+            )
             if bad is None:
                 if block is not None:
                     _check(block, position, end)

@@ -73,7 +73,7 @@ async def fill(broker: Broker, name: str, count: int = 5) -> None:
         for at in range(count):
             data = build([(None, b"%d-%d" % (index, at))], timestamp_ms=0)
             partition.append(memoryview(bytearray(data)), 0)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
 
 
 async def decommission(broker: Broker, node_id: int, *, undo: bool = False) -> None:

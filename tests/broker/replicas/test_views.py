@@ -71,7 +71,7 @@ async def test_a_range_that_cannot_be_read_divides_the_view(two: Racks) -> None:
         await two.upload()
     segments = two.partition.segments
     assert list(segments.base) == [0, 3, 4]
-    row = two.one.log.segments.store.known(segments.segment[1]).row
+    row = two.one.log.segments.store.get_segment(segments.segment[1]).row
     await two.one.storage.delete_objects([row.object], 1 << 60)
     await views.load([number])
     ranges = [views.find(number, offset) for offset in (0, 4)]

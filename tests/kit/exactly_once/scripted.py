@@ -218,7 +218,7 @@ async def last_epochs(world: World, transactional_id: str) -> None:
     record = TransactionRecord(transactional_id, at)
     for batch in batches_of([record], 100_000, 2, now_ms):
         coordinator.partition.append(memoryview(bytearray(batch)), now_ms)
-    await broker.log.commit_log.committed()
+    await broker.log.commit_log.wait_until_committed()
     coordinator.reload()
     while coordinator.phase.value:
         await world.sleep(0.05)

@@ -120,7 +120,7 @@ class Life:
         (info,) = await self.metadata.create_topics([new])
         self.catalog.add_topic(info)
         self.log.add_topics([info])
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         return info
 
     async def internal(self) -> Any:
@@ -369,7 +369,7 @@ class Life:
         self.catalog.remove_topic(info.id)
         self.groups.topic_deleted(info.name, info.id)
         self.log.remove_topic(info)
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
 
     # -- the end of it --------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class FakeCommitLog:
         if self.by_itself:
             asyncio.get_running_loop().call_soon(self.commit)
 
-    async def committed(self) -> None:
+    async def wait_until_committed(self) -> None:
         if not any(p.next_appended != p.high_watermark for p in self.partitions):
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

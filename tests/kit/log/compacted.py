@@ -27,7 +27,7 @@ async def update(
     """Append one batch; return its base offset."""
     batch = build(list(pairs), timestamp_ms=EPOCH_MS + ms, **more)
     done = partition.append(memoryview(batch), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     await settle()
     return done.base_offset
 

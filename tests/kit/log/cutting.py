@@ -21,7 +21,7 @@ async def fill(partition: Partition, count: int, size: int = 500) -> None:
         offset = partition.next_offset
         value = b"%d:" % offset + bytes(size)
         partition.append(batch(value, timestamp_ms=EPOCH_MS + offset), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await settle()
 
 

@@ -228,7 +228,7 @@ class Life:
                 if self.rng.random() < 0.2:  # the client timed out and sends it again
                     again = partition.append(producer.batch(), self.env.clock.now_ms())
                     assert again[0] == done[0]
-                await self.log.commit_log.committed()
+                await self.log.commit_log.wait_until_committed()
             except KafkaError as failure:
                 expect(failure, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue

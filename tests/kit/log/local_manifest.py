@@ -168,7 +168,7 @@ class ManifestWorld(LocalWorld):
         await self.metadata.delete_topics([info.id])
         self.catalog.remove_topic(info.id)
         self.log.remove_topic(info)
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
 
 
 @pytest.fixture(autouse=True)

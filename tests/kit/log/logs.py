@@ -85,7 +85,7 @@ class World:
         (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
         self.catalog.add_topic(info)
         self.log.add_topics([info])
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         return [self.log.loader.get(partition.number) for partition in info.partitions]
 
     def find(self, name: str, index: int = 0) -> Partition:

@@ -96,7 +96,7 @@ class ObjectWorld(World):
 async def put(partition: Partition, *values: bytes) -> int:
     """Append one batch; return its base offset once it is committed."""
     done = partition.append(batch(*values), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     return done.base_offset
 
 

@@ -97,7 +97,7 @@ class Pair:
         for member in self.members.values():
             member.catalog.add_topic(info)
             member.log.add_topics([info])
-        await self.first.log.commit_log.committed()
+        await self.first.log.commit_log.wait_until_committed()
         return [self.first.log.loader.get(row.number) for row in info.partitions]
 
     def change(self, numbers: Sequence[int], leader: int) -> None:

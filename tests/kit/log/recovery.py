@@ -20,7 +20,7 @@ async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
     (partition,) = await world.topic("t")
     for value in values:
         partition.append(batch(value), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     return world, partition
 
 
@@ -39,6 +39,6 @@ async def roll(world: World, count: int, size_bytes: int = 1000) -> None:
     """Append until journals have been rolled."""
     for _ in range(count):
         world.find("t").append(batch(bytes(size_bytes)), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     for _ in range(20):
         await world.env.sleep(0)

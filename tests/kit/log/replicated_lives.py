@@ -265,7 +265,7 @@ class ReplicatedLife(ObjectLife):
         self.identity = IdentityRecorder(
             self.env, metadata, FOLDER, CLUSTER_NODE, self.catalog.cluster_id
         )
-        self.log.hooks.when_stored(self.identity.changed)
+        self.log.hooks.when_stored(self.identity.note_change)
         await self.identity.start(self.found, self.stored)
         if self.fresh:
             fresh_folder.complete(self.env.fs, FOLDER)

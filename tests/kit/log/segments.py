@@ -31,7 +31,7 @@ from kafkawire.log.io.worker_jobs import (
 )
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import JournalHeader, padded
+from kafkawire.log.journal.format import JournalHeader, pad_length
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 
@@ -115,7 +115,7 @@ def everything(data: bytes) -> Whole:
             body, entry.start, entry.length, entry.base_offset, entry.index_checksum
         )
         inside = data[entry.start : entry.start + entry.length]
-        bad = index.damaged(entry.start, inside)
+        bad = index.find_damaged_block(entry.start, inside)
         if bad is not None:
             raise FormatError(f"block at {bad}")
         indexes.append(index)
@@ -159,7 +159,7 @@ def journal(
             + body
             + b"".join(batches)
         )
-        data += bytes(padded(len(data)) - len(data))
+        data += bytes(pad_length(len(data)) - len(data))
         row = rows.setdefault(partition, empty_columns())
         base, last = _base(batches[0]), batches[-1]
         row.base.append(base)

@@ -62,7 +62,7 @@ class ColdWorld(World):
             base = partition.next_offset
             value = b"%d:" % base + self.env.random.randbytes(size)
             partition.append(batch(value, timestamp_ms=EPOCH_MS + base), EPOCH_MS)
-            await partition.log.committed()
+            await partition.log.wait_until_committed()
 
     async def cut(self) -> None:
         """Cut everything there is into segments."""
@@ -70,7 +70,7 @@ class ColdWorld(World):
             self.log.journals.prepare(again=True)
             await self.env.sleep(0.001)
         self.log.commit_log.roll()
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         waiting = [p for p in self.log.partitions.values() if not p.topic.startswith("__")]
         while any(p.cut_offset < p.next_offset for p in waiting):
             await self.env.sleep(0.01)

@@ -54,7 +54,7 @@ class Life(Watched):
             for row in self.catalog.by_name[name].partitions:
                 for _ in range(3):
                     self.append(await self.partition(row.number), 3)
-            await self.log.commit_log.committed()
+            await self.log.commit_log.wait_until_committed()
             await self.env.sleep(2.5)
 
     async def delete_records(self, name: str, keep: int) -> None:

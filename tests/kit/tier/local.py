@@ -75,7 +75,7 @@ class LocalWorld(World):
             offset = partition.next_offset
             value = b"%d:" % offset + bytes(size)
             partition.append(batch(value, timestamp_ms=EPOCH_MS + offset), EPOCH_MS)
-            await partition.log.committed()
+            await partition.log.wait_until_committed()
         await settle()
 
     async def cut(self) -> None:

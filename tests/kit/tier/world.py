@@ -321,7 +321,7 @@ class TierProcess:
         for row in info.partitions:
             self.world.expected(row.number, info)
         self.log.add_topics([info])
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         return [await self.partition(row.number) for row in info.partitions]
 
     async def alter(self, name: str, **configs: str | None) -> None:
@@ -339,7 +339,7 @@ class TierProcess:
         for change in changes:
             self.catalog.apply_config(change)
         self.log.alter_topic(self.catalog.by_name[name])
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
 
     async def delete(self, name: str) -> None:
         """Delete a topic, like the topic service."""
@@ -350,7 +350,7 @@ class TierProcess:
         await self.metadata.delete_topics([info.id])
         self.catalog.remove_topic(info.id)
         self.log.remove_topic(info)
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
 
     async def partition(self, number: int) -> Partition:
         """A partition, loaded."""

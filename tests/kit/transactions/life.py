@@ -177,7 +177,7 @@ class Life:
         (info,) = await self.metadata.create_topics([new])
         self.catalog.add_topic(info)
         self.log.add_topics([info])
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         return info
 
     async def take(self) -> int:
@@ -294,7 +294,7 @@ class Life:
             check_log(await self.stored(coordinator.partition))
 
     async def stored(self, partition: Any) -> list[TransactionRecord]:
-        await self.log.commit_log.committed()
+        await self.log.commit_log.wait_until_committed()
         found = []
         offset = partition.log_start
         while offset < partition.high_watermark:

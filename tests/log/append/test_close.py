@@ -53,7 +53,7 @@ async def _close_under_load(world: World, step: int, threaded: bool, fault: str)
             value = b"%d %d" % (writer, n)
             try:
                 partition.append(batch(value), EPOCH_MS)
-                await commit_log.committed()
+                await commit_log.wait_until_committed()
             except KafkaError:
                 return
             acknowledged.append(value)

@@ -82,7 +82,7 @@ async def one_partition(loop: simloop.SimLoop, commit_s: float) -> tuple[World, 
     (partition,) = await world.topic("t")
     for _ in range(100):  # its commits become the usual ones
         partition.append(batch(b"x"), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     await asyncio.sleep(1)
     disk.begun.clear()
     return world, disk, partition
@@ -130,7 +130,7 @@ def test_commit_that_a_request_waits_for_is_not_delayed() -> None:
         assert len(disk.begun) == 1  # there is a pause
         partition.append(batch(b"acks=all"), EPOCH_MS)
         begun = loop.now
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
         assert disk.begun[1:] == [begun]
         assert partition.high_watermark == partition.next_offset
 

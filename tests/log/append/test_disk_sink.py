@@ -25,18 +25,18 @@ async def test_failed_fsync_stops_writes_until_restart(
     log = await world.start()
     (partition,) = await world.topic("t")
     partition.append(batch(b"kept"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     world.fs.faults.failing_syncs = 1
     partition.append(batch(b"doubtful"), EPOCH_MS)
     with caplog.at_level(logging.CRITICAL), pytest.raises(KafkaError, match="until the broker"):
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     assert caplog.text.count("fsync failed") == 1
     assert log.commit_log.failed is not None
     with pytest.raises(KafkaError) as refused:
         partition.append(batch(b"refused"), EPOCH_MS)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     assert not log.commit_log.full
     assert await read_all(partition) == [(0, b"kept")]
     await world.crash(power=False)
@@ -44,7 +44,7 @@ async def test_failed_fsync_stops_writes_until_restart(
     found = [(0, b"kept"), (1, b"doubtful")]
     assert await read_all(world.find("t")) == found
     world.find("t").append(batch(b"on"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.crash(power=True)
     assert await read_all(world.find("t")) == [*found, (2, b"on")]
 
@@ -64,7 +64,7 @@ async def test_slow_writes_move_to_thread_and_batches_accumulate() -> None:
     assert (order, partition.next_offset) == ([], 0)
     assert len(offload(world).held) == 1
     offload(world).release("write")
-    await commit_log.committed()
+    await commit_log.wait_until_committed()
     assert order == ["first", "second", "third"]
     assert len(partition.rows) == 2  # the first alone, the others as they accumulated
     assert [value for _, value in await read_all(partition)] == [b"first", b"second", b"third"]
@@ -121,7 +121,7 @@ async def test_flush_os_answers_after_write() -> None:
     (partition,) = await world.topic("t")
     offload(world).hold("commit")
     partition.append(batch(b"x"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert (partition.high_watermark, log.commit_log.full) == (1, False)
     offload(world).release("commit")
 

@@ -29,7 +29,7 @@ async def test_checkpoint_waits_until_followers_have_the_whole_log() -> None:
     log.follower_sink.commit(log.written)
     await world.topic("local")  # only catalog frames, and records of another durability
     world.find("local").append(batch(b"two"), EPOCH_MS)
-    await log.committed()
+    await log.wait_until_committed()
     saving = asyncio.ensure_future(world.log.checkpoint())
     await settle()
     assert not saving.done()
@@ -60,7 +60,7 @@ async def test_log_start_of_a_local_topic_moves_without_followers() -> None:
     log.follower_sink.when_written(lambda: None)
     for each in (partition, local):
         each.append(batch(b"one"), EPOCH_MS)
-    await log.disk_sink.durable()
+    await log.disk_sink.wait_until_durable()
     saving = asyncio.ensure_future(world.log.checkpoint())
     await settle()
     async with asyncio.timeout(WITHIN_S):
@@ -109,8 +109,8 @@ async def test_too_few_replicas_concern_the_topics_that_want_more() -> None:
     for (partition,) in topics:
         partition.append(batch(b"one"), EPOCH_MS)
         partition.after_commit(lambda why, name=partition.topic: failures.update({name: why}))  # type: ignore[misc]
-    committed = asyncio.ensure_future(log.committed())
-    durable = asyncio.ensure_future(log.durable())
+    committed = asyncio.ensure_future(log.wait_until_committed())
+    durable = asyncio.ensure_future(log.wait_until_durable())
     await settle()
     assert failures == {}
     log.follower_sink.in_sync = 2

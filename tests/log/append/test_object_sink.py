@@ -84,7 +84,7 @@ async def fixture() -> AsyncIterator[Fixture]:
 async def test_record_is_committed_when_its_object_is_stored(fixture: Fixture) -> None:
     answered = fixture.append(fixture.remote)
     await fixture.until(lambda: fixture.writer.begun)
-    await fixture.log.disk_sink.durable()
+    await fixture.log.disk_sink.wait_until_durable()
     assert (fixture.remote.next_offset, fixture.remote.high_watermark, answered) == (1, 0, [])
     fixture.writer.answer(0)
     await fixture.until(lambda: answered)
@@ -130,7 +130,7 @@ async def test_at_most_so_many_objects_are_stored_concurrently(fixture: Fixture)
         fixture.append(fixture.remote)
         await fixture.until(partial(fixture.writer.begun.__contains__, at))
     waiting = [fixture.append(fixture.remote) for _ in range(3)]
-    await fixture.log.disk_sink.durable()
+    await fixture.log.disk_sink.wait_until_durable()
     assert len(fixture.writer.begun) == module.MAX_STORING
     fixture.writer.answer(0)
     await fixture.until(lambda: module.MAX_STORING in fixture.writer.begun)
@@ -218,7 +218,7 @@ async def test_object_names_at_most_so_many_partitions(
 async def test_adjacent_frames_are_one_span(fixture: Fixture) -> None:
     for _ in range(3):
         fixture.append(fixture.remote)
-        await fixture.log.disk_sink.durable()
+        await fixture.log.disk_sink.wait_until_durable()
         await fixture.until(lambda: True)
     spans = [len(each.spans) for each in fixture.writer.begun.values()]
     assert spans
@@ -288,7 +288,7 @@ async def test_object_has_at_most_so_many_bytes(fixture: Fixture) -> None:
         await fixture.until(partial(fixture.writer.begun.__contains__, at))
     for _ in range(20):
         fixture.append(fixture.remote, bytes(300))
-        await fixture.log.disk_sink.durable()
+        await fixture.log.disk_sink.wait_until_durable()
     stored = 0
     while stored < len(fixture.writer.begun):
         fixture.writer.answer(stored)

@@ -33,7 +33,7 @@ async def check_refused_then_accepted(world: World, partition: Partition) -> Non
     world.fs.faults.room_bytes = None
     again = partition.append(batch(b"kept"), EPOCH_MS)
     assert again.base_offset == done.base_offset
-    await log.committed()
+    await log.wait_until_committed()
 
 
 @pytest.mark.parametrize("power", [True, False])
@@ -57,7 +57,7 @@ async def test_full_disk_refuses_writes_until_space_returns(
     await world.start()
     (partition,) = await world.topic("t")
     partition.append(batch(b"before"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     world.fs.faults.room_bytes = 0
     with caplog.at_level(logging.WARNING):
         await check_refused_then_accepted(world, partition)
@@ -74,10 +74,10 @@ async def test_remains_of_failed_write_are_not_read_as_data() -> None:
     one, two = await world.topic("t", 2)
     one.append(batch(b"named"), EPOCH_MS)
     two.append(batch(b"named"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     one.append(batch(bytes(16)), EPOCH_MS)
     two.append(batch(b"never acknowledged"), EPOCH_MS)
-    file = log.journals.active.opened()
+    file = log.journals.active.require_file()
     whole = type(file).pwritev
 
     def fails_after_writing(self: object, buffers: list[bytes], position: int) -> int:
@@ -90,7 +90,7 @@ async def test_remains_of_failed_write_are_not_read_as_data() -> None:
         type(file).pwritev = whole  # type: ignore[method-assign]
     assert (one.next_offset, two.next_offset) == (1, 1)
     one.append(batch(bytes(16)), EPOCH_MS)  # as long as the one that failed
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await world.crash(power=False)
     assert len(await read_all(world.find("t", 0))) == 2
     assert await read_all(world.find("t", 1)) == [(0, b"named")]
@@ -113,7 +113,7 @@ async def test_failed_write_batch_over_several_journals_fails_whole() -> None:
     world.fs.faults.room_bytes = None
     for partition in partitions:
         partition.append(batch(b"kept"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await world.crash()
     for index in range(3):
         assert await read_all(world.find("t", index)) == [(0, b"kept")]
@@ -135,7 +135,7 @@ async def test_batches_queued_after_failed_write_fail_with_it() -> None:
     await ticks()
     assert [type(answer) for answer in answers] == [KafkaError, KafkaError]
     assert partition.append(batch(b"three"), EPOCH_MS).base_offset == 0
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert await read_all(partition) == [(0, b"three")]
 
 
@@ -147,22 +147,22 @@ async def test_failed_roll_writes_naming_frames_again() -> None:
     log = await world.start()
     old, new = await world.topic("t", 2)
     old.append(batch(bytes(900_000)), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     log.journals.ready.clear()  # no journal is prepared in advance
     world.fs.faults.room_bytes = 0
     new.append(batch(b"first frame, in the old journal"), EPOCH_MS)
     old.append(batch(bytes(500_000)), EPOCH_MS)  # needs the next journal
     with pytest.raises(KafkaError):
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     assert (old.next_offset, new.next_offset) == (1, 0)
     world.fs.faults.room_bytes = None
     new.append(batch(b"kept"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     holds = log.journals.active
     assert new.number in holds.numbers
     for _ in range(4):
         old.append(batch(bytes(900_000)), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     await old.delete_records(-1)
     await ticks(50)
     assert holds.rolled

@@ -23,7 +23,7 @@ async def test_appended_records_are_read_after_commit() -> None:
     assert partition.append(batch(b"a", b"b"), EPOCH_MS).base_offset == 0
     assert partition.append(batch(b"c"), EPOCH_MS).base_offset == 2
     assert (partition.next_offset, partition.high_watermark) == (0, 0)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert (partition.next_offset, partition.high_watermark) == (3, 3)
     assert await read_all(partition) == [(0, b"a"), (1, b"b"), (2, b"c")]
     await world.restart()
@@ -40,7 +40,7 @@ async def test_batches_of_one_write_share_frame_and_index_row() -> None:
     one, two = await world.topic("t", 2)
     for partition in (one, two, one, one):
         partition.append(batch(b"x"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert (len(one.rows), one.rows.count[0]) == (1, 3)
     assert (len(two.rows), two.rows.count[0]) == (1, 1)
     assert [offset for offset, _ in await read_all(one)] == [0, 1, 2]
@@ -63,7 +63,7 @@ async def test_batches_of_many_requests_are_written_at_once() -> None:
     partition.append(batch(b"b"), EPOCH_MS)
     log.commit_log.write_many()
     assert partition.next_offset == 1
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert await read_all(partition) == [(0, b"a"), (1, b"b")]
 
 
@@ -77,7 +77,7 @@ async def test_many_requests_that_wait_for_fsync_share_one() -> None:
     log.commit_log.after_commit(committed.append)
     log.commit_log.write_many()
     assert partition.next_offset == 0
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert (committed, partition.next_offset) == ([None], 1)
 
 
@@ -87,7 +87,7 @@ async def test_frame_size_is_bounded() -> None:
     (partition,) = await world.topic("t")
     for _ in range(5):
         partition.append(batch(bytes(400_000)), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert list(partition.rows.count) == [2, 2, 1]
 
 
@@ -101,7 +101,7 @@ async def test_stored_header_has_offset_and_leader_epoch() -> None:
     partition.append(view, EPOCH_MS)
     assert int.from_bytes(view[:8], "big") == 1
     assert int.from_bytes(view[12:16], "big") == 7
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
 
 
 async def test_callbacks_run_in_order_despite_exception(
@@ -122,7 +122,7 @@ async def test_callbacks_run_in_order_despite_exception(
     log.commit_log.after_write(lambda failure: seen.append(f"write {failure}"))
     assert seen == []
     with caplog.at_level(logging.ERROR):
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     assert seen == ["broken", "write None", "commit None"]
     assert "a bug" in caplog.text
 
@@ -144,7 +144,7 @@ async def test_write_batch_may_be_larger_than_a_journal() -> None:
     for at in range(12):
         partitions[at % 4].append(batch(bytes(2500)), EPOCH_MS)
         partitions[at % 4].append(batch(bytes(9000)), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert len(list(log.journals)) >= 4
     await world.crash()
     for index in range(4):
@@ -183,7 +183,7 @@ async def test_stored_form_has_log_append_time_and_compression() -> None:
     done = timed.append(batch(b"x", timestamp_ms=5), EPOCH_MS)
     assert done.log_append_time_ms == EPOCH_MS
     assert packed.append(batch(bytes(1000)), EPOCH_MS).log_append_time_ms == -1
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert await timed.offset_for_time(EPOCH_MS) == (0, EPOCH_MS)
     assert packed.size_bytes < 500
     assert await read_all(packed) == [(0, bytes(1000))]
@@ -212,8 +212,8 @@ async def test_log_on_real_disk(tmp_path: Path, flush: str) -> None:
     for at in range(60):
         partition.append(batch(b"%d:" % at + bytes(10_000)), EPOCH_MS)
         if at % 3 == 0:
-            await world.log.commit_log.committed()
-    await world.log.commit_log.committed()
+            await world.log.commit_log.wait_until_committed()
+    await world.log.commit_log.wait_until_committed()
     expected = [(at, b"%d:" % at + bytes(10_000)) for at in range(60)]
     assert await read_all(partition) == expected
     assert not isinstance(partition.plan(0, 1 << 20, 60, True), HotRead)
@@ -223,12 +223,12 @@ async def test_log_on_real_disk(tmp_path: Path, flush: str) -> None:
     assert world.log.journals.spares
     for at in range(60, 90):
         partition.append(batch(b"%d:" % at + bytes(10_000)), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     expected = expected[40:] + [(at, b"%d:" % at + bytes(10_000)) for at in range(60, 90)]
     await world.restart()
     assert await read_all(world.find("t")) == expected
     world.find("t").append(batch(b"last"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.abandon()
     world.log._lock.release()
     await world.start()

@@ -83,7 +83,7 @@ async def journal() -> tuple[bytearray, list[int]]:
         for _ in range(count):
             one.append(batch(b"a", b"b"), EPOCH_MS)
             two.append(batch(b"c"), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     active = log.journals.active
     assert active.view is not None
     data = bytearray(active.view[: active.end])
@@ -163,7 +163,7 @@ async def test_scan_collects_replay_data_of_valid_frames_only() -> None:
     ):  # fmt: skip
         one.lead(epoch)
         one.append(batch(b"x", **more), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     active = log.journals.active
     assert active.view is not None
     for damaged in (None, 2):

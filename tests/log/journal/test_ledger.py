@@ -30,7 +30,7 @@ PARTITIONS = 3
 async def put(world: World, partition: Partition, count: int = 1, size: int = 10) -> int:
     """Append a batch of records; return the base offset, once it is committed."""
     done = partition.append(batch(*[b"%d" % n + bytes(size) for n in range(count)]), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     return done.base_offset
 
 

@@ -48,7 +48,7 @@ async def test_damage_in_an_indexed_journal_is_refused(
     with caplog.at_level(logging.CRITICAL):
         assert await read_all(partition, 2) == [(2, b"c")]
     assert partition.append(batch(b"d"), EPOCH_MS).base_offset == 3
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await read_all(partition, 2) == [(2, b"c"), (3, b"d")]
     assert isinstance(partition.plan(3, 100, 4, True), HotRead), (
         "records written by this process are sent from memory"

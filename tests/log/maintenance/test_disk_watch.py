@@ -101,7 +101,7 @@ async def test_busy_disk_releases_waiting_produces() -> None:
     assert isinstance(env.clock, SettableClock)
     env.offload.hold("commit")
     partition.append(batch(b"one"), EPOCH_MS)
-    committed = asyncio.ensure_future(commit_log.committed())
+    committed = asyncio.ensure_future(commit_log.wait_until_committed())
     for _ in range(5):
         await asyncio.sleep(0)
     env.clock.ms += 1000

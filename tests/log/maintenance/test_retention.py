@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 async def append(world: World, partition: Partition, count: int, at_ms: int) -> None:
     for _ in range(count):
         partition.append(batch(bytes(1000), timestamp_ms=at_ms), at_ms)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     await settle()
 
 
@@ -81,7 +81,7 @@ async def test_compacted_topic_is_not_expired() -> None:
         partition.config.cleanup_compact = False  # the values have no keys
         partition.append(keyed, EPOCH_MS)
         partition.config.cleanup_compact = True
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     move_clock(world, HOUR_MS)
     await world.log.retention.run()
     assert partition.log_start == 0
@@ -144,7 +144,7 @@ async def test_journal_is_kept_while_one_partition_needs_it() -> None:
     assert oldest(world) == 1
     await world.metadata.delete_topics([two.topic_id])
     world.log.remove_topic(world.catalog.remove_topic(two.topic_id))
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.log.checkpoint()
     await world.log.retention.reclaim()
     assert len(list(world.log.journals)) == 1
@@ -221,7 +221,7 @@ async def test_journals_name_every_topic_after_recycling() -> None:
     world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "t", "retention.ms", "5"))
     world.log.alter_topic(world.catalog.by_name["t"])
     assert partition.config.retention_ms == 5
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert topics_in_journals(world)[uuid_text(info.id)][-1] == "configs"
 
 
@@ -234,7 +234,7 @@ async def test_only_newest_catalog_frame_of_topic_is_kept() -> None:
     for info in made:
         world.catalog.add_topic(info)
     world.log.add_topics(made)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     first = topics_in_journals(world)
     assert [first[uuid_text(info.id)] for info in made] == [["topic created"]] * 4
     partition = world.find("t")
@@ -246,7 +246,7 @@ async def test_only_newest_catalog_frame_of_topic_is_kept() -> None:
     await append(world, partition, 4, EPOCH_MS)
     assert oldest(world) == 1
     assert await world.log.catalog_frames.carry(1, 2)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     newest = world.log.journals.active.number
     where = {info.name: world.catalog.described_in(info.id) for info in made[:3]}
     assert where["t"] == where["same"] == newest
@@ -270,9 +270,9 @@ async def test_journal_is_kept_while_its_topics_cannot_be_written_again() -> Non
     world.fs.faults.failing_writes = 1
     assert await frames.carry(journal, journal + 1)
     assert frames.needs(journal)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await frames.carry(journal, journal + 1)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert not frames.needs(journal)
 
 
@@ -290,18 +290,18 @@ async def test_failed_catalog_frames_are_written_again_after_the_next_one() -> N
     world.catalog.add_topic(new)
     world.log.add_topics([new])
     with pytest.raises(KafkaError):
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     frames = topics_in_journals(world)
     assert frames == {uuid_text(gone.id): ["topic created"]}
     await world.topic("next")
     await settle()
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     frames = topics_in_journals(world)
     assert frames[uuid_text(gone.id)] == ["topic created", "topic deleted"]
     assert frames[uuid_text(new.id)] == ["topic created"]
     await world.topic("last")  # nothing is owed any more
     await settle()
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     frames.update({uuid_text(world.catalog.by_name["last"].id): ["topic created"]})
     assert topics_in_journals(world) == frames
 
@@ -309,7 +309,7 @@ async def test_failed_catalog_frames_are_written_again_after_the_next_one() -> N
 async def test_idle_producers_expire_by_clock() -> None:
     world, partition = await started()
     partition.append(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.log.checkpoint()
     move_clock(world, 25 * HOUR_MS)
     await world.log.upkeep.expire_producers()

@@ -9,7 +9,7 @@ from tests.kit.waiting import settle
 
 async def one_more(world: World, value: bytes) -> None:
     world.find("t").append(batch(value), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await settle()
 
 

@@ -59,7 +59,7 @@ async def local(process: TierProcess, **configs: Any) -> Partition:
     for at in range(0, 10_000, 500):
         rows: list[Row] = [(b"%d" % (each % 200), b"value") for each in range(at, at + 500)]
         process.send(partition, rows)
-    await process.log.commit_log.committed()
+    await process.log.commit_log.wait_until_committed()
     return partition
 
 

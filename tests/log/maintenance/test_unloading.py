@@ -33,7 +33,7 @@ async def test_idle_partitions_are_unloaded_and_loaded_unchanged() -> None:
     world, partitions = await world_of(3)
     first = partitions[0]
     first.append(batch(b"a", b"b"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await world.log.unloader.run(0) == 2, "partitions in the journals stay loaded"
     assert [p.removed for p in partitions] == [False, True, True]
     with pytest.raises(NotLoaded):
@@ -43,7 +43,7 @@ async def test_idle_partitions_are_unloaded_and_loaded_unchanged() -> None:
     assert again is not partitions[1]
     assert (again.next_offset, again.log_start) == (0, 0)
     again.append(batch(b"c"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.restart()
     await world.loader.load([partition.number for partition in partitions])
     assert await read_all(world.log.partitions[first.number]) == [(0, b"a"), (1, b"b")]
@@ -80,7 +80,7 @@ async def test_partitions_in_use_stay_loaded() -> None:
     partition.watchers.clear()
     partition.append(batch(b"queued"), EPOCH_MS)
     assert not is_idle(partition)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     other, (held,) = await world_of(1)
     log = other.log
     pinning = Unloader(other.env, log.loader, log.checkpoints, {"t"})
@@ -98,7 +98,7 @@ async def test_unloading_goes_below_the_bound() -> None:
 async def test_delete_records_loads_unloaded_partition() -> None:
     world, (partition,) = await world_of(1)
     partition.append(batch(b"a", b"b"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     partition.removed = True  # like one that was unloaded while the caller waited
     del world.log.partitions[partition.number]
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):

@@ -25,7 +25,7 @@ async def written(durability: str) -> tuple[World, Partition]:
         log.follower_sink.when_written(lambda: log.follower_sink.commit(log.disk_sink.committed))
     for _ in range(20):
         partition.append(batch(bytes(1000)), EPOCH_MS)
-        await log.committed()
+        await log.wait_until_committed()
     await settle()
     await world.log.segments.cutter.cut_all([partition])
     await world.log.checkpoint()
@@ -65,6 +65,6 @@ async def test_partition_that_is_not_in_memory_is_checked_in_sql(loaded: bool) -
         await world.log.checkpoint()
         world.log.loader.forget(partition)
     for wanted in (end, ALL):
-        assert not await check.passed([(number, wanted)])
-    assert await check.passed([(number, 0)])
-    assert await check.passed([(number + 1, ALL)])  # there is none
+        assert not await check.is_uploaded([(number, wanted)])
+    assert await check.is_uploaded([(number, 0)])
+    assert await check.is_uploaded([(number + 1, ALL)])  # there is none

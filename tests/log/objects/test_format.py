@@ -112,7 +112,7 @@ async def test_frames_of_journals_are_read() -> None:
         for _ in range(count):
             one.append(batch(b"a", b"b"), EPOCH_MS)
             two.append(batch(b"c"), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     active = log.journals.active
     assert active.view is not None
     frames = []
@@ -120,7 +120,7 @@ async def test_frames_of_journals_are_read() -> None:
         at = position & 0xFFFFFFFF
         head = journal_format.read_head(active.view, at)
         assert head is not None
-        end = journal_format.padded(at + journal_format.HEAD_BYTES + head.length)
+        end = journal_format.pad_length(at + journal_format.HEAD_BYTES + head.length)
         frames.append(bytes(active.view[at:end]))
     found = content(object_of(frames, {two.number: naming_of(1)}))[2]
     assert [frame.number for frame in found] == [two.number] * 2
@@ -153,7 +153,7 @@ def test_every_flipped_bit_is_detected_or_harmless() -> None:
     at = head.frames_start
     for frame in before[2]:
         end = at + journal_format.HEAD_BYTES + sum(map(len, frame.batches))
-        at = journal_format.padded(end)
+        at = journal_format.pad_length(end)
         padding |= set(range(end, at))
     assert padding == ignored
     assert len(padding) > 5

@@ -51,7 +51,7 @@ async def fixture() -> AsyncIterator[Fixture]:
     partitions = await world.topic("t", 2, durability="s3")
     for partition in (partitions[0], partitions[1], partitions[0]):
         partition.append(batch(b"a", b"b"), EPOCH_MS)
-        await world.log.commit_log.disk_sink.durable()
+        await world.log.commit_log.disk_sink.wait_until_durable()
     yield Fixture(world, partitions)
     await world.abandon()
 

@@ -52,7 +52,7 @@ def test_lookups_find_what_overlaps(seed: int) -> None:
             end = start + rng.choice((1, 50, offset))
             expected = overlapping(entries, start, end)
             assert index.overlapping(start, end) == expected
-            assert index.listed(start, end) == [entry[:2] for entry in expected]
+            assert index.list_for_fetch(start, end) == [entry[:2] for entry in expected]
         assert index.ended_in(0, offset + 1) == entries
         assert len(index) == len(entries)
 

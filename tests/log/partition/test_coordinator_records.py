@@ -28,7 +28,7 @@ async def test_they_get_offsets_like_every_batch() -> None:
     done = partition.append_records(batch(b"b", b"c"), EPOCH_MS)
     assert done == (1, -1, 0)
     assert partition.append(batch(b"d"), EPOCH_MS).base_offset == 3
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     assert await read_all(partition) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
 
 
@@ -38,7 +38,7 @@ async def test_a_changed_topic_configuration_applies_to_them() -> None:
     )
     done = partition.append_records(batch(b"x" * 500), EPOCH_MS + 5)
     assert done.log_append_time_ms == EPOCH_MS + 5
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     (buffer,) = await partition.log.read(partition.plan(0, 1, 1, True))
     ((_, head),) = iter_batches(buffer)
     assert head.attributes == LOG_APPEND_TIME | 1

@@ -88,7 +88,7 @@ async def damaged_journal(damage: bytes, at: int, **more: Any) -> World:
     (partition,) = await world.topic("t")
     for number in range(3 if world.config.hot_bytes else 200):
         partition.append(batch(b"%d" % number, timestamp_ms=EPOCH_MS + number), EPOCH_MS)
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     log_position = partition.rows.log_position[1]
     start = (log_position & POSITION_MASK) + at
     node = world.fs.files[f"{JOURNALS}/{journal_name(log_position >> 32)}"]

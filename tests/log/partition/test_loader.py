@@ -68,7 +68,7 @@ async def quiet(names: int = 3) -> tuple[Lazy, Reads]:
     for info in await world.metadata.create_topics(new):
         world.catalog.add_topic(info)
         world.log.add_topics([info])
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.restart()
     assert world.log.partitions == {}
     return world, Reads(world.storage)
@@ -81,7 +81,7 @@ async def test_new_topic_is_used_without_reading_sql() -> None:
     (partition,) = await world.topic("t")
     assert world.table.find_by_name("t", 0) is partition
     partition.append(batch(b"a"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert reads.trips == []
 
 
@@ -223,11 +223,11 @@ async def test_load_restores_stored_state() -> None:
     (other,) = await world.topic("u")
     producer = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 0}
     partition.append(batch(b"a", b"b", **producer), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await partition.delete_records(2)
     for _ in range(12):
         other.append(batch(bytes(1000)), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     await other.delete_records(12)
     await world.log.checkpoint()
     await world.log.retention.reclaim()
@@ -241,7 +241,7 @@ async def test_load_restores_stored_state() -> None:
     assert found in world.log.commit_log.producing
     assert not found.dirty
     found.append(batch(b"c"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert await read_all(found) == [(2, b"c")]
 
 
@@ -266,7 +266,7 @@ async def test_checkpoint_has_dirty_partitions_in_parts(
     await world.topic("untouched")
     for partition in partitions:
         partition.append(batch(b"x"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     saved: list[tuple[int, list[int]]] = []
     save = world.storage.save_checkpoint
 

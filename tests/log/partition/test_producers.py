@@ -154,7 +154,7 @@ async def test_duplicate_in_same_write_batch_is_stored_once() -> None:
         await asyncio.sleep(0)
     assert (late.base_offset, answered) == (0, [])
     world.env.offload.release("commit")
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert answered == [None]
     assert await read_all(partition) == [(0, b"x")]
 
@@ -164,13 +164,13 @@ async def test_retry_after_failed_write_is_stored() -> None:
     log = await world.start()
     (partition,) = await world.topic("t")
     partition.append(numbered(0), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     world.fs.faults.failing_writes = 1
     partition.append(numbered(1, b"again"), EPOCH_MS)
     with pytest.raises(KafkaError):
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
     assert partition.append(numbered(1, b"again"), EPOCH_MS).base_offset == 1
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     assert await read_all(partition) == [(0, b"x"), (1, b"again")]
 
 

@@ -31,7 +31,7 @@ async def fill(world: World, count: int, size_bytes: int = 1000) -> Partition:
     for at in range(count):
         value = b"%d:" % at + bytes(size_bytes)
         partition.append(batch(value, timestamp_ms=EPOCH_MS + at * 10), EPOCH_MS + at * 10)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     await settle()
     return partition
 
@@ -55,7 +55,7 @@ async def one_frame(world: World, batches: int) -> Partition:
     (partition,) = await world.topic("t")
     for _ in range(batches):
         partition.append(batch(b"a", b"b"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert len(partition.rows) == 1
     return partition
 
@@ -83,7 +83,7 @@ async def test_plan_limits_frame_to_whole_batches(
     if not hot_bytes:
         for _ in range(4):
             partition.append(batch(bytes(2000)), EPOCH_MS)
-            await world.log.commit_log.committed()
+            await world.log.commit_log.wait_until_committed()
         await settle()
     two = len(batch(b"a", b"b"))
     plan = partition.plan(offset, batches_of_room * two + two // 2, end, first)
@@ -229,7 +229,7 @@ async def test_offsets_by_timestamp() -> None:
     for times in ((5, 7), (3, 3), (9, 20), (15, 30)):
         for at in times:
             partition.append(batch(b"x", timestamp_ms=EPOCH_MS + at), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     expected = {0: 0, 5: 0, 6: 1, 8: 4, 10: 5, 21: 7, 30: 7}
     for time, offset in expected.items():
         found = await partition.offset_for_time(EPOCH_MS + time)
@@ -249,7 +249,7 @@ async def test_timestamps_of_uncommitted_records_are_not_found() -> None:
     (partition,) = await world.topic("t")
     assert await partition.max_timestamp() == (-1, -1)
     partition.append(batch(b"x", timestamp_ms=EPOCH_MS), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert isinstance(world.env.offload, InlineOffload)
     world.env.offload.hold("commit")
     partition.append(batch(b"x", timestamp_ms=EPOCH_MS + 5), EPOCH_MS)
@@ -282,7 +282,7 @@ async def test_newest_rows_are_read_however_many_are_packed(count: int) -> None:
     for number in range(count):
         value = b"%d" % number
         partition.append(batch(value, timestamp_ms=EPOCH_MS + number), EPOCH_MS + number)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
         written.append(len(batch(value)))
         assert len(partition.tail) < MAX_TAIL_BYTES
     index = partition.rows

@@ -56,7 +56,7 @@ async def started(**values: Any) -> tuple[World, Partition]:
 async def append(world: World, partition: Partition, *batches: memoryview) -> None:
     for batch in batches:
         partition.append(batch, EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     await settle()
 
 

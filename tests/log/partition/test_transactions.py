@@ -36,7 +36,7 @@ async def started(**more: Any) -> tuple[World, Partition]:
 
 
 async def committed(partition: Partition) -> None:
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     await settle()
 
 
@@ -171,7 +171,7 @@ async def test_a_failed_write_leaves_transactions_as_they_were() -> None:
     world.fs.faults.failing_writes = 1
     producer.end(partition, commit=False)
     with pytest.raises(KafkaError):
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     assert known(partition) == before
     producer.end(partition, commit=False)
     await committed(partition)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.fsck.check import check
 from kafkawire.log.journal.format import HEAD_BYTES
-from kafkawire.log.journal.salvage import Unexplained, explain, located
+from kafkawire.log.journal.salvage import Unexplained, explain, repair_one_byte
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.metadata.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ async def three(**settings: Any) -> tuple[World, list[Partition]]:
 async def put(world: World, partition: Partition, *values: bytes) -> int:
     """Append one batch; return its base offset, once it is committed."""
     done = partition.append(batch(*values), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     return done.base_offset
 
 
@@ -166,7 +166,9 @@ async def test_checkpoint_after_the_end_of_the_log_is_damage_of_its_row(
 @pytest.mark.parametrize("size", [1 << 20, (1 << 20) - 64])
 def test_zeros_are_not_searched_for_frames(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each search for a wrong byte in them would take a second."""
-    monkeypatch.setattr("kafkawire.log.journal.salvage.located", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr(
+        "kafkawire.log.journal.salvage.repair_one_byte", lambda *_: pytest.fail("searched")
+    )
     assert explain(memoryview(bytes(64 + size)), 1, 64, 64 + size) == [Unexplained(64, 64 + size)]
 
 
@@ -174,4 +176,4 @@ def test_zeros_are_not_searched_for_frames(size: int, monkeypatch: pytest.Monkey
 def test_wrong_byte_is_found_by_the_checksum(covered: bytes, at: int, error: int) -> None:
     wrong = bytearray(covered)
     wrong[at % len(covered)] ^= error
-    assert located(bytes(wrong), crc32c(covered)) == covered
+    assert repair_one_byte(bytes(wrong), crc32c(covered)) == covered

@@ -30,7 +30,7 @@ async def pair() -> Pair:
 async def append(partition: Partition, *values: bytes) -> None:
     for value in values:
         partition.append(batch(value), EPOCH_MS)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
 
 
 async def code_at(partition: Partition, offset: int) -> tuple[ErrorCode, str]:
@@ -105,7 +105,7 @@ async def test_journals_are_kept_over_restarts(
         log.journals.prepare(again=True)
         await until(lambda log=log: bool(log.journals.ready))  # type: ignore[misc]
         log.commit_log.roll()
-        await log.commit_log.committed()
+        await log.commit_log.wait_until_committed()
         await settle()
         await log.checkpoint()
         await log.retention.reclaim()

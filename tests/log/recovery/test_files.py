@@ -111,7 +111,7 @@ async def test_lost_journals_are_reported_and_offsets_not_reused(
     await world.start()
     base = world.find("t").append(batch(b"d"), EPOCH_MS).base_offset
     assert base >= 3, "the checkpoint knows 3; a second of commits may have come after it"
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     with pytest.raises(KafkaError):
         world.find("t").plan(0, 1 << 20, 4, True)
     assert await read_all(world.find("t"), base) == [(base, b"d")]
@@ -210,15 +210,15 @@ async def test_unused_next_journal_does_not_end_previous_one() -> None:
     partition = world.find("t")
     for value in (b"a", b"b"):
         partition.append(batch(value + bytes(1000)), EPOCH_MS)
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     first = world.log.journals.active
     world.fs.faults.room_bytes = 1500  # space for the header of the next journal, not for the frame
     partition.append(batch(b"never" + bytes(2000)), EPOCH_MS)
     with pytest.raises(KafkaError):
-        await world.log.commit_log.committed()
+        await world.log.commit_log.wait_until_committed()
     world.fs.faults.room_bytes = None
     partition.append(batch(b"c"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     assert world.log.journals.active is first
     for power in (False, True):
         await world.crash(power)

@@ -160,7 +160,7 @@ async def life(env: Env, sql: Sql) -> None:
     await recorder.start(folder, stored)
     try:
         for _ in range(2):
-            recorder.changed()
+            recorder.note_change()
             await recorder.record()
     finally:
         sql.left, left = max(sql.left, 0), sql.left
@@ -215,13 +215,13 @@ def test_database_that_goes_back_under_a_broker_is_noticed(
         recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a", "", seen, reasons.append)
         folder = inspect_folder(env.fs, "/data", FOLDER, 1)
         await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
-        recorder.changed()
+        recorder.note_change()
         await asyncio.sleep(10)  # virtual time
         before = read_identity(env.fs, FOLDER)
         assert reasons == []
         sql.change(older)
         if changed:
-            recorder.changed()
+            recorder.note_change()
         await asyncio.sleep(CHECK_S + SPACING_S)
         assert [name in why for why in reasons] == [True]
         await recorder.close()
@@ -241,12 +241,12 @@ def test_broker_that_uses_another_folder_since_has_no_older_database() -> None:
         folder = inspect_folder(env.fs, "/data", FOLDER, 1)
         await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
         for _ in range(3):
-            recorder.changed()
+            recorder.note_change()
             await asyncio.sleep(10)
         before = read_identity(env.fs, FOLDER)
         sql.run(lambda session: pairing.pair(session, 1, bytes(16), 1))
         for _ in range(3):
-            recorder.changed()
+            recorder.note_change()
             await asyncio.sleep(10)
         await recorder.close()
         assert reasons == []
@@ -264,7 +264,7 @@ async def test_database_that_does_not_answer_is_not_taken_for_older(
     folder = inspect_folder(env.fs, "/data", FOLDER, 1)
     await recorder.start(folder, sql.run(lambda session: pairing.load(session, 1)))
     sql.left = 0
-    recorder.changed()
+    recorder.note_change()
     await until(lambda: "trying again" in caplog.text)
     sql.left = 1 << 30
     before = read_identity(env.fs, FOLDER)
@@ -307,7 +307,7 @@ async def test_records_of_deleted_topic_do_not_refuse_start() -> None:
     other = world.catalog.by_name["t1"]
     await world.metadata.delete_topics([other.id])
     world.log.remove_topic(world.catalog.remove_topic(other.id))
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     world.database.deleted_partitions.discard(other.partitions[0].number)  # the journals record it
     await world.crash()
 

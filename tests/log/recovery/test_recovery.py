@@ -41,7 +41,7 @@ async def test_unclean_end_raises_epochs_of_written_partitions(power: bool) -> N
     await world.start()
     one, idle = await world.topic("t", 2)
     one.append(batch(b"a"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.crash(power)
     one, idle = world.find("t", 0), world.find("t", 1)
     assert (one.leader_epoch, idle.leader_epoch) == (1, 0)
@@ -75,7 +75,7 @@ async def test_unacknowledged_torn_tail_is_truncated(cut_bytes: int) -> None:
     assert await everything(world) == [b"a", b"b"]
     assert world.log.commit_log.written == log_position
     world.find("t").append(batch(b"c"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.crash()
     assert await everything(world) == [b"a", b"b", b"c"]
 
@@ -116,7 +116,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
     assert await partition.delete_records(2) == 2
     assert await everything(world) == [b"c", b"d"]
     assert partition.append(batch(b"e"), EPOCH_MS).base_offset == 4
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
 
 
 async def test_damage_at_end_of_checkpointed_data_is_reported(
@@ -130,7 +130,7 @@ async def test_damage_at_end_of_checkpointed_data_is_reported(
     assert "is damaged in bytes" in caplog.text
     partition = world.find("t")
     assert partition.append(batch(b"c"), EPOCH_MS).base_offset == 2
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.crash()
     partition = world.find("t")
     assert await read_all(partition, 2) == [(2, b"c")]
@@ -147,7 +147,7 @@ async def test_truncated_frames_of_older_run_are_never_read() -> None:
     await world.crash(power=False)
     partition = world.find("t")
     partition.append(batch(b"new!"), EPOCH_MS)  # ends exactly where the stale frame begins
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.crash(power=False)
     assert await everything(world) == [b"a", b"new!"]
 
@@ -160,7 +160,7 @@ async def test_clean_mark_is_ignored_if_log_continues() -> None:
     assert mark.end > 0
     await world.start()
     world.find("t").append(batch(b"b"), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.abandon()
     world.fs.crash()
     write_run(world.fs, FOLDER, mark)  # an old file was restored
@@ -179,10 +179,10 @@ async def test_producer_state_survives_any_end() -> None:
 
     for sequence in range(3):
         partition.append(numbered(sequence), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.log.checkpoint()
     partition.append(numbered(3), EPOCH_MS)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     for _ in range(2):
         await world.crash()
         partition = world.find("t")
@@ -200,11 +200,11 @@ async def test_deleted_topic_stays_deleted_after_recovery() -> None:
     log: Log = await world.start()
     (old,) = await world.topic("t")
     old.append(batch(b"old"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await world.metadata.delete_topics([old.topic_id])
     log.remove_topic(world.catalog.remove_topic(old.topic_id))
     (new,) = await world.topic("t")
     new.append(batch(b"new"), EPOCH_MS)
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await world.crash()
     assert await read_all(world.find("t")) == [(0, b"new")]

@@ -31,7 +31,7 @@ def test_set_keeps_a_follower_until_the_folder_is_complete() -> None:
         (partition,) = await first.create("t", 1, durability="replicated")
         await asyncio.sleep(2)
         partition.append(batch(b"one"), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         follower = world.sites[1].follower
         stored = world.stored_set()
         assert stored is not None

@@ -50,7 +50,7 @@ async def write_and_die(world: ReplicatedWorld) -> None:
     await until(lambda: partition.sink.refusal is None)
     for _ in range(ACKNOWLEDGED):
         partition.append(batch(bytes(20_000)), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await asyncio.sleep(1)  # so that followers know what is committed
     longest, other = (world.sites[at].follower for at in (1, 2))
     life.network.silent_until[other.replica_id] = world.loop.now + 1000

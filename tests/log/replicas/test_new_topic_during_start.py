@@ -31,7 +31,7 @@ class StartDuringCreation(ReplicatedLife):
             (partition,) = await self.before.create("t", 1, durability="replicated")
             await until(lambda: partition.sink.refusal is None)
             partition.append(batch(b"one"), EPOCH_MS)
-            await partition.log.committed()
+            await partition.log.wait_until_committed()
 
 
 @pytest.mark.parametrize("is_first", [True, False])

@@ -71,7 +71,7 @@ def test_records_that_were_not_acknowledged_are_no_damage(
         (partition,) = await first.create("t", 1, durability="replicated")
         await until(lambda: partition.sink.refusal is None)
         partition.append(batch(b"one"), EPOCH_MS)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         lose_a_sector(monkeypatch, follower)
         await write_while_silent(first, partition, follower)
         await until(lambda: follower.copies is None, "the power failure")

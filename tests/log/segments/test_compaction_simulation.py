@@ -197,7 +197,7 @@ class CleaningLife(Life):
             batch = batch_of(rows, EPOCH_MS, 0, base_sequence=producer.sequence, **more)
             try:
                 done = partition.append(batch, now_ms)
-                await self.log.commit_log.committed()
+                await self.log.commit_log.wait_until_committed()
             except KafkaError as failure:
                 expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
                 continue

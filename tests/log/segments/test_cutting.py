@@ -147,7 +147,7 @@ async def test_cut_stops_at_last_stable_offset() -> None:
     await fill(partition, 17)
     producer = Producer(1)
     producer.send(partition, b"17:" + bytes(500))
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     await fill(partition, 42)
     await cut(world)
     assert partition.cut_offset == 17
@@ -160,7 +160,7 @@ async def test_cut_stops_at_last_stable_offset() -> None:
     assert journals > 2, "the rest waits in its journals"
     assert await read_all(partition) == expected(0, 60)
     producer.end(partition, commit=True)
-    await partition.log.committed()
+    await partition.log.wait_until_committed()
     world.log.segments.cutter._stuck.clear()
     await cut(world)
     assert partition.cut_offset > 40
@@ -191,7 +191,7 @@ async def test_transactional_batches_are_cut_byte_for_byte() -> None:
         append_by_hand(partition, build(pairs, attributes=0x10, base_sequence=0, **more), 2)
         marker = [(bytes(4) if producer % 2 else b"\0\0\0\1", bytes(6))]
         append_by_hand(partition, build(marker, attributes=0x30, **more), 1)
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await settle()
     before = await stored_bytes(partition)
     await cut(world)

@@ -35,7 +35,7 @@ async def fill(member: Member, *partitions: Partition, count: int = 3) -> None:
         for partition in partitions:
             value = b"%d-%d" % (partition.number, partition.next_offset + at)
             partition.append(batch(value, timestamp_ms=EPOCH_MS + at), EPOCH_MS)
-    await member.log.commit_log.committed()
+    await member.log.commit_log.wait_until_committed()
     await cut(member)
 
 
@@ -44,7 +44,7 @@ async def cut(member: Member) -> None:
     log.journals.prepare(again=True)
     await until(lambda: bool(log.journals.ready))
     log.commit_log.roll()
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await until(lambda: all(each.indexed for each in log.journals if each.rolled))
     await settle()
     assert await log.segments.cut()
@@ -121,7 +121,7 @@ async def test_aborted_transactions_stay_aborted(pair: Pair) -> None:
     for commit in (True, False, True):
         producer.send(partition, b"%d" % partition.next_offset)
         producer.end(partition, commit=commit)
-    await pair.first.log.commit_log.committed()
+    await pair.first.log.commit_log.wait_until_committed()
     await cut(pair.first)
     before = await committed_records(partition)
     assert len(before) == 2

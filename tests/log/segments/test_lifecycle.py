@@ -49,7 +49,7 @@ async def delete_topic(world: World, name: str) -> None:
     await world.metadata.delete_topics([info.id])
     world.catalog.remove_topic(info.id)
     world.log.remove_topic(info)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
 
 
 async def test_segments_older_than_retention_ms_are_deleted_after_delay() -> None:
@@ -302,7 +302,7 @@ def test_only_contiguous_segments_are_merged() -> None:
     assert [row.id for row in plan.inputs] == [1, 7, 8]
     assert [row.segment_id for row in plan.parts[1]] == [1, 7, 8]
     assert [row.segment_id for row in plan.parts[2]] == [7]
-    assert {row.number for row in plan.removed([2])} == {1, 3}
+    assert {row.number for row in plan.list_replaced([2])} == {1, 3}
 
 
 def test_merge_inputs_are_ordered_by_offset() -> None:

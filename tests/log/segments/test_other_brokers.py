@@ -33,7 +33,7 @@ async def fill(member: Member, *partitions: Partition, count: int = 3) -> None:
         for partition in partitions:
             value = b"%d-%d" % (partition.number, partition.next_offset + at)
             partition.append(batch(value, timestamp_ms=EPOCH_MS + at), EPOCH_MS)
-    await member.log.commit_log.committed()
+    await member.log.commit_log.wait_until_committed()
     await cut(member)
 
 
@@ -42,7 +42,7 @@ async def cut(member: Member) -> None:
     log.journals.prepare(again=True)
     await until(lambda: bool(log.journals.ready))
     log.commit_log.roll()
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await until(lambda: all(each.indexed for each in log.journals if each.rolled))
     await settle()
     assert await log.segments.cut()
@@ -73,7 +73,7 @@ async def test_start_finds_segments_of_the_other_folder(pair: Pair) -> None:
     await fill(pair.first, partition)
     (moved,) = await pair.move([partition.number], 2)
     moved.append(batch(b"new"), EPOCH_MS)  # so that the start loads it
-    await pair.second.log.commit_log.committed()
+    await pair.second.log.commit_log.wait_until_committed()
     await pair.second.kill()
     await pair.second.start()
     again = pair.second.log.partitions[partition.number]
@@ -110,7 +110,7 @@ async def test_segment_with_an_object_and_without_a_file_is_not_local(pair: Pair
     pair.second.storage.segments_by_id = uploaded  # type: ignore[method-assign, assignment]
     assert store.is_local(segment.row.id)
     with pytest.raises(NotLocal):
-        async with store.opened(segment.row.id):
+        async with store.open_segment(segment.row.id):
             pass
     assert not store.is_local(segment.row.id)
     await store.prepare_others([segment])

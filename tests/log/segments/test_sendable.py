@@ -150,9 +150,9 @@ async def test_spans_that_are_ready_are_those_of_a_read(committed: bool) -> None
     producer = Producer(7)
     for at in range(120):
         producer.send(partition, b"%d:" % at + bytes(800))
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         producer.end(partition, commit=bool(at % 3))
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         if at == 60:
             await cut(world)
     await cut(world)
@@ -210,9 +210,9 @@ async def test_readers_of_committed_records_know_the_same_aborted_ones() -> None
     producer = Producer(7)
     for at in range(60):
         producer.send(partition, b"%d:" % at + bytes(800))
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         producer.end(partition, commit=bool(at % 3))
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
     await settle()
     await cut(world)
     found: list[tuple[list[Aborted], int]] = []

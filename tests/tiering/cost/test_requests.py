@@ -39,14 +39,14 @@ def requests_of_an_hour(partitions: int, every_s: int, *, restart: bool = False)
             for at, partition in enumerate(some):
                 if every_s and (second // 10 + at) % (every_s // 10) == 0:
                     life.append(partition, 1)
-            await life.log.commit_log.committed()
+            await life.log.commit_log.wait_until_committed()
             await life.env.sleep(10)
 
     async def first() -> None:
         await life.start()
         some = await life.create("t", partitions)
         life.append(some[0], 1)
-        await life.log.commit_log.committed()
+        await life.log.commit_log.wait_until_committed()
         await life.env.sleep(600)
         world.bucket.requests.clear()
         if not restart:

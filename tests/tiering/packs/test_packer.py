@@ -122,7 +122,7 @@ def test_pack_has_the_keys_of_its_objects() -> None:
         for _ in range(IN_PACK):
             partition = await life.partition(row.number)
             life.append(partition, 3)
-            await life.log.commit_log.committed()
+            await life.log.commit_log.wait_until_committed()
             await life.env.sleep(2.5)
         await packed(life)
         [pack] = listed(life.world).packs

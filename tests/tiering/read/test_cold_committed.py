@@ -36,11 +36,11 @@ async def world_with(*topics: str) -> ColdWorld:
         producer = Producer(1)
         if name != "plain":
             producer.send(partition, b"aborted")
-        await partition.log.committed()
+        await partition.log.wait_until_committed()
         await world.fill(name, 5, 20)
         if name != "plain":
             producer.end(partition, commit=False)
-    await world.log.commit_log.committed()
+    await world.log.commit_log.wait_until_committed()
     await world.cut()
     return world
 

@@ -79,7 +79,7 @@ async def filled(*, clean: bool) -> Machines:
     log.journals.prepare(again=True)
     await until(lambda: bool(log.journals.ready))
     log.commit_log.roll()
-    await log.commit_log.committed()
+    await log.commit_log.wait_until_committed()
     await until(lambda: all(each.indexed for each in log.journals if each.rolled))
     await settle()
     await log.segments.cut()

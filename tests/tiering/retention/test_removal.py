@@ -61,7 +61,7 @@ async def until(life: TierProcess, true: Callable[[], bool], seconds: float = 12
 async def produce(life: TierProcess, partition: Partition, count: int = 5) -> None:
     """Append some records, which are in the tier when this returns."""
     life.append(partition, count)
-    await life.log.commit_log.committed()
+    await life.log.commit_log.wait_until_committed()
     await until(life, lambda: partition.commit_offset == partition.high_watermark)
 
 
@@ -117,7 +117,7 @@ def test_object_is_kept_until_its_replacement_is_uploaded() -> None:
         )  # fmt: skip
         for value in (b"1", b"2", b"3"):
             life.send(partition, [(b"key", value)] * 20)
-            await life.log.commit_log.committed()
+            await life.log.commit_log.wait_until_committed()
         await until(life, lambda: partition.commit_offset == partition.high_watermark)
         before = objects(life.world)
         life.world.config.tier_paused = True
@@ -125,7 +125,7 @@ def test_object_is_kept_until_its_replacement_is_uploaded() -> None:
         generation = set(partition.segments.segment)
         committed = partition.commit_offset
         life.send(partition, [(b"key", b"4")] * 20)
-        await life.log.commit_log.committed()
+        await life.log.commit_log.wait_until_committed()
         await until(
             life, lambda: generation.isdisjoint(partition.segments.segment), seconds=300
         )  # all of it was cleaned
@@ -152,7 +152,7 @@ def test_failed_uploads_leave_no_objects() -> None:
         await produce(life, partition)
         life.world.bucket.faults = StoreFaults(lost_rate=1.0, timeout_s=0.5)
         life.append(partition, 5)
-        await life.log.commit_log.committed()
+        await life.log.commit_log.wait_until_committed()
         await until(life, lambda: len(objects(life.world)) >= 4)
         assert life.tiering.uploader.dispatcher.failures.total() >= 3
         life.world.bucket.faults = StoreFaults()
@@ -174,7 +174,7 @@ def test_upload_interrupted_by_crash_is_restarted() -> None:
         (partition,) = await first.create("t", tiering_max_lag_ms=LAG_MS)
         await produce(first, partition)
         first.append(partition, 5)
-        await first.log.commit_log.committed()
+        await first.log.commit_log.wait_until_committed()
         done = asyncio.get_running_loop().create_future()
         hook = world.bucket.hook
 

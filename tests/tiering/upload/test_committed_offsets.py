@@ -126,7 +126,7 @@ def test_commits_are_uploaded_within_lag_of_records(altered: bool) -> None:
             await process.alter("clicks", **lag)
         for _ in range(5):
             process.append(offsets, 3)
-            await process.log.commit_log.committed()
+            await process.log.commit_log.wait_until_committed()
             end = offsets.high_watermark
             await process.env.sleep(5)
             assert offsets.commit_offset >= end

@@ -44,7 +44,7 @@ class Watch:
 
     async def append(self, count: int) -> None:
         self.life.append(self.partition, count)
-        await self.life.log.commit_log.committed()
+        await self.life.log.commit_log.wait_until_committed()
         self.waiting.append((self.life.loop.now, self.partition.high_watermark))
 
     def scan(self) -> None:

@@ -252,9 +252,9 @@ class SegmentCleaner:
         at = mapping.start + BASE_TIMESTAMP_AT
         localizer = self._remote.localizer
         if localizer is not None and not self._store.is_local(mapping.segment_id):
-            read = await localizer.read(self._store.known(mapping.segment_id), at, 8)
+            read = await localizer.read(self._store.get_segment(mapping.segment_id), at, 8)
         else:
-            async with self._store.opened(mapping.segment_id) as (_, file):
+            async with self._store.open_segment(mapping.segment_id) as (_, file):
                 read = await self._env.offload.submit("warm", file.pread, 8, at)
         return int.from_bytes(read, "big", signed=True)
 

@@ -18,7 +18,7 @@ from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import DamagedBatch, PartitionState
-from kafkawire.codec.segment.lost import LostRange, merged
+from kafkawire.codec.segment.lost import LostRange, select_overlapping
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.io.worker_jobs import Made, Pace, SegmentOutput, StoredDamage, unpack_all
 from kafkawire.log.segments.compact.messages import (
@@ -108,7 +108,7 @@ class _Cleaning:
             self._arguments.created_ms,
             share.delete_retention_ms,
         )
-        share.state.lost = self._lost()
+        share.state.lost = self._read_lost_ranges()
         outputs.begin(share, cleaner.cleaned.kept)
         if touched_end > clean_end:
             outputs.begin_rest(share, clean_end, self._aborted_after(clean_end, aborted))
@@ -175,7 +175,7 @@ class _Cleaning:
         later = [entry for entry in found.values() if entry[2] >= offset]
         return sorted(later, key=lambda entry: entry[2])
 
-    def _lost(self) -> list[LostRange]:
+    def _read_lost_ranges(self) -> list[LostRange]:
         """Return the lost ranges of the partition listed in the sources; none if they cannot be
         read."""
         found: list[LostRange] = []
@@ -184,7 +184,7 @@ class _Cleaning:
             if known is None:
                 known = self._lost_in[source.path] = read_lost_ranges(self._fs, source.path)
             found += known.get(self._share.number, [])
-        return merged(found, self._share.sources[0].base_offset, OFFSET_MAX)
+        return select_overlapping(found, self._share.sources[0].base_offset, OFFSET_MAX)
 
     def _rest(self, offset: int) -> Iterator[memoryview]:
         """Yield the batches from `offset` on of the source that contains it."""

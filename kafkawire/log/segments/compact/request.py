@@ -46,7 +46,7 @@ class CleanJob:
             for dirty in self._batch
         }
         ids = {mapping.segment_id for rows in self.planned.values() for mapping in rows}
-        self.segments = [store.known(segment_id) for segment_id in ids]
+        self.segments = [store.get_segment(segment_id) for segment_id in ids]
         self._segment_bytes = SHARED_BYTES
         self._generation = 1 + max(segment.row.generation for segment in self.segments)
         self.left: list[int] = []
@@ -148,7 +148,7 @@ class CleanJob:
         )
 
     def _source(self, mapping: SegmentRange) -> CompactSource:
-        segment = self._store.known(mapping.segment_id)
+        segment = self._store.get_segment(mapping.segment_id)
         return CompactSource(
             segment.path,
             segment.row.uuid,

@@ -325,12 +325,12 @@ class Cleaner:
         """Return None to keep the batch, empty to remove it, else its replacement."""
         may_go = self.cleaned.control(data, pos, head)
         if not head.count:
-            return self._emptied(head)
+            return self._make_empty_batch(head)
         if not may_go:
             return None
         if not head.attributes & DELETE_HORIZON:
             return self._with_horizon(data, pos, head)
-        return self._emptied(head) if head.base_timestamp <= self._now_ms else None
+        return self._make_empty_batch(head) if head.base_timestamp <= self._now_ms else None
 
     def _with_horizon(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
         try:
@@ -345,7 +345,7 @@ class Cleaner:
         stats = self.stats
         stats.read += head.count
         if self.cleaned.data(head) or not head.count:
-            return self._emptied(head)
+            return self._make_empty_batch(head)
         try:
             records = read_columns(data, pos, head)
             kept = self._offsets.newest(records.keys, records.deltas, head.base_offset)
@@ -357,7 +357,7 @@ class Cleaner:
                 return None
             stats.keyless += records.keys.count(None)
             if not kept:
-                return self._emptied(head)
+                return self._make_empty_batch(head)
             built = self._rebuilt(head, records, kept, horizon)
         except Unreadable:
             stats.unreadable += 1
@@ -378,7 +378,7 @@ class Cleaner:
             return kept, False
         return kept, not nulls.isdisjoint(kept)
 
-    def _emptied(self, head: BatchHead) -> bytearray | None:
+    def _make_empty_batch(self, head: BatchHead) -> bytearray | None:
         """Return the head of a batch of which no record stays, if it is needed."""
         known = self._producers.get(head.producer_id) if head.producer_id >= 0 else None
         if known is not None and known[1] >= 0:

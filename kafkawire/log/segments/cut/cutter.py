@@ -30,7 +30,7 @@ from kafkawire.log.io.worker_jobs import (
 )
 from kafkawire.log.journal.file import Journal, Pins
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.given_up import GivenUp, clipped
+from kafkawire.log.recovery.given_up import GivenUp, clip_ranges
 from kafkawire.log.segments.cut.plan import JOB_BYTES, JOB_PARTITIONS, CutShare, ready, share_of
 from kafkawire.log.segments.cut.schedule import NEVER, Timing
 from kafkawire.log.segments.file.origin import Origins
@@ -150,7 +150,7 @@ class Cutter:
                 await self._env.slices.pause()
         return shares
 
-    def taken(self) -> set[int]:
+    def take_cut_partitions(self) -> set[int]:
         """Return the partitions that were cut since the last call."""
         taken, self._taken = self._taken, set()
         return taken
@@ -253,7 +253,7 @@ class Cutter:
                 "cut", job, config.worker_bytes_per_second
             )
             self._note_damage(result)
-            finished = await self._finished(result, rows)
+            finished = await self._list_finished_segments(result, rows)
             if finished:
                 since = min(
                     (self.timing.held_since(each.number) for each in journals), default=NEVER
@@ -284,7 +284,7 @@ class Cutter:
         for at in range(0, len(shares), JOB_SLICE):
             part = shares[at : at + JOB_SLICE]
             living = [share for share in part if _is_left(share)]
-            wanted += pack([self._wanted(share) for share in living])
+            wanted += pack([self._make_partition_to_cut(share) for share in living])
             for number in {number for share in living for number in _journals_of(share)}:
                 if number not in journals:
                     pins.add(by_number[number])
@@ -297,14 +297,14 @@ class Cutter:
         ]
         return wanted, files
 
-    def _wanted(self, share: CutShare) -> PartitionToCut:
+    def _make_partition_to_cut(self, share: CutShare) -> PartitionToCut:
         partition = share.partition
         state = PartitionState(
             partition.log_start,
             pack_epochs(partition.epochs),
             pack_producers(partition.producers.entries()),
             partition.list_aborted(share.start, share.end),
-            clipped(self._given_up_of(partition), share.start, share.end),
+            clip_ranges(self._given_up_of(partition), share.start, share.end),
         )
         return PartitionToCut(
             partition.number,
@@ -331,7 +331,7 @@ class Cutter:
             groups.append(numbers)
         return rows, groups
 
-    async def _finished(
+    async def _list_finished_segments(
         self, result: JobResult, rows: list[SegmentRow]
     ) -> list[tuple[SegmentRow, list[SegmentRange]]]:
         """Return the rows of the written segments, with their mappings."""

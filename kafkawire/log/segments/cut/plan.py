@@ -16,7 +16,7 @@ from itertools import accumulate
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.given_up import passed
+from kafkawire.log.recovery.given_up import skip_given_up
 from kafkawire.log.segments.store.grouping import retention_class
 
 JOB_BYTES = 256 << 20
@@ -75,7 +75,7 @@ def share_of(
         if end < extents.end[at]:
             break
     if given_up and not _holds_from(partition, end):
-        end = max(end, min(passed(given_up, end), stable))
+        end = max(end, min(skip_given_up(given_up, end), stable))
     end = _within(partition, start, _frame_border(partition, end))
     if end <= start:
         return None
@@ -95,7 +95,7 @@ def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[
     `end`."""
     while True:
         damaged = _whole_until(partition, start, end)
-        start = passed(given_up, damaged)
+        start = skip_given_up(given_up, damaged)
         if damaged >= end or start == damaged:
             return damaged
         if start >= end:

@@ -133,12 +133,12 @@ class _PartitionHashes:
             elif why != kernels.DONE:
                 after = -1
                 if why == kernels.OTHER:
-                    after = self._compressed(parts[int(state[kernels.PART])], at)
+                    after = self._hash_compressed(parts[int(state[kernels.PART])], at)
                 if after < 0:
                     self._give_up(int(state[kernels.START]) + at)
                 state[kernels.AT] = after
 
-    def _compressed(self, data: Buffer, at: int) -> int:
+    def _hash_compressed(self, data: Buffer, at: int) -> int:
         """Hash the keys of a compressed batch; return where it ends, -1 if it cannot be
         decompressed."""
         try:

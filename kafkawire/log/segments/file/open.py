@@ -223,8 +223,8 @@ class SegmentFile:
         section = self.trailer.section(kind)
         return section_body(section, self._mapped.need(section.start, section.stop, pace))
 
-    def checked(self, section: Section, pace: Pace = no_pace) -> memoryview:
-        """Return the body of a section, checked."""
+    def read_section(self, section: Section, pace: Pace = no_pace) -> memoryview:
+        """Return the body of a section, checked. FormatError with the path."""
         try:
             return section_body(section, self._mapped.need(section.start, section.stop, pace))
         except FormatError as failure:
@@ -236,11 +236,11 @@ class SegmentFile:
             states = read_state(self.body(STATE, pace))
         except FormatError as failure:
             raise self.wrong(failure) from failure
-        for number, ranges in self.lost(pace).items():
+        for number, ranges in self.read_lost_ranges(pace).items():
             states.setdefault(number, PartitionState()).lost = ranges
         return states
 
-    def lost(self, pace: Pace = no_pace) -> LostRanges:
+    def read_lost_ranges(self, pace: Pace = no_pace) -> LostRanges:
         """Return the lost ranges of each partition."""
         if self.trailer.optional(LOST) is None:
             return {}
@@ -280,7 +280,7 @@ class SegmentFile:
         """
         for position, length in index.runs(start, stop, PIECE_BYTES):
             data = self.need(position, position + length, pace)
-            bad = index.damaged(position, data)
+            bad = index.find_damaged_block(position, data)
             if bad is not None:
                 raise DamagedBlock(entry, index, bad)
             first, last = max(start, position), min(stop, position + length)

@@ -86,7 +86,7 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
     for section in file.trailer.sections:
         if section.kind != STATE:  # the directory was read; those unknown are checked as well
             try:
-                body = file.checked(section, pace)
+                body = file.read_section(section, pace)
                 if section.kind == KEYS and section.known:
                     _check_keys(file, check_keys(body), problems)
             except (FormatError, OSError) as failure:

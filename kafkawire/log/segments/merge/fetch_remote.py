@@ -87,7 +87,7 @@ class Fetcher:
             segment.pins -= 1
         self._segments = []
 
-    def failed(self) -> list[int]:
+    def take_failed(self) -> list[int]:
         """Return the ids of segments that could not be fetched since the last call."""
         failed, self._failed = self._failed, []
         return failed

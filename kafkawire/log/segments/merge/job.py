@@ -20,7 +20,7 @@ from kafkawire.codec.segment.format import (
     PartitionState,
     SparseIndex,
 )
-from kafkawire.codec.segment.lost import LostRange, merged
+from kafkawire.codec.segment.lost import LostRange, select_overlapping
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import (
     JobResult,
@@ -125,11 +125,11 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
         state.leader_epochs,
         state.producers,
         sorted(aborted, key=lambda entry: (entry[2], entry[0])),
-        _lost(parts),
+        _collect_lost_ranges(parts),
     )
 
 
-def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
+def _collect_lost_ranges(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
     """Return the lost ranges of the kept offsets, as the inputs list them."""
     ranges = [
         lost
@@ -137,7 +137,7 @@ def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
         if keep.number in source.states
         for lost in source.states[keep.number].lost
     ]
-    return merged(ranges, parts[0][1].from_offset, parts[-1][1].to_offset)
+    return select_overlapping(ranges, parts[0][1].from_offset, parts[-1][1].to_offset)
 
 
 def _copy_range(

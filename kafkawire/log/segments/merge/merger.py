@@ -184,7 +184,7 @@ class Rewriter:
     def _tidy(self) -> None:
         """Release fetched segments that are not needed, and expired retry delays."""
         now = self._env.clock.monotonic()
-        self._resting.update({at: now + self._rest_s(at) for at in self.fetcher.failed()})
+        self._resting.update({at: now + self._rest_s(at) for at in self.fetcher.take_failed()})
         self._resting = {at: until for at, until in self._resting.items() if until > now}
         rewrite = self._fetched
         if rewrite is None:
@@ -214,7 +214,7 @@ class Rewriter:
         """Return whether inputs must be fetched first, or cannot be. Own ones are fetched only if
         the result is uploaded to replace them: else it would use local disk that uploads have
         freed."""
-        inputs = [self._store.known(row.id) for row in rewrite.inputs]
+        inputs = [self._store.get_segment(row.id) for row in rewrite.inputs]
         try:
             await self._store.prepare_others(inputs)
         except (KafkaError, OSError) as failure:
@@ -330,7 +330,7 @@ class Rewriter:
         return RESTED_S if segment_id in self._store.by_id else COPY_RETRY_S
 
     async def _rewrite(self, rewrite: Rewrite) -> None:
-        pinned = self._found(rewrite)
+        pinned = self._find_inputs(rewrite)
         newest = max(row.generation for row in rewrite.inputs)
         row = SegmentRow(
             self._env.random.randbytes(16),
@@ -357,7 +357,7 @@ class Rewriter:
             )
             finished, left_out = await self._outcome(result, row, rewrite)
             if finished:
-                await self._swapper.replace(finished, rewrite.removed(left_out))
+                await self._swapper.replace(finished, rewrite.list_replaced(left_out))
                 self._store.by_id[row.id].cut_ms = cut_ms
         except Exception:
             if not self._swapper.in_doubt(row):
@@ -382,7 +382,7 @@ class Rewriter:
         else:
             logger.info("merged %s into segment %s", count(len(pinned), "segment"), output.name)
 
-    def _found(self, rewrite: Rewrite) -> list[Segment]:
+    def _find_inputs(self, rewrite: Rewrite) -> list[Segment]:
         """Return the inputs. StaleSwap if one of another broker lost its last mapping meanwhile."""
         found = [self._store.find(row.id) for row in rewrite.inputs]
         pinned = [segment for segment in found if segment is not None]
@@ -392,7 +392,7 @@ class Rewriter:
 
     async def _inputs(self, rewrite: Rewrite) -> list[Input]:
         keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
-        for at, mapping in enumerate(rewrite.removed()):
+        for at, mapping in enumerate(rewrite.list_replaced()):
             partition = self._partitions.get(mapping.number)
             # Of one that is not in memory the inputs know an earlier one, which is kept.
             start = 0 if partition is None else partition.log_start
@@ -408,7 +408,7 @@ class Rewriter:
                 packed += pack(keeps[row.id][at : at + KEEPS_AT_ONCE])
                 await self._env.slices.pause()
             if packed:
-                inputs.append(Input(self._store.known(row.id).path, row.uuid, packed))
+                inputs.append(Input(self._store.get_segment(row.id).path, row.uuid, packed))
         return inputs
 
     async def _outcome(

@@ -36,7 +36,7 @@ class Rewrite:
     inputs: list[SegmentRow]
     parts: dict[int, list[SegmentRange]] = field(default_factory=dict)
 
-    def removed(self, without: Iterable[int] = ()) -> list[SegmentRange]:
+    def list_replaced(self, without: Iterable[int] = ()) -> list[SegmentRange]:
         """Return the mappings that the output replaces, except for partitions that are left out."""
         left_out = set(without)
         return [
@@ -72,7 +72,7 @@ def plan_rewrite(
     for done, number in enumerate(sorted(by_number), 1):
         part = by_number[number]
         part.sort(key=lambda mapping: order[mapping.segment_id])
-        _bound(part, order, first, most_of(number))
+        _limit_by_partition(part, order, first, most_of(number))
         if done % MAPPINGS_PER_STEP == 0:
             yield None
     start, stop = _longest(first)
@@ -95,8 +95,10 @@ def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> lis
     return [by_id[next(wanted)] if row.id in known else row for row in inputs]
 
 
-def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], most: int) -> None:
-    """Return the limit that one partition sets on inputs that can be merged together."""
+def _limit_by_partition(
+    part: list[SegmentRange], order: dict[int, int], first: list[int], most: int
+) -> None:
+    """Raise the limits `first` by what one partition sets on inputs that are merged together."""
     low = size = 0
     for at, mapping in enumerate(part):
         size += mapping.length

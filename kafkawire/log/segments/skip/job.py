@@ -79,10 +79,10 @@ def _copy(
             at = one.stop
         if at < len(data):
             writer.write([data[at:]])
-    return _joined(gaps)
+    return _join_ranges(gaps)
 
 
-def _joined(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_ranges(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join adjacent ranges."""
     joined: list[tuple[int, int]] = []
     for first, end in gaps:

@@ -38,7 +38,7 @@ class FileDelays:
             int, int
         ] = {}  # number -> the delay of its topic, until its rows are removed
 
-    def deleted(self, numbers: Iterable[int], delay_ms: int) -> None:
+    def note_deleted(self, numbers: Iterable[int], delay_ms: int) -> None:
         """Remember the delay of partitions whose topic is deleted; -1: the broker's."""
         if delay_ms >= 0:
             self._deleted.update(dict.fromkeys(numbers, delay_ms))

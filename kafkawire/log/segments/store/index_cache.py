@@ -116,12 +116,12 @@ class WarmIndex:
         self.size_bytes = size_bytes
         self.checked: list[tuple[int, int]] = []
 
-    def damaged(self, position: int, data: memoryview) -> int | None:
+    def find_damaged_block(self, position: int, data: memoryview) -> int | None:
         """Return where the first bad block of `data`, whole blocks from `position` on, begins."""
         start, stop = position, position + len(data)
         if self.is_checked(position, len(data)):
             return None
-        bad = self.index.damaged(position, data)
+        bad = self.index.find_damaged_block(position, data)
         stop = stop if bad is None else bad
         apart = []
         for one, other in self.checked:

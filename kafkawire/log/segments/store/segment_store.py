@@ -145,7 +145,7 @@ class SegmentStore:
         segment = self.by_id.get(segment_id)
         return segment if segment is not None else self.others.get(segment_id)
 
-    def known(self, segment_id: int) -> Segment:
+    def get_segment(self, segment_id: int) -> Segment:
         """As `find`. KAFKA_STORAGE_ERROR if none is known."""
         segment = self.find(segment_id)
         if segment is None:
@@ -236,13 +236,13 @@ class SegmentStore:
         return segment is not None and segment.row.local
 
     @asynccontextmanager
-    async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
+    async def open_segment(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
         """Return a segment, pinned and open for reading from threads.
 
         Raises OSError from the disk, CORRUPT_MESSAGE if the file does not match its row or is
         missing, NotLocal if it is only in the remote tier.
         """
-        segment = self.known(segment_id)
+        segment = self.get_segment(segment_id)
         if not segment.row.local:
             raise not_local(segment)
         segment.pins += 1
@@ -291,7 +291,7 @@ class SegmentStore:
             )
             segment.opening = opening
 
-            def opened(_: object) -> None:
+            def note_opened(_: object) -> None:
                 segment.opening = None
                 failure = None if opening.cancelled() else opening.exception()
                 if isinstance(failure, KafkaError):
@@ -303,7 +303,7 @@ class SegmentStore:
                 elif failure is None and not opening.cancelled():
                     segment.file = opening.result()
 
-            opening.add_done_callback(opened)
+            opening.add_done_callback(note_opened)
         try:
             return await asyncio.shield(segment.opening)
         except FileNotFoundError as failure:

@@ -45,7 +45,7 @@ class BatchRange(NamedTuple):
     stop: int
 
 
-def planned(
+def plan_send(
     warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest
 ) -> BatchRange | None:
     """Return the whole blocks to send for a request; None if they are too few."""
@@ -62,7 +62,7 @@ def is_ready(warm: WarmIndex, stretch: BatchRange, offset: int) -> bool:
     )
 
 
-def checked(
+def check_blocks(
     file: File, warm: WarmIndex, mapping: SegmentRange, batches: BatchRange, offset: int
 ) -> BatchRange | None:
     """Check the blocks that were not, and skip batches before the offset; runs in a thread. None if
@@ -100,7 +100,7 @@ def _check(file: File, warm: WarmIndex, start: int, stop: int, *, cached_only: b
         if cached_only and not file.is_cached(length, position):
             return position
         data = memoryview(file.pread(length, position))
-        bad = warm.damaged(position, data)
+        bad = warm.find_damaged_block(position, data)
         if bad is None and len(data) < length:  # the file ends within a block
             bad = warm.index.block(warm.index.find(position + len(data)))[0]
         if bad is not None:
@@ -168,7 +168,7 @@ class SegmentSpans:
         warm = self._indexes.find((mapping.segment_id, mapping.number))
         if opened is None or warm is None:
             return None
-        batches = planned(warm, mapping, request)
+        batches = plan_send(warm, mapping, request)
         if batches is None or not is_ready(warm, batches, plan.offset):
             return None
         after, whole = offset_after(warm, mapping, batches)

@@ -142,7 +142,7 @@ class Swapper:
                 raise
 
     @asynccontextmanager
-    async def settled(self) -> AsyncIterator[None]:
+    async def hold_back(self) -> AsyncIterator[None]:
         """Hold back swaps."""
         async with self._lock:
             yield

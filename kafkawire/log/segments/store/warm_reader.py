@@ -51,10 +51,10 @@ from kafkawire.log.segments.store.remote_tier import (
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
 from kafkawire.log.segments.store.sendable import (
     SegmentSpans,
-    checked,
+    check_blocks,
     is_long,
     is_ready,
-    planned,
+    plan_send,
     row_of,
 )
 from kafkawire.offsets.catalog.port import SegmentRange
@@ -204,10 +204,10 @@ class WarmReader:
         if self._remote.cold is not None and not self._store.is_local(mapping.segment_id):
             if partition.config.tier_level is TierLevel.DISABLE:
                 return mapping.end_offset
-            segment = self._store.known(mapping.segment_id)
+            segment = self._store.get_segment(mapping.segment_id)
             warm = await self._remote.cold.load_index(partition, mapping, segment)
         else:
-            async with self._opened(mapping, partition) as (segment, file):
+            async with self._open_segment(mapping, partition) as (segment, file):
                 warm = await self._index(segment, file, mapping, partition)
         offset = warm.index.offset_since(timestamp)
         return mapping.end_offset if offset is None else max(mapping.base_offset, offset)
@@ -281,15 +281,15 @@ class WarmReader:
             return True
         if level is TierLevel.NOT_IN_MEM:
             try:
-                return not await self._cached(request)
+                return not await self._is_cached(request)
             except (KafkaError, OSError):  # the file cannot be read, the object perhaps can
                 return True
         return level is TierLevel.FORCE
 
-    async def _cached(self, request: RemoteReadRequest) -> bool:
+    async def _is_cached(self, request: RemoteReadRequest) -> bool:
         """Return whether the local file's bytes are in the page cache."""
         mapping = row_of(request)
-        async with self._opened(mapping, request.partition) as (segment, file):
+        async with self._open_segment(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
             position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
             return await self._env.offload.submit("warm", file.is_cached, length, position)
@@ -307,7 +307,7 @@ class WarmReader:
             mapping = row_of(request)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
-            async with self._opened(mapping, request.partition) as (segment, file):
+            async with self._open_segment(mapping, request.partition) as (segment, file):
                 warm = await self._index(segment, file, mapping, request.partition)
                 try:
                     taken = await self._env.offload.submit(
@@ -316,7 +316,7 @@ class WarmReader:
                     if request.committed:
                         await self._add_aborted(taken, file, mapping, request.offset)
                 except DamagedSegment as damage:
-                    raise self._damaged(segment, request.partition, damage) from damage
+                    raise self._report_damage(segment, request.partition, damage) from damage
                 return taken
         finally:
             self._in_flight.give(size)
@@ -327,20 +327,20 @@ class WarmReader:
         mapping = row_of(request)  # the pin follows without an await, as in `_take_local`
         if not is_long(mapping.length):
             return None
-        async with self._opened(mapping, request.partition) as (segment, file):
+        async with self._open_segment(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
-            batches = planned(warm, mapping, request)
+            batches = plan_send(warm, mapping, request)
             if batches is not None and not is_ready(warm, batches, request.offset):
                 batches = await self._env.offload.submit(
-                    "warm", checked, file, warm, mapping, batches, request.offset
+                    "warm", check_blocks, file, warm, mapping, batches, request.offset
                 )
             if batches is None:
                 return None
             if request.committed:
-                await self._aborted(file, mapping)
+                await self._read_aborted(file, mapping)
             return self._spans.take(segment, file, mapping, request, warm, batches)
 
-    async def _aborted(self, file: File, mapping: SegmentRange) -> SegmentAborted:
+    async def _read_aborted(self, file: File, mapping: SegmentRange) -> SegmentAborted:
         known = self.indexes.aborted.find(mapping.segment_id)
         if known is None:
             known = await self._env.offload.submit("warm", load_aborted, file)
@@ -353,7 +353,7 @@ class WarmReader:
     ) -> None:
         """Add the aborted transactions that touch what was read. DamagedSegment if there are
         transactions and the segment's state, which says which were aborted, is damaged."""
-        known = await self._aborted(file, mapping)
+        known = await self._read_aborted(file, mapping)
         if known.damaged is not None and has_transactions(taken.batches):
             raise DamagedSegment(offset, taken.next_offset, known.damaged)
         taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)
@@ -367,19 +367,19 @@ class WarmReader:
             try:
                 warm = await self._env.offload.submit("warm", load_index, file, mapping)
             except DamagedSegment as damage:
-                raise self._damaged(segment, partition, damage) from damage
+                raise self._report_damage(segment, partition, damage) from damage
             warm = self.indexes.keep(key, warm)
         return warm
 
     @asynccontextmanager
-    async def _opened(
+    async def _open_segment(
         self, mapping: SegmentRange, partition: LoadedPartition
     ) -> AsyncIterator[tuple[Segment, File]]:
-        """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
+        """Open the file of a mapping. Raises as SegmentStore.open_segment; where the whole file is
         damaged or missing, the offsets of the partition in it are logged."""
         segment = None
         try:
-            async with self._store.opened(mapping.segment_id) as (segment, file):
+            async with self._store.open_segment(mapping.segment_id) as (segment, file):
                 yield segment, file
         except KafkaError as failure:
             if segment is not None or failure.code is not ErrorCode.CORRUPT_MESSAGE:
@@ -387,10 +387,10 @@ class WarmReader:
             share = DamagedSegment(
                 mapping.base_offset, mapping.end_offset, failure.message or failure.code.name
             )
-            found = self._store.known(mapping.segment_id)
-            raise self._damaged(found, partition, share) from failure
+            found = self._store.get_segment(mapping.segment_id)
+            raise self._report_damage(found, partition, share) from failure
 
-    def _damaged(
+    def _report_damage(
         self, segment: Segment, partition: LoadedPartition, damage: DamagedSegment
     ) -> KafkaError:
         """Return the error for readers of damaged offsets; it is logged once."""
@@ -460,7 +460,7 @@ def _read(
     read end: fewer than requested if a later block is bad; of a first block that is bad those
     around `offset`."""
     data = memoryview(file.pread(length, position))
-    bad = warm.damaged(position, data)
+    bad = warm.find_damaged_block(position, data)
     if bad is None and len(data) < length:
         bad = warm.index.block(warm.index.find(position + len(data)))[0]
     if bad is None:
