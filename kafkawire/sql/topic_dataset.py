@@ -194,7 +194,7 @@ class TopicDataset(ds.Dataset):
         parts = self._catalog.parts(whole)
         every, every_bytes = _segments(parts), sum(part.size_bytes for part in parts)
         if wanted is not None:
-            parts = self._catalog.parts(self._selected(whole, wanted))
+            parts = self._catalog.parts(self._select_ranges(whole, wanted))
             parts = self._without_unselected(parts, wanted)
             parts = self._with_keys(parts, wanted)
         self._scanned(

@@ -33,7 +33,7 @@ class Table:
     async def load(self, keys: list[tuple[str, int]]) -> None:
         self.loaded.update(keys)
 
-    def named(self, topic: str, index: int) -> FakePartition:
+    def find_by_name(self, topic: str, index: int) -> FakePartition:
         assert (topic, index) in self.loaded
         if (topic, index) not in self.rows:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

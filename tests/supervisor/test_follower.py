@@ -43,7 +43,7 @@ class Child:
     async def wait(self) -> int:
         return await asyncio.shield(self.code)
 
-    async def ended(self, grace_s: float) -> int:
+    async def wait_or_kill(self, grace_s: float) -> int:
         return await self.wait()
 
     def kill(self) -> None:
