@@ -96,7 +96,7 @@ def main() -> None:
         tasks = timed("tasks", lambda: plan_tasks(parts), total)
         print(f"| together (wanted: less than {WANTED_S:g}) | {total[0]:.2f} | {total[1]:.2f} |")
         size = timed("pickle them", lambda: sum(len(pickle.dumps(task)) for task in tasks), total)
-        again = timed("open it again, with nothing new", catalog.refreshed, total)
+        again = timed("open it again, with nothing new", catalog.refresh_catalog, total)
         pieces = sum(len(part.pieces) for part in parts)
         assert sum(len(part.pieces) for task in tasks for part in task.parts) >= pieces
         assert again.topics == catalog.topics

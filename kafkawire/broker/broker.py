@@ -627,7 +627,7 @@ async def _check_objects(storage: SegmentCatalog, config: BrokerConfig, data: st
 def _check_durability(catalog: Catalog) -> None:
     """Raise IdentityError if topics are stored in a remote tier before they are acknowledged, which
     a broker without one cannot do."""
-    for topic_id, configs in catalog.configured():
+    for topic_id, configs in catalog.list_configured():
         durability = configs.get(DURABILITY, "").strip()
         if durability in BEYOND_FOLDER:
             name = catalog.by_id[topic_id].name

@@ -442,12 +442,12 @@ def build_one(
 ) -> bytearray:
     """Build a batch of one uncompressed record: the bytes of `build`, in a fifth of its time."""
     # Before the key: attributes and the deltas of timestamp and offset; at the end: no headers.
-    record = b"".join((b"\0\0\0", _sized(key), _sized(value), b"\0"))
+    record = b"".join((b"\0\0\0", _prefix_with_length(key), _prefix_with_length(value), b"\0"))
     rest = (
         _REST.pack(
             attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, -1, 1
         )
-        + _sized(record)
+        + _prefix_with_length(record)
     )  # fmt: skip
     out = bytearray(_FRONT.pack(0, len(rest) + CRC_FROM - PREFIX_BYTES, -1, MAGIC, crc32c(rest)))
     out += rest
@@ -457,7 +457,7 @@ def build_one(
 _LENGTHS = tuple(bytes([length << 1]) for length in range(64))  # as zig-zag varints
 
 
-def _sized(field: bytes | None) -> bytes:
+def _prefix_with_length(field: bytes | None) -> bytes:
     """Return a field with its length in front."""
     if field is None:
         return b"\x01"  # -1, zig-zag

@@ -116,7 +116,7 @@ class DecodeWriter:
 
     # -- runs of fixed-size fields
 
-    def _fixed(self, target: str, code: str) -> None:
+    def _add_fixed(self, target: str, code: str) -> None:
         self._targets.append(target)
         self._codes += code
 
@@ -136,10 +136,10 @@ class DecodeWriter:
     def _length(self, code: str, old_style: bool) -> None:
         """Leave a length in `n`, -1 for null."""
         if old_style or not self.flexible:
-            self._fixed("n", code)
+            self._add_fixed("n", code)
             self._flush()
             return
-        self._fixed("n", "B")
+        self._add_fixed("n", "B")
         self._flush()
         if self.bounded and code == "h":
             long = f"if n > {MAX_STRING_BYTES + 1}: raise DecodeError('a string too long')"
@@ -168,13 +168,13 @@ class DecodeWriter:
         if field.is_array:
             self._array(field, target, end)
         elif field.kind.code:
-            self._fixed(target, field.kind.code)
+            self._add_fixed(target, field.kind.code)
         elif field.kind is STRUCT:
             self._struct(field, target, end)
         else:
             self._length("h" if field.kind is STRING else "i", field.inflexible)
             self._branch_on_null(field, target)
-            self._sized(field, target)
+            self._decode_sized(field, target)
             self.source.dedent()
 
     def _branch_on_null(self, field: Field, target: str) -> None:
@@ -189,7 +189,7 @@ class DecodeWriter:
         line("else:")
         self.source.indent()
 
-    def _sized(self, field: Field, target: str) -> None:
+    def _decode_sized(self, field: Field, target: str) -> None:
         """`n` bytes: a string, bytes or records."""
         line = self.source.line
         line("q = p + n")
@@ -209,7 +209,7 @@ class DecodeWriter:
         assert field.struct is not None
         nullable = field.nullable(self.version)
         if nullable:
-            self._fixed("n", "b")
+            self._add_fixed("n", "b")
             self._flush()
             self.source.line(f"if n < 0: {target} = None")
             self.source.line("else:")
@@ -244,7 +244,7 @@ class DecodeWriter:
         """Numbers in a flexible version; a prepared Struct reads the short ones."""
         line, kind = self.source.line, field.kind
         short = self.source.constant(emit.array_unpackers(kind), "short")
-        self._fixed("n", "B")
+        self._add_fixed("n", "B")
         self._flush()
         line(f"if 0 < n <= {emit.SHORT_ARRAY}:")
         line(f"    {target} = list({short}[n - 1](b, p))")
@@ -283,7 +283,7 @@ class DecodeWriter:
             self._length("h" if field.kind is STRING else "i", False)
             line("if n < 0: raise DecodeError('null in an array')")
             item = self.source.local("i")
-            self._sized(field, item)
+            self._decode_sized(field, item)
             line(f"{items}.append({item})")
         self._step()
         self.source.dedent()
@@ -294,7 +294,7 @@ class DecodeWriter:
         """The tag section. The common case, none at all, is one byte read with what precedes it."""
         line = self.source.line
         count, number, stop = (self.source.local(prefix) for prefix in ("c", "t", "s"))
-        self._fixed("t", "B")
+        self._add_fixed("t", "B")
         self._flush()
         line("if t:")
         self.source.indent()

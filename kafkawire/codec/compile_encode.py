@@ -77,29 +77,29 @@ class EncodeWriter:
 
     # -- runs of fixed-size values
 
-    def _fixed(self, value: str, code: str) -> None:
+    def _add_fixed(self, value: str, code: str) -> None:
         self._values.append(value)
         self._codes += code
 
-    def _packed(self, codes: str, values: list[str]) -> str:
+    def _call_pack(self, codes: str, values: list[str]) -> str:
         return f"{self.source.method(codes, 'pack')}({', '.join(values)})"
 
     def _flush(self) -> None:
         """Write the pending run with one pack."""
         if self._codes:
-            self.source.line(f"{self.put}({self._packed(self._codes, self._values)})")
+            self.source.line(f"{self.put}({self._call_pack(self._codes, self._values)})")
         self._values, self._codes = [], ""
 
     def _length(self, code: str, old_style: bool) -> None:
         """Write the length in `n` (-1 for null) in the form of this version."""
         if old_style or not self.flexible:
-            self._fixed("n", code)
+            self._add_fixed("n", code)
             self._flush()
             return
         short, long = "byte[n + 1]", "uvarint(n + 1)"
         if self._codes:
-            short = self._packed(self._codes + "B", [*self._values, "n + 1"])
-            long = f"{self._packed(self._codes, self._values)} + {long}"
+            short = self._call_pack(self._codes + "B", [*self._values, "n + 1"])
+            long = f"{self._call_pack(self._codes, self._values)} + {long}"
         self.source.line(f"{self.put}({short} if n < 127 else {long})")
         self._values, self._codes = [], ""
 
@@ -109,17 +109,17 @@ class EncodeWriter:
         if field.is_array:
             self._array(field, value)
         elif field.kind is UUID:
-            self._fixed(f"uuid_of({value})", field.kind.code)
+            self._add_fixed(f"uuid_of({value})", field.kind.code)
         elif field.kind.code:
-            self._fixed(value, field.kind.code)
+            self._add_fixed(value, field.kind.code)
         elif field.kind is STRUCT:
             self._struct(field, value)
         elif field.kind is RECORDS:
             self._records(field, value)
         else:
-            self._sized(field, value)
+            self._encode_sized(field, value)
 
-    def _sized(self, field: Field, value: str) -> None:
+    def _encode_sized(self, field: Field, value: str) -> None:
         """A string or bytes."""
         line = self.source.line
         encode = ".encode()" if field.kind is STRING else ""
@@ -159,7 +159,7 @@ class EncodeWriter:
         self.source.line(f"if {made} is None: {self.put}(byte[255])")
         self.source.line("else:")
         self.source.indent()
-        self._fixed("1", "b")
+        self._add_fixed("1", "b")
         self.message(field.struct, made)
         self.source.dedent()
 
@@ -211,7 +211,7 @@ class EncodeWriter:
         self._flush()
         short = self.source.constant(emit.array_packers(kind, code), "short")
         line(f"if n < {emit.SHORT_ARRAY}: {self.put}({short}[n]({length}, *{items}))")
-        long = long or f"{self._packed('i', ['n'])}"
+        long = long or f"{self._call_pack('i', ['n'])}"
         line(f"else: {self.put}({long} + Struct(f'>{{n}}{kind.code}').pack(*{items}))")
 
     # -- tagged fields
@@ -226,15 +226,15 @@ class EncodeWriter:
             known = self.source.local("k")
             line(f"{known} = {{}}")
         for field in tagged:
-            self._tagged(field, f"{value}.{field.name}", known)
+            self._encode_tagged(field, f"{value}.{field.name}", known)
         condition = f"{known} or {value}.unknown_tags" if tagged else f"{value}.unknown_tags"
         none, some = "byte[0]", f"tags({known}, {value}.unknown_tags)"
         if codes:
-            none = self._packed(codes + "B", [*values, "0"])
-            some = f"{self._packed(codes, values)} + {some}"
+            none = self._call_pack(codes + "B", [*values, "0"])
+            some = f"{self._call_pack(codes, values)} + {some}"
         line(f"{self.put}({some} if {condition} else {none})")
 
-    def _tagged(self, field: Field, place: str, known: str) -> None:
+    def _encode_tagged(self, field: Field, place: str, known: str) -> None:
         """Encode one tagged field apart, since its size comes first, if it is to be sent."""
         line, outer = self.source.line, self.put
         condition = self._differs(field, place)

@@ -26,7 +26,7 @@ BAD = 1 << 62
 """A position at which nothing can be read: the result of readers after malformed bytes."""
 
 
-def compiled(
+def compile_for(
     signature: Any, *sources: ModuleType
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for this signature, without the GIL, or load it from numba's cache: next

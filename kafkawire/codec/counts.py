@@ -98,12 +98,12 @@ class Counts:
         key = mechanism, result
         self.log_ins[key] = self.log_ins.get(key, 0) + 1
 
-    def denied(self, operation: str, resource_type: str) -> None:
+    def count_denial(self, operation: str, resource_type: str) -> None:
         """Count a refusal by the authorizer."""
         key = operation, resource_type
         self.denials[key] = self.denials.get(key, 0) + 1
 
-    def failed(self, api: str, code: int) -> None:
+    def count_error(self, api: str, code: int) -> None:
         """Count one error response."""
         key = api, code
         self.errors[key] = self.errors.get(key, 0) + 1

@@ -362,7 +362,7 @@ def _put_flexible(head: bytearray, r: FetchResult, version: int, read_committed:
     put_uvarint(head, r.size_bytes + 1)
 
 
-def _aborted(aborted: Sequence[tuple[int, int]], *, flexible: bool) -> bytes | bytearray:
+def _encode_aborted(aborted: Sequence[tuple[int, int]], *, flexible: bool) -> bytes | bytearray:
     """Encode aborted transactions; a page can have tens of thousands, so not one by one."""
     plain = pack(f">{2 * len(aborted)}q", *chain.from_iterable(aborted))
     if not flexible:
@@ -379,7 +379,7 @@ def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible
     if version >= 5:
         head += _LONG.pack(r.log_start_offset)
     put_count(head, len(r.aborted), flexible)
-    head += _aborted(r.aborted, flexible=flexible)
+    head += _encode_aborted(r.aborted, flexible=flexible)
     if version >= 11:
         head += _INT.pack(r.preferred)
     if flexible:

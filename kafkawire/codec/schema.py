@@ -125,7 +125,7 @@ class _Fresh:
 @dataclass_transform()
 def struct(cls: type[T]) -> type[T]:
     """Declare a structure that is part of messages."""
-    return _slotted(cls)
+    return _add_slots(cls)
 
 
 @dataclass_transform()
@@ -145,7 +145,7 @@ def response(
 
 
 @dataclass_transform()
-def stored(
+def stored_message(
     *, versions: tuple[int, int], flexible_from: int | None = None
 ) -> Callable[[type[T]], type[T]]:
     """Declare a key or value of an internal topic, or a group protocol's payload."""
@@ -160,7 +160,7 @@ def header(*, versions: tuple[int, int], flexible_from: int) -> Callable[[type[T
 
 def _message(info: MessageInfo) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
-        made = _slotted(cls)
+        made = _add_slots(cls)
         made.__message__ = info  # type: ignore[attr-defined]
         return made
 
@@ -175,7 +175,7 @@ def info_of(cls: type) -> MessageInfo:
     return info
 
 
-def _slotted(cls: type[T]) -> type[T]:
+def _add_slots(cls: type[T]) -> type[T]:
     """Return a copy of the class with slots and without its defaults as class attributes."""
     space = dict(cls.__dict__)
     names = tuple(space.get("__annotations__", ()))

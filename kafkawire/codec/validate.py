@@ -281,7 +281,7 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
     return walked.newest
 
 
-def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
+def _decompress_records(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
     """Return the decompressed records. LongBatch if they have more than `at_once` but at most
     `limit` bytes; MESSAGE_TOO_LARGE above that."""
     _check_packed(codec, packed, limit > at_once)
@@ -329,7 +329,7 @@ def _by_sender(error: KafkaError) -> KafkaError:
 def unpack_long(buf: memoryview, head: Head) -> bytes | bytearray:
     """Return the decompressed records of a checked batch; to be run in a thread."""
     limit = unpacked_limit(len(buf))
-    data = _unpacked(head[ATTRIBUTES] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
+    data = _decompress_records(head[ATTRIBUTES] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
     return data if isinstance(data, bytearray) else bytes(data)
 
 
@@ -474,7 +474,9 @@ def convert(
         limit = unpacked_limit(len(buf))
         if at_once and len(buf) > MAX_CONVERTED_AT_ONCE:
             raise LongBatch
-        data = _unpacked(current, packed, limit, MAX_CONVERTED_AT_ONCE if at_once else limit)
+        data = _decompress_records(
+            current, packed, limit, MAX_CONVERTED_AT_ONCE if at_once else limit
+        )
         out = bytearray(buf[:HEAD_BYTES])
         out += compress(codec, data, level) if codec != NONE else data
         attributes = head[ATTRIBUTES] & ~CODEC_MASK | codec

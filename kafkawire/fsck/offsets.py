@@ -22,7 +22,7 @@ def find_missing(
     start = checkpoint.log_start if checkpoint is not None else 0
     living = [mapping for mapping in row.mappings if mapping.end_offset > start]
     cut = cut_end(row)
-    holes = list(find_uncovered(start, cut, _covered(living, usable)))
+    holes = list(find_uncovered(start, cut, _list_covered(living, usable)))
     return holes + list(find_uncovered(cut, max(cut, next_offset), sorted(held)))
 
 
@@ -39,7 +39,7 @@ def stored_end(row: PartitionRow) -> int:
     return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])
 
 
-def _covered(living: Iterable[SegmentRange], usable: set[int]) -> list[Range]:
+def _list_covered(living: Iterable[SegmentRange], usable: set[int]) -> list[Range]:
     return [(m.base_offset, m.end_offset) for m in living if m.segment_id in usable]
 
 

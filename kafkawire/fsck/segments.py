@@ -210,7 +210,7 @@ class SegmentCheck:
 
     async def _leftover(self, row: SegmentRow, path: str) -> None:
         where = f"segment {row.uuid.hex()}"
-        found = await self._unaccounted(path) if row.state == STARTED else []
+        found = await self._find_unaccounted(path) if row.state == STARTED else []
         if found:
             self._report.add(
                 where,
@@ -229,7 +229,7 @@ class SegmentCheck:
             harmless=True,
         )
 
-    async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
+    async def _find_unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
         """Return offsets in a file that no mapping and no journal has."""
         entries = read_entries(self._fs, path)
         ranges = self._held.ranges
@@ -239,7 +239,7 @@ class SegmentCheck:
 
     async def _stray(self, path: str) -> None:
         """Report a file without a row, which no operation of the broker leaves."""
-        found = await self._unaccounted(path)
+        found = await self._find_unaccounted(path)
         if found:
             what = f"no row knows its file, which is the only copy of {describe(found)}"
         elif read_entries(self._fs, path):
@@ -306,7 +306,7 @@ class ObjectCheck:
                 if segment.object == row.uuid and segment.tier == row.tier:
                     whole.add(segment.id)
                 else:
-                    self._forgotten(segment, row)
+                    self._report_forgotten(segment, row)
             if len(rows) < ROWS_AT_ONCE:
                 break
             after = rows[-1].uuid
@@ -314,7 +314,7 @@ class ObjectCheck:
             self._pointer(segment, segment.id in whole)
         return whole
 
-    def _forgotten(self, segment: SegmentRow, row: ObjectRow) -> None:
+    def _report_forgotten(self, segment: SegmentRow, row: ObjectRow) -> None:
         other = f"is read from {segment.object.hex()}" if segment.object else "has no object"
         self._report.add(
             f"object {row.uuid.hex()}",

@@ -51,7 +51,7 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
         features = ctx.broker.catalog.features
         response.finalized_features_epoch = features.epoch
         response.finalized_features = [
-            FinalizedFeatureKey(name, level, level) for name, level in features.finalized()
+            FinalizedFeatureKey(name, level, level) for name, level in features.list_finalized()
         ]
     if ctx.version >= MINIMUM_ZERO_FROM:
         response.supported_features = [

@@ -113,7 +113,7 @@ class RequestContext:
         if self.rights is None or self.rights.may(operation, resource_type, name):
             return True
         if logged:
-            self.broker.counts.denied(operation.name.lower(), resource_type.name.lower())
+            self.broker.counts.count_denial(operation.name.lower(), resource_type.name.lower())
             self.broker.security.audit.record_denial(
                 self.caller, self.api, operation.name, resource_type.name, name
             )

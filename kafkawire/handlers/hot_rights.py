@@ -29,7 +29,7 @@ def may(
     if peer.rights is None or peer.rights.may(operation, resource_type, name):
         return True
     caller = Caller(str(peer.principal), peer.client_host, peer.listener)
-    broker.counts.denied(operation.name.lower(), resource_type.name.lower())
+    broker.counts.count_denial(operation.name.lower(), resource_type.name.lower())
     broker.security.audit.record_denial(caller, api, operation.name, resource_type.name, name)
     return False
 

@@ -103,16 +103,16 @@ def read_manifest(get: Callable[[str], bytes]) -> Manifest:
 
     Raises NoManifest, LostManifest, FormatError (which names the object).
     """
-    return _driven(_steps(), get)
+    return _drive_steps(_steps(), get)
 
 
 def refresh_manifest(known: Manifest, get: Callable[[str], bytes]) -> Manifest:
     """Return the current manifest, given an older one: only newer deltas are read, if they still
     exist. Returns `known` itself if nothing is new. Raises the same errors as `read_manifest`."""
-    return _driven(_steps(known), get)
+    return _drive_steps(_steps(known), get)
 
 
-def _driven(steps: Fetch, get: Callable[[str], bytes]) -> Manifest:
+def _drive_steps(steps: Fetch, get: Callable[[str], bytes]) -> Manifest:
     key = next(steps)
     while True:
         data: bytes | None

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kafkawire.codec.schema import ignorable, since, stored, struct, tag, until
+from kafkawire.codec.schema import ignorable, since, stored_message, struct, tag, until
 from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, int64, uuid
 
 
-@stored(versions=(0, 1))
+@stored_message(versions=(0, 1))
 class OffsetCommitKey:
     """Which group committed which partition. Kafka writes v1 and still reads v0, its equal."""
 
@@ -24,7 +24,7 @@ class OffsetCommitKey:
     partition: int32 = 0
 
 
-@stored(versions=(0, 4), flexible_from=4)
+@stored_message(versions=(0, 4), flexible_from=4)
 class OffsetCommitValue:
     """A committed offset.
 
@@ -42,7 +42,7 @@ class OffsetCommitValue:
     unknown_tags: UnknownTags = None
 
 
-@stored(versions=(2, 2))
+@stored_message(versions=(2, 2))
 class GroupMetadataKey:
     """Which classic group the value describes."""
 
@@ -64,7 +64,7 @@ class MemberMetadata:
     unknown_tags: UnknownTags = None
 
 
-@stored(versions=(0, 4), flexible_from=4)
+@stored_message(versions=(0, 4), flexible_from=4)
 class GroupMetadataValue:
     """A classic group after a rebalance.
 
@@ -89,7 +89,7 @@ class TopicPartition:
     partitions: list[int32] = []
 
 
-@stored(versions=(0, 3))
+@stored_message(versions=(0, 3))
 class ConsumerProtocolSubscription:
     """Subscription of a consumer, sent when it joins. v1 adds owned partitions, v2 their
     generation, v3 rack.
@@ -104,7 +104,7 @@ class ConsumerProtocolSubscription:
     rack_id: Annotated[str | None, since(3), ignorable] = None
 
 
-@stored(versions=(0, 3))
+@stored_message(versions=(0, 3))
 class ConsumerProtocolAssignment:
     """Assignment of one consumer, made by the leader of its group. All versions are the same
     bytes."""
@@ -113,7 +113,7 @@ class ConsumerProtocolAssignment:
     user_data: bytes | None = None
 
 
-@stored(versions=(0, 0))
+@stored_message(versions=(0, 0))
 class TransactionLogKey:
     """The transactional id that the value describes."""
 
@@ -129,7 +129,7 @@ class TransactionLogPartitions:
     unknown_tags: UnknownTags = None
 
 
-@stored(versions=(0, 1), flexible_from=1)
+@stored_message(versions=(0, 1), flexible_from=1)
 class TransactionLogValue:
     """The state of a transactional id (Kafka: TransactionLogValue.json).
 
@@ -151,7 +151,7 @@ class TransactionLogValue:
     unknown_tags: UnknownTags = None
 
 
-@stored(versions=(0, 0))
+@stored_message(versions=(0, 0))
 class ScheduleStateKey:
     """The partition of a schedule topic that the value describes; of `__schedule_state`, a topic of
     our own."""
@@ -190,7 +190,7 @@ class ScheduleDelivery:
     due_ms: list[int64] = []
 
 
-@stored(versions=(0, 0))
+@stored_message(versions=(0, 0))
 class ScheduleStateValue:
     """The state of a schedule partition: its producer, what was delivered, what is held, and the
     batches of the last step, which may be missing from their partitions after a crash."""

@@ -317,10 +317,10 @@ class Catalog:
             else:
                 self.moves[number] = target
 
-    def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
-        """Yield the topics with overridden settings; see `Directory.configured`. The catalog must
-        not change during the iteration."""
-        return self._directory.configured()
+    def list_configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
+        """Yield the topics with overridden settings; see `Directory.list_configured`. The
+        catalog must not change during the iteration."""
+        return self._directory.list_configured()
 
     def described_in(self, topic_id: bytes) -> int:
         """Return the journal with the topic's newest catalog frame; 0 if unknown."""

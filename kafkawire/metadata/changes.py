@@ -70,19 +70,23 @@ class CatalogChanges:
 
 def read_changes(session: Session, since: int, after: Cursor | None = None) -> CatalogChanges:
     """Read the changes after version `since`; `after`: the next part of topics only."""
-    ((version, settings_version),) = session.checked("cluster", "version, broker_configs_version")
+    ((version, settings_version),) = session.read_checked(
+        "cluster", "version, broker_configs_version"
+    )
     changes = CatalogChanges(int(version))
     if version <= since:
         return changes
     if after is None:
         newer = "WHERE version > ?"
-        groups = session.checked("lead_groups", "id, leader, epoch", newer, (since,))
+        groups = session.read_checked("lead_groups", "id, leader, epoch", newer, (since,))
         changes.groups = [LeadGroup._make(row) for row in groups]
-        changes.brokers = [broker_of(row) for row in session.checked(*BROKERS, newer, (since,))]
-        found = session.checked("brokers", "node_id")
+        changes.brokers = [
+            broker_of(row) for row in session.read_checked(*BROKERS, newer, (since,))
+        ]
+        found = session.read_checked("brokers", "node_id")
         changes.registered = frozenset(int(node_id) for (node_id,) in found)
         newer = "WHERE epoch > ? ORDER BY epoch"
-        features = session.checked("features", "name, level, epoch", newer, (since,))
+        features = session.read_checked("features", "name, level, epoch", newer, (since,))
         changes.features = [(name, level, epoch) for name, level, epoch in features]
         if settings_version > since:
             changes.broker_settings = _broker_settings(session)
@@ -92,7 +96,7 @@ def read_changes(session: Session, since: int, after: Cursor | None = None) -> C
 
 def _broker_settings(session: Session) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    rows = session.checked(
+    rows = session.read_checked(
         "configs", "resource, name, value", "WHERE resource_type <> ?", (TOPIC_RESOURCE,)
     )
     for resource, name, value in rows:
@@ -102,7 +106,7 @@ def _broker_settings(session: Session) -> dict[str, dict[str, str]]:
 
 def _read_topics(session: Session, changes: CatalogChanges, since: int, after: Cursor) -> None:
     """Read the next part of topics, deleted ones without partitions and settings."""
-    rows = session.checked(
+    rows = session.read_checked(
         "topics",
         "id, name, internal, created_ms, deleted_ms, version",
         "WHERE version > ? AND (version > ? OR (version = ? AND id > ?))"
@@ -141,7 +145,7 @@ def _complete(session: Session, topics: Sequence[ChangedTopic]) -> None:
         return
     marks = ", ".join("?" * len(topics))
     by_id = {topic.id: topic for topic in topics}
-    rows = session.checked(
+    rows = session.read_checked(
         "partitions",
         "topic_id, number, idx, lead_group, epoch_base, target",
         "LEFT JOIN partition_moves ON partition_number = number"
@@ -151,7 +155,7 @@ def _complete(session: Session, topics: Sequence[ChangedTopic]) -> None:
     for topic_id, *place in rows:
         by_id[bytes(topic_id)].partitions.append(PartitionPlace(*place))
     by_text = {uuid_text(topic.id): topic for topic in topics}
-    rows = session.checked(
+    rows = session.read_checked(
         "configs",
         "resource, name, value",
         f"WHERE resource_type = {TOPIC_RESOURCE} AND resource IN ({marks})",

@@ -285,7 +285,7 @@ class Directory:
             self._drop_deleted_rows()
         return info
 
-    def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
+    def list_configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
         """Yield (topic id, overridden settings) of the topics that have any."""
         return ((self._ids[row], own) for row, own in self._configs.items())
 

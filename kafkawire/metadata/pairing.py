@@ -86,10 +86,10 @@ def _compare(name: str, stored: int, seen: int) -> None:
 
 def load(session: Session, node_id: int) -> StoredPairing:
     """Load the stored pairing of a broker."""
-    ((cluster_id, version),) = session.checked("cluster", "cluster_id, version")
+    ((cluster_id, version),) = session.read_checked("cluster", "cluster_id, version")
     of_node = "WHERE node_id = ?"
-    row = session.checked("data_folders", "metadata_id, generation", of_node, (node_id,))
-    log_position = session.checked("checkpoints", "place", of_node, (node_id,))
+    row = session.read_checked("data_folders", "metadata_id, generation", of_node, (node_id,))
+    log_position = session.read_checked("checkpoints", "place", of_node, (node_id,))
     of = f"SELECT 1 FROM segments WHERE node_id = {node_id:d}"
     segments = session.rows(f"{of} AND local = 1 LIMIT 1")
     objects = session.rows(

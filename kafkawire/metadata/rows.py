@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafkawire.codec.configs.features import supported
+from kafkawire.codec.configs.features import is_supported
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.types import uuid_parse, uuid_text
 from kafkawire.metadata.catalog import (
@@ -69,7 +69,7 @@ def catalog(
         else:
             made.broker_overrides.setdefault(resource, {})[name] = value
     for name, level, epoch in features:
-        if not supported(name, level):
+        if not is_supported(name, level):
             raise NewerFormatError(
                 f"the feature {name} is finalized at level {level}, which this kafkawire does not "
                 "support"

@@ -37,7 +37,7 @@ class Session(ABC):
     @abstractmethod
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
         """Return all rows of a query; of a table that may have more than some 10,000, `portions`
-        returns them without blocking the event loop. Not checked: see `checked`."""
+        returns them without blocking the event loop. Not checked: see `read_checked`."""
 
     @abstractmethod
     def run(self, sql: str, values: Row = ()) -> int:
@@ -51,7 +51,7 @@ class Session(ABC):
     def _run_each(self, sql: str, values: Sequence[Row]) -> None:
         """Run one statement for each of the values, at least one."""
 
-    def checked(self, table: str, columns: str, rest: str = "", values: Row = ()) -> list[Row]:
+    def read_checked(self, table: str, columns: str, rest: str = "", values: Row = ()) -> list[Row]:
         """Return columns of rows of a table that has checksums. `rest`: what follows the table in
         the statement. Raises DamagedRow."""
         query = f"SELECT {columns}, {table}.intact FROM {table} {rest}"

@@ -67,7 +67,7 @@ def upsert(session: Session, table: str, values: Sequence[dict[str, Any]]) -> No
 
 def load_catalog(session: Session) -> Catalog:
     """Load the whole catalog; insert the row of the cluster if absent."""
-    found = session.checked("cluster", "cluster_id, version")
+    found = session.read_checked("cluster", "cluster_id, version")
     if not found:
         cluster_id = uuid_text(random_id())
         insert(session, "cluster", [rows.cluster_row(cluster_id, now_ms())])
@@ -76,7 +76,7 @@ def load_catalog(session: Session) -> Catalog:
     return rows.catalog(
         cluster_id,
         version,
-        brokers=session.checked(*rows.BROKERS),
+        brokers=session.read_checked(*rows.BROKERS),
         # The plus prevents SQLite's planner from using the index of names, which is slower.
         topics=_pages(
             session,
@@ -92,10 +92,10 @@ def load_catalog(session: Session) -> Catalog:
             -1,
             1,
         ),
-        configs=session.checked("configs", "resource_type, resource, name, value"),
-        features=session.checked("features", "name, level, epoch"),
-        groups=session.checked(*GROUPS),
-        moves=session.checked("partition_moves", "partition_number, target"),
+        configs=session.read_checked("configs", "resource_type, resource, name, value"),
+        features=session.read_checked("features", "name, level, epoch"),
+        groups=session.read_checked(*GROUPS),
+        moves=session.read_checked("partition_moves", "partition_number, target"),
     )
 
 
@@ -105,7 +105,7 @@ def _pages(
     """Yield the rows of a large table in the order of column `key`, page by page: the drivers
     fetch all rows of a query at once."""
     page = f"{rest} LIMIT {rows.ROWS_AT_A_TIME}"
-    while part := session.checked(*columns, page, (after,)):
+    while part := session.read_checked(*columns, page, (after,)):
         yield part
         after = part[-1][key]
 
@@ -237,7 +237,7 @@ def groups_of(session: Session, leaders: Iterable[int], version: int) -> dict[in
     wanted = sorted(set(leaders))
     new = [rows.group_row(local_group(leader), version) for leader in wanted]
     insert(session, "lead_groups", new, "ON CONFLICT (id) DO NOTHING")
-    found = session.checked(*GROUPS, f"WHERE id IN ({numbers_text(wanted)})")
+    found = session.read_checked(*GROUPS, f"WHERE id IN ({numbers_text(wanted)})")
     return {group.leader: group for group in map(LeadGroup._make, found)}
 
 
@@ -349,7 +349,7 @@ def raise_group_epochs(session: Session, node_id: int, version: int) -> list[Lea
         "UPDATE lead_groups SET epoch = epoch + 1, version = ? WHERE leader = ?",
         (version, node_id),
     )
-    found = session.checked(*GROUPS, "WHERE leader = ?", (node_id,))
+    found = session.read_checked(*GROUPS, "WHERE leader = ?", (node_id,))
     return [LeadGroup._make(row) for row in found]
 
 

@@ -48,17 +48,17 @@ class BrokerRecords:
         self._server = server
         self._level = COMMITTED_LEVEL if isolation == READ_COMMITTED else UNCOMMITTED_LEVEL
         self._fetches = self._bytes = 0
-        with _translated():
+        with _translate_errors():
             self._cluster = Cluster(server, "the address", security)
         self._leaders: dict[str, dict[Partition, int]] = {}
 
     def topics(self) -> dict[str, int]:
-        with _translated():
+        with _translate_errors():
             rows = self._cluster.metadata(None).topics
         return {row.name: len(row.partitions) for row in rows if not row.error_code}
 
     def bounds(self, topic: str) -> list[PartitionBounds]:
-        with _translated():
+        with _translate_errors():
             led_by = self._led_by(topic)
             starts = list_offsets(self._cluster, dict.fromkeys(led_by, EARLIEST), led_by)
             ends = list_offsets(self._cluster, dict.fromkeys(led_by, LATEST), led_by, self._level)
@@ -73,7 +73,7 @@ class BrokerRecords:
     def offsets_for_time(
         self, topic: str, partitions: Sequence[int], ms: int
     ) -> dict[int, int | None]:
-        with _translated():
+        with _translate_errors():
             wanted = {(topic, each): max(0, ms) for each in partitions}
             found = list_offsets(self._cluster, wanted, self._led_by(topic), self._level)
         return {place[1]: at if at >= 0 else None for place, at in found.items()}
@@ -90,9 +90,9 @@ class BrokerRecords:
         for each in ranges:
             at = each.base
             while at < each.end:
-                with _translated():
+                with _translate_errors():
                     got, after = self._fetch(each, at)
-                yield from _found(got, each._replace(base=at), wanted, on_damage)
+                yield from _find_records(got, each._replace(base=at), wanted, on_damage)
                 done += min(after, each.end) - at
                 at = after
                 progress(SEARCHED, done, total)
@@ -131,7 +131,7 @@ class BrokerRecords:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raise SourceError for an error of the client."""
     try:
         yield
@@ -139,12 +139,12 @@ def _translated() -> Iterator[None]:
         raise SourceError(str(error)) from None
 
 
-def _found(
+def _find_records(
     got: Fetched, place: PartitionRange, wanted: RecordConditions, on_damage: OnDamage | None
 ) -> Iterator[TopicRecord]:
     """Yield the matching records of one Fetch."""
     topic, partition, base, end = place
-    with _translated():
+    with _translate_errors():
         batches = list(find_delivered_batches(got))
     for position, head in batches:
         if head.base_offset >= end:  # a Fetch has a limit of bytes, none of offsets

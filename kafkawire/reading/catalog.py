@@ -28,11 +28,11 @@ from kafkawire.reading.files.manifests import (
     lacks_whole_tier,
     open_holdings,
     readable_holdings,
-    refreshed_together,
+    refresh_together,
     shared_ends,
     tier_holdings,
 )
-from kafkawire.reading.files.spans import Spans, merged
+from kafkawire.reading.files.spans import Spans, merge_spans
 from kafkawire.reading.files.times import find_time_in_piece
 from kafkawire.reading.model.source import PartitionRange, Piece, Source, SourceError, TaskPart
 
@@ -102,12 +102,12 @@ class SourceCatalog:
         self._facts: dict[str, ManifestTopic] = {}
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
 
-    def refreshed(self) -> SourceCatalog:
+    def refresh_catalog(self) -> SourceCatalog:
         """Refresh the catalog; only new parts of manifests are read."""
         url, held = self.source.url, self._holdings
         if url and (self._unreadable or not held or lacks_whole_tier(held, url)):  # no uploads yet
             return _catalog(self.source, self._broker)
-        holdings = refreshed_together(self._holdings)
+        holdings = refresh_together(self._holdings)
         same = len(holdings) == len(self._holdings) and all(
             new is old for new, old in zip(holdings, self._holdings, strict=True)
         )
@@ -174,7 +174,7 @@ class SourceCatalog:
         except FileNotFoundError as gone:
             if tries <= 1:
                 raise SourceError(f"{gone}, though its manifest names it") from None
-            return self.refreshed().offsets_for_times(wanted, tries - 1)
+            return self.refresh_catalog().offsets_for_times(wanted, tries - 1)
         return found
 
     def _time_in_segments(self, topic: str, partition: int, ms: int) -> int | None:
@@ -226,7 +226,7 @@ class SourceCatalog:
         cold = [
             f"{topic}-{partition} [{low}, {high})"
             for topic, partition, base, end in wanted
-            for low, high in _uncovered(self._layout(topic, partition), base, end)
+            for low, high in _find_uncovered(self._layout(topic, partition), base, end)
         ]
         if cold:
             more = f" and {len(cold) - RANGES_NAMED} more" if len(cold) > RANGES_NAMED else ""
@@ -236,7 +236,7 @@ class SourceCatalog:
                 f"and its tier {url} cannot be read: {reason}"
             )
 
-    def counted(self, topic: str, partition: int) -> Counted:
+    def count_segments(self, topic: str, partition: int) -> Counted:
         """Return record counts of a partition's segments from the manifests. Raises SourceError for
         an unknown partition."""
         spans = self._layout(topic, partition).spans
@@ -309,7 +309,7 @@ class SourceCatalog:
             for (holder, holding, number), at in zip(held, ends, strict=True)
         ]
         end = max(ends, default=0)
-        spans = merged(self._sheets, found)
+        spans = merge_spans(self._sheets, found)
         if log_start and len(found) > 1:  # one of the manifests has a later one
             spans = spans.take(spans.ends > log_start)
             np.maximum(spans.bases, log_start, out=spans.bases)
@@ -347,7 +347,7 @@ def _within(spans: Spans, base: int, end: int) -> Spans:
     return found._replace(bases=np.maximum(found.bases, base), ends=np.minimum(found.ends, end))
 
 
-def _uncovered(layout: _Layout, base: int, end: int) -> list[tuple[int, int]]:
+def _find_uncovered(layout: _Layout, base: int, end: int) -> list[tuple[int, int]]:
     """Return the existing ranges of [base, end) that no span has, in order."""
     base, end = max(base, layout.log_start), min(end, layout.end)
     found = _within(layout.spans, base, end)
@@ -386,12 +386,12 @@ def open_catalog(source: Source) -> SourceCatalog:
 
 
 def _catalog(source: Source, broker: BrokerQueries | None) -> SourceCatalog:
-    holdings = _found(source, broker)
+    holdings = _open_holdings(source, broker)
     in_tiers, unreadable = tier_holdings(holdings) if source.url else ([], [])
     return SourceCatalog(source, [*holdings, *in_tiers], broker, unreadable=unreadable)
 
 
-def _found(source: Source, broker: BrokerQueries | None) -> list[Holding]:
+def _open_holdings(source: Source, broker: BrokerQueries | None) -> list[Holding]:
     if broker is None:
         return open_holdings(source.url)
     if not source.url:

@@ -182,7 +182,7 @@ class FolderRecords:
                 found = run_in_thread(find_first_since(piece, ms))
             except (OSError, KafkaError) as failure:
                 range_ = PartitionRange(topic, partition, piece.at, piece.bounds()[1])
-                raise _damaged(self._place, range_, f"cannot be read: {failure}") from failure
+                raise _damage_error(self._place, range_, f"cannot be read: {failure}") from failure
             if found is not None:
                 return found.offset
         return None
@@ -287,13 +287,13 @@ class _TailScan:
         total, done, at = sum(each.length for each in frames), 0, place.base
         for frame in frames:
             if at < frame.base:
-                self._harmed(place, at, frame.base, "are in no segment and no journal")
+                self._report_damage(place, at, frame.base, "are in no segment and no journal")
             yield from self._frame(place, frame)
             at = frame.end
             done += frame.length
             self._progress(SEARCHED, done >> 10, total >> 10)
         if at < place.end:
-            self._harmed(place, at, place.end, "are in no segment and no journal")
+            self._report_damage(place, at, place.end, "are in no segment and no journal")
 
     def _frame(self, place: PartitionRange, frame: JournalFrame) -> Iterator[TopicRecord]:
         at = max(place.base, frame.base)
@@ -304,7 +304,7 @@ class _TailScan:
                     yield from self._batch(place, data, position, head)
                 at = max(at, head.last_offset + 1)
         except (OSError, KafkaError) as failure:
-            self._harmed(place, at, min(frame.end, place.end), f"cannot be read: {failure}")
+            self._report_damage(place, at, min(frame.end, place.end), f"cannot be read: {failure}")
 
     def _batch(
         self, place: PartitionRange, data: bytes, position: int, head: BatchHead
@@ -315,8 +315,8 @@ class _TailScan:
             if place.base <= record.offset < place.end:
                 yield topic_record(place.topic, place.partition, record)
 
-    def _harmed(self, place: PartitionRange, base: int, end: int, why: str) -> None:
-        error = _damaged(self._place, place._replace(base=base, end=end), why)
+    def _report_damage(self, place: PartitionRange, base: int, end: int, why: str) -> None:
+        error = _damage_error(self._place, place._replace(base=base, end=end), why)
         if self._on_damage is None:
             raise error
         self._on_damage(error)
@@ -329,7 +329,7 @@ def _read_frame(place: FolderPlace, tail: _Tail, frame: JournalFrame) -> bytes:
     return data
 
 
-def _damaged(place: FolderPlace, range_: PartitionRange, why: str) -> DamagedData:
+def _damage_error(place: FolderPlace, range_: PartitionRange, why: str) -> DamagedData:
     topic, partition, base, end = range_
     text = f"offsets [{base}, {end}) of partition {partition} of topic {topic!r} {why}"
     return DamagedData(f"{place.url}: {text}", topic, partition, base, end)

@@ -30,7 +30,7 @@ def ranges_with_keys(
     Offsets that are in no piece are kept: the broker has them, or they are reported as lost.
     """
     every = [piece for part in parts for piece in part.pieces]
-    narrowed = blocks.narrowed(places, every, keys)
+    narrowed = blocks.narrow(places, every, keys)
     logger.info("%d of %d segments may have the keys", _segments(narrowed), _segments(every))
     kept = _Kept(narrowed)
     found: list[PartitionRange] = []

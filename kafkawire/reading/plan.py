@@ -39,14 +39,14 @@ def plan_tasks(
     wanted = [part for part in parts if part.range.base < part.range.end]
     total = sum(max(1, part.size_bytes) for part in wanted)
     target = max(1, min(task_bytes, -(-total // min_tasks)))
-    tasks = _packed(wanted, target)
+    tasks = _pack_tasks(wanted, target)
     while len(tasks) < min_tasks and target > 1:
         target //= 2
-        tasks = _packed(wanted, target)
+        tasks = _pack_tasks(wanted, target)
     return tasks
 
 
-def _packed(parts: Sequence[TaskPart], target: int) -> list[Task]:
+def _pack_tasks(parts: Sequence[TaskPart], target: int) -> list[Task]:
     tasks: list[Task] = []
     packed: list[TaskPart] = []
     size = 0

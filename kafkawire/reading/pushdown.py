@@ -82,14 +82,14 @@ class Pruning:
             self.conditions += (PushedCondition(kind, name, value, negated),)
             return True
         if kind == OFFSET and not negated and _comparable(name, value, int):
-            return self._bound(name, value)
+            return self._limit_offsets(name, value)
         if kind == TIMESTAMP and not negated and _comparable(name, value, datetime):
             self._since(name, value)
         if kind == KEY and not negated and _comparable(name, value, (bytes, bytearray)):
             self._with_key(name, value)
         return False
 
-    def _bound(self, name: str, value: Any) -> bool:
+    def _limit_offsets(self, name: str, value: Any) -> bool:
         if name == "In":
             self.low, self.high = max(self.low, min(value)), min(self.high, max(value) + 1)
             return False  # other values may be in between

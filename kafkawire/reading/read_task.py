@@ -148,7 +148,7 @@ class _Reader:
                 _, loaded = next(by_piece)
                 yield from self._hole(part, piece.base)
                 if not (yield from self._piece(part, piece, loaded)):
-                    self._gone(left, number)
+                    self._find_again(left, number)
                     return
             yield from self._hole(part, part.range.end)
             self._decoder.end()
@@ -171,9 +171,9 @@ class _Reader:
         if self._account is None:
             self._account = Account(part.range)
             self._accounts.append(self._account)
-        self._decoder.begin(self._account, lambda: self._aborted(part))
+        self._decoder.begin(self._account, lambda: self._list_aborted(part))
 
-    def _aborted(self, part: TaskPart) -> list[tuple[int, int, int]]:
+    def _list_aborted(self, part: TaskPart) -> list[tuple[int, int, int]]:
         from kafkawire.reading.transactions import aborted_transactions
 
         return aborted_transactions(self._opened_catalog(), part.range)
@@ -183,11 +183,11 @@ class _Reader:
         if self._decoder.cursor >= upto:
             return
         if not self._source.bootstrap:
-            self._lost(upto, f"no segment in {self._source.url} has them")
+            self._record_lost(upto, f"no segment in {self._source.url} has them")
             return
         assert self._account is not None
         yield from self._tail.read(
-            self._decoder, self._account, upto, self._lost, self._harmed_tail
+            self._decoder, self._account, upto, self._record_lost, self._harmed_tail
         )
         self._begin(part)
 
@@ -215,7 +215,7 @@ class _Reader:
     def _run(self, entry: CheckedEntry, run: BatchRun) -> Iterator[pa.RecordBatch]:
         if run.damaged:
             self._decoder.skip(run.base, COMPACTED)
-            self._harmed(entry.damage(self._decoder.cursor, run), run.data)
+            self._report_damage(entry.damage(self._decoder.cursor, run), run.data)
             return
         view = memoryview(run.data)
         while len(view):
@@ -224,10 +224,10 @@ class _Reader:
                 return
             except DamagedData as error:
                 start, stop = self._decoder.broken
-                self._harmed(entry.named(error), view[start:stop])
+                self._report_damage(entry.name_damage(error), view[start:stop])
                 view = view[stop:]
 
-    def _harmed(self, error: DamagedData, data: Buffer) -> None:
+    def _report_damage(self, error: DamagedData, data: Buffer) -> None:
         """Handle unreadable bytes: report them and continue after them, or fail."""
         if error.base >= error.end:
             return
@@ -238,12 +238,12 @@ class _Reader:
 
     def _harmed_tail(self, error: DamagedData, data: Buffer) -> None:
         where = f"the broker at {self._source.bootstrap}"
-        self._harmed(
+        self._report_damage(
             DamagedData(f"{where}: {error}", error.topic, error.partition, error.base, error.end),
             data,
         )
 
-    def _lost(self, upto: int, why: str) -> None:
+    def _record_lost(self, upto: int, why: str) -> None:
         """Record offsets from the cursor to `upto` as lost."""
         assert self._account is not None
         topic, partition = self._account.range[:2]
@@ -255,7 +255,7 @@ class _Reader:
             )
         self._decoder.skip(upto, LOST)
 
-    def _gone(self, left: list[TaskPart], number: int) -> None:
+    def _find_again(self, left: list[TaskPart], number: int) -> None:
         """Find the records of piece `number` of the first part again, because its file is
         missing."""
         piece = left[0].pieces[number]

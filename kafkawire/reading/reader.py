@@ -100,7 +100,7 @@ class TopicReader:
         `partitions` limits the search.
         """
         every = self._backend.bounds(topic)
-        bounds = _chosen(topic, every, partitions)
+        bounds = _choose_partitions(topic, every, partitions)
         likely = _partition_of(key, len(every))
         wanted = RecordConditions(frozenset([key]))
         best = self._last(topic, [each for each in bounds if each.partition == likely], wanted)
@@ -154,7 +154,7 @@ class TopicReader:
                 start=each.start if start is None else max(each.start, start),
                 end=each.end if end is None else min(each.end, end),
             )
-            for each in _chosen(topic, self._backend.bounds(topic), partitions)
+            for each in _choose_partitions(topic, self._backend.bounds(topic), partitions)
         ]
         ranges = [PartitionRange(topic, *each) for each in self._in_time(topic, bounds, wanted)]
         some = [each for each in ranges if each.base < each.end]
@@ -205,7 +205,7 @@ class TopicReader:
         return max(found.values(), key=lambda each: each.timestamp, default=None)
 
 
-def _chosen(
+def _choose_partitions(
     topic: str, bounds: list[PartitionBounds], partitions: Sequence[int] | None
 ) -> list[PartitionBounds]:
     if partitions is None:

@@ -118,7 +118,7 @@ class SegmentRecords:
 
     def refresh(self) -> None:
         """Read new parts of the manifests."""
-        self._catalog = self._catalog.refreshed()
+        self._catalog = self._catalog.refresh_catalog()
 
     def pieces(
         self, parts: Sequence[TaskPart], wanted: RecordConditions
@@ -130,7 +130,7 @@ class SegmentRecords:
             return [(part, piece) for part in parts for piece in part.pieces]
         # One call for all partitions: the filters of many files are read together.
         every = [piece for part in parts for piece in part.pieces]
-        left = list(self._key_blocks.narrowed(self._catalog.places, every, keys))
+        left = list(self._key_blocks.narrow(self._catalog.places, every, keys))
         left.reverse()
         for part in parts:
             owned = {(piece.place, piece.key, piece.number) for piece in part.pieces}
@@ -192,7 +192,7 @@ class _Scan:
                         f"offsets [{at}, {low}) of partition {partition} of topic {topic!r} are "
                         "in no segment of the source"
                     )
-                    self._harmed(DamagedData(text, topic, partition, at, low))
+                    self._report_damage(DamagedData(text, topic, partition, at, low))
                 at = high
 
     def _pass(
@@ -228,7 +228,7 @@ class _Scan:
                 runs = entry.plain(load) if load.blocks is None else entry.blocks(load)
                 for run in runs:
                     if run.damaged:
-                        self._harmed(entry.damage(self._cursor, run))
+                        self._report_damage(entry.damage(self._cursor, run))
                     else:
                         yield from self._run(entry, part, piece, run)
         except FileNotFoundError:
@@ -254,7 +254,9 @@ class _Scan:
         except KafkaError as failure:  # a length that no batch can have
             end = min(run.upto, entry.stop)
             text = f"offsets [{self._cursor}, {end}) are damaged: {failure}"
-            self._harmed(entry.named(DamagedData(text, topic, partition, self._cursor, end)))
+            self._report_damage(
+                entry.name_damage(DamagedData(text, topic, partition, self._cursor, end))
+            )
 
     def _batch(
         self,
@@ -272,13 +274,13 @@ class _Scan:
         except KafkaError as failure:
             text = f"the batch at offset {head.base_offset} is damaged: {failure}"
             base, end = max(self._cursor, head.base_offset), head.last_offset + 1
-            self._harmed(entry.named(DamagedData(text, topic, partition, base, end)))
+            self._report_damage(entry.name_damage(DamagedData(text, topic, partition, base, end)))
             return []
         if not found or self._records.is_aborted(topic, partition, head):
             return []
         return [topic_record(topic, partition, record) for record in found]
 
-    def _harmed(self, error: DamagedData) -> None:
+    def _report_damage(self, error: DamagedData) -> None:
         if self._on_damage is None:
             raise error
         self._on_damage(error)

@@ -70,7 +70,7 @@ class LiveTail:
         topic, partition = account.range[:2]
         quiet = 0
         while (cursor := decoder.cursor) < upto:
-            got = self._fetched((topic, partition), cursor, upto, lost)
+            got = self._fetch_or_lost((topic, partition), cursor, upto, lost)
             if got is None:
                 continue
             found = _whole(got, f"{topic}-{partition}")
@@ -79,7 +79,7 @@ class LiveTail:
                 after = batches[-1][1].last_offset + 1
                 if after < upto:
                     self._fetch_ahead((topic, partition), after)
-                decoder.begin(account, _aborted(got, batches))
+                decoder.begin(account, _list_aborted(got, batches))
                 yield from self._decode(decoder, got, batches, damaged)
             elif found:
                 decoder.skip(upto, COMPACTED)
@@ -94,7 +94,7 @@ class LiveTail:
             elif quiet >= LATE_TRIES:
                 lost(upto, f"the log ends at {self._end(got)} now")
 
-    def _fetched(
+    def _fetch_or_lost(
         self, place: tuple[str, int], cursor: int, upto: int, lost: Lost
     ) -> Fetched | None:
         """Return fetched data at the cursor; None if it is lost, and accounted for."""
@@ -119,7 +119,7 @@ class LiveTail:
         return got.last_stable if self._level == READ_COMMITTED else got.high_watermark
 
     def _fetch(self, place: tuple[str, int], offset: int) -> Fetched:
-        cluster = self._connected()
+        cluster = self._connect()
         if place not in self._leaders:
             self._leaders.update(leaders(cluster, [place[0]]))
         node = self._leaders.get(place, -1)
@@ -147,7 +147,7 @@ class LiveTail:
         wait([found[2]])  # bounded by the connection's time limit
         return found[2] if found[:2] == (place, offset) else None
 
-    def _connected(self) -> Cluster:
+    def _connect(self) -> Cluster:
         if self._cluster is None:
             self._cluster = connect(self._source)
         return self._cluster
@@ -161,7 +161,7 @@ class LiveTail:
             return True
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return False
-        start = list_offsets(self._connected(), {place: EARLIEST}, self._leaders).get(place, -1)
+        start = list_offsets(self._connect(), {place: EARLIEST}, self._leaders).get(place, -1)
         if start > cursor:
             lost(min(start, upto), f"the log starts at {start} now")
         else:
@@ -199,7 +199,9 @@ def _whole(got: Fetched, name: str) -> list[tuple[int, BatchHead]]:
     return found
 
 
-def _aborted(got: Fetched, batches: Sequence[tuple[int, BatchHead]]) -> list[tuple[int, int, int]]:
+def _list_aborted(
+    got: Fetched, batches: Sequence[tuple[int, BatchHead]]
+) -> list[tuple[int, int, int]]:
     """Return (producer id, first offset, last offset) of the aborted transactions of a response.
     One ends with the next marker of its producer, which may be in a later response."""
     if not got.aborted:

@@ -40,14 +40,14 @@ def aborted_transactions(catalog: SourceCatalog, wanted: PartitionRange) -> list
         places = [catalog.places[piece.place] for piece in part.pieces]
         found = {
             each
-            for some in pool.map(_aborted, places, part.pieces)
+            for some in pool.map(_read_aborted, places, part.pieces)
             for each in some
             if each[1] < wanted.end and each[2] >= wanted.base
         }
     return sorted(found)
 
 
-def _aborted(place: Place, piece: Piece) -> tuple[Aborted, ...]:
+def _read_aborted(place: Place, piece: Piece) -> tuple[Aborted, ...]:
     try:
         return _read(place, piece.key, piece.file_bytes, piece.number)
     except (FormatError, FileNotFoundError) as failure:

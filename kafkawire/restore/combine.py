@@ -137,7 +137,7 @@ def _carry_missing(
 ) -> None:
     """Note the offsets that another folder has and those before it in order have not."""
     for first, end in find_uncovered(chosen.log_start, chosen.next_offset, _ranges(chosen)):
-        for begin, stop in _joined(_ranges(other)):
+        for begin, stop in _join_ranges(_ranges(other)):
             begin, stop = max(first, begin), min(end, stop)
             if begin < stop:
                 combined.carried.append(Carried(chosen.number, leader, node, begin, stop))
@@ -159,7 +159,7 @@ def _ranges(partition: PartitionSeen) -> list[Range]:
     return sorted([*(share.offsets for share in partition.shares), *partition.ranges])
 
 
-def _joined(ranges: Iterable[Range]) -> list[Range]:
+def _join_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Return sorted ranges with those joined that overlap or touch."""
     made: list[Range] = []
     for first, end in ranges:

@@ -149,7 +149,7 @@ class FinishedObjects:
                 for at in manifest.entries_of(number)
             ]
             uuids = sorted({manifest.objects.uuid(row) for _, row, _ in places})
-            finished = await self._finished(uuids, tier.id)
+            finished = await self._load_finished(uuids, tier.id)
             for number, row, at in places:
                 stored = finished.get(manifest.objects.uuid(row))
                 if stored is not None:
@@ -157,7 +157,7 @@ class FinishedObjects:
                     found[number].append(StoredPart(stored, segment, manifest.entries[at]))
         return found
 
-    async def _finished(self, uuids: Sequence[bytes], tier: int) -> dict[bytes, ObjectRow]:
+    async def _load_finished(self, uuids: Sequence[bytes], tier: int) -> dict[bytes, ObjectRow]:
         found: dict[bytes, ObjectRow] = {}
         for at in range(0, len(uuids), ROWS_AT_ONCE):
             for row in await self._storage.objects_by_uuid(uuids[at : at + ROWS_AT_ONCE]):

@@ -149,7 +149,7 @@ class _Entering:
         progress("rows", len(files), len(files))
         for holes in plan.holes:
             await self._cover(holes)
-        ends = sorted(plan.uploaded().items())
+        ends = sorted(plan.find_uploaded_ends().items())
         for at in range(0, len(ends), PARTITIONS_AT_ONCE):
             pairs = ends[at : at + PARTITIONS_AT_ONCE]
             await storage.save_tiering_offsets({number: (end, end) for number, end in pairs})

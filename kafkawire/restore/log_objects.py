@@ -76,7 +76,7 @@ async def _listing(asking: RetryingCalls) -> dict[int, dict[int, int]]:
     return sizes
 
 
-def needed(sequences: Sequence[int], fence: int | None) -> range:
+def find_needed(sequences: Sequence[int], fence: int | None) -> range:
     """Return the sequence numbers to read, of the ascending ones that are there. With a fence they
     are all below it; without one the log ends before a number that was being stored, and begins
     after one that was deleted."""
@@ -116,7 +116,7 @@ class _Log:
         """Add the log to the evidence."""
         sequences = sorted(self._sizes)
         fence = await self._fence(sequences)
-        log = needed(sequences, fence)
+        log = find_needed(sequences, fence)
         self._doubt_left_out(sequences, log, fence)
         there = [at for at in log if at in self._sizes]
         for found in await side_by_side(there, self._names, "log objects", progress):

@@ -91,7 +91,7 @@ async def find_only_in_folder(storage: SegmentCatalog, catalog: Catalog, node_id
     durability=local: a start with an empty folder would lose them. After MAX_NAMED of them
     `5 more`. Empty if there is none. Records that were written after the partition's creation and
     before its first checkpoint are not counted. Raises the storage's errors."""
-    safe = {topic for topic, own in catalog.configured() if own.get(DURABILITY) in ELSEWHERE}
+    safe = {topic for topic, own in catalog.list_configured() if own.get(DURABILITY) in ELSEWHERE}
     numbers = [
         number
         for group in catalog.groups()
@@ -214,7 +214,7 @@ class _Correction:
     async def run(self) -> list[UnreadableRange]:
         await self._remove_orphans()
         await self._check_files()
-        damaged, unreadable = await self._scan(self._led())
+        damaged, unreadable = await self._scan(self._list_led())
         if damaged:
             await self._objects.open(damaged)
             for at in range(0, len(damaged), PARTITIONS_AT_ONCE):
@@ -225,7 +225,7 @@ class _Correction:
                 count(len(damaged), "partition"),
             )
             unreadable += (await self._scan(damaged, again=True))[1]
-        unreadable += await self._left()
+        unreadable += await self._list_remaining()
         unreadable.sort()
         if unreadable:
             more = len(unreadable) - MAX_NAMED
@@ -266,7 +266,7 @@ class _Correction:
         self._env.fs.makedirs(self._folder)
         return set(self._env.fs.listdir(self._folder))
 
-    def _led(self) -> list[int]:
+    def _list_led(self) -> list[int]:
         """Return the partitions that this broker leads."""
         groups = [group.id for group in self._catalog.groups() if group.leader == self._node_id]
         return sorted(
@@ -289,20 +289,20 @@ class _Correction:
                 start = _log_start(row)
                 end = max(start, row.mappings[-1].end_offset if row.mappings else start)
                 if row.commit_offset > end:
-                    unreadable += self._named(row.number, end, row.commit_offset)
+                    unreadable += self._name_range(row.number, end, row.commit_offset)
             await self._env.slices.pause()
         return damaged, unreadable
 
-    async def _left(self) -> list[UnreadableRange]:
+    async def _list_remaining(self) -> list[UnreadableRange]:
         """Return the offsets that lost segments still have."""
         rows = await self._storage.segment_mappings(sorted(self._lost))
         return [
             named
             for row in rows
-            for named in self._named(row.number, row.base_offset, row.end_offset)
+            for named in self._name_range(row.number, row.base_offset, row.end_offset)
         ]
 
-    def _named(self, number: int, first: int, end: int) -> Iterable[UnreadableRange]:
+    def _name_range(self, number: int, first: int, end: int) -> Iterable[UnreadableRange]:
         where = self._catalog.locate(number)
         return [] if where is None else [UnreadableRange(where.topic, where.index, first, end)]
 
@@ -320,7 +320,7 @@ class _Correction:
                 await self._copy_parts(pieces, chosen)
             else:
                 change.remove(pieces.others(chosen))
-                for part in pieces.entered(chosen):
+                for part in pieces.list_entered(chosen):
                     change.enter(part)
             if change.size >= MAPPINGS_AT_ONCE:
                 await self._apply(change)
@@ -348,7 +348,7 @@ class _Correction:
                 await self._copier.discard([made for made, _ in swap.finished])
                 return await self._copy_parts(pieces, pieces.choose())
             swap.finished.append(copied)
-        for part in pieces.entered(chosen):
+        for part in pieces.list_entered(chosen):
             change.enter(part)
         await self._storage.replace_lost(swap, list(change.entered.values()))
 
@@ -399,7 +399,7 @@ class _Pieces:
         kept = {each.piece.key for each in chosen if not each.is_part}
         return [each for key, each in enumerate(self.row.mappings) if key not in kept]
 
-    def entered(self, chosen: Iterable[Chosen]) -> list[StoredPart]:
+    def list_entered(self, chosen: Iterable[Chosen]) -> list[StoredPart]:
         """Return the chosen parts of finished objects."""
         first = len(self.row.mappings)
         return [

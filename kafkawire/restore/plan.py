@@ -118,7 +118,7 @@ class RestorePlan:
                 used.shares.append((number, share))
         return sorted(files.values(), key=lambda used: (used.file.created_ms, used.file.uuid))
 
-    def uploaded(self) -> dict[int, int]:
+    def find_uploaded_ends(self) -> dict[int, int]:
         """Return up to which offset each partition is in the tier without a gap from its first
         segment on."""
         ends: dict[int, int] = {}

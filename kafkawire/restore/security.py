@@ -97,7 +97,7 @@ def load_security(session: Session) -> Content:
     content: dict[str, Rows] = {}
     for table in TABLES:
         names = ", ".join((*table.key, *table.columns))
-        rows = session.checked(table.name, names, f"WHERE {table.where}")
+        rows = session.read_checked(table.name, names, f"WHERE {table.where}")
         width = len(table.key)
         content[table.name] = {row[:width]: row[width:] for row in rows}
     return content

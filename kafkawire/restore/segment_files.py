@@ -333,12 +333,12 @@ class Conversion:
         self._made.append(path)
         for part in parts:
             if part.aborted is None:
-                part.aborted = self._aborted(part)
+                part.aborted = self._list_aborted(part)
         made = self._files.write(uuid, now_ms, parts, WRITING)
         file = SegmentSeen(uuid, now_ms, made.size_bytes, path)
         return {entry.number: SegmentShare(file, entry) for entry in entries_of(made)}
 
-    def _aborted(self, part: SegmentPart) -> list[Aborted]:
+    def _list_aborted(self, part: SegmentPart) -> list[Aborted]:
         transactions = self._transactions.get(part.number)
         found = transactions.aborted if transactions is not None else AbortedIndex()
         return list(found.overlapping(part.first, part.end))
@@ -456,14 +456,14 @@ class _Carrying:
         if not first <= reached < end <= each.end:
             return
         if each not in parts:
-            aborted = _aborted(self._seen.partitions[each.number])
+            aborted = _aborted_index_of(self._seen.partitions[each.number])
             overlapping = list(aborted.overlapping(reached, each.end))
             parts[each] = SegmentPart(each.number, reached, end, aborted=overlapping)
         parts[each].batches.append(batch)
         parts[each].end = self._reached[each] = end
 
 
-def _aborted(partition: PartitionSeen) -> AbortedIndex:
+def _aborted_index_of(partition: PartitionSeen) -> AbortedIndex:
     transactions = partition.producers.transactions
     return transactions.aborted if transactions is not None else AbortedIndex()
 

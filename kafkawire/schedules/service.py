@@ -151,7 +151,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
             if self._closed:
                 return
             wanted: dict[ScheduleKey, str] = {}
-            for topic_id, configs in list(self.catalog.configured()):
+            for topic_id, configs in list(self.catalog.list_configured()):
                 if is_schedule(configs):
                     info = self.catalog.by_id[topic_id]
                     for row in info.partitions:

@@ -44,7 +44,7 @@ class ScheduleStarter:
 
     def start(self) -> None:
         """Start to deliver in the background, if there are schedule topics."""
-        for _, configs in self._catalog.configured():
+        for _, configs in self._catalog.list_configured():
             if is_schedule(configs):
                 self._update()
                 return

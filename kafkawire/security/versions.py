@@ -33,13 +33,13 @@ def increment_version(session: Session, name: str) -> int:
 
 def version_of(session: Session, name: str) -> int:
     """Return the version of a table; 0 if it was never changed."""
-    found = session.checked("security_versions", "version", "WHERE name = ?", (name,))
+    found = session.read_checked("security_versions", "version", "WHERE name = ?", (name,))
     return int(found[0][0]) if found else 0
 
 
 def versions(session: Session) -> dict[str, int]:
     """Return the versions of the tables that were ever changed, and what brokers have seen."""
-    rows = session.checked("security_versions", "name, version")
+    rows = session.read_checked("security_versions", "name, version")
     return {name: int(version) for name, version in rows}
 
 

@@ -290,7 +290,7 @@ class Host:
         is none."""
         if not isinstance(failure, KafkaError):
             logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
-        self.counts.failed(api.name, int(code_of(failure)))
+        self.counts.count_error(api.name, int(code_of(failure)))
         why = "has no way to say so"
         try:
             parts = await self._failed(api, exchange.version, asked, failure)

@@ -39,7 +39,7 @@ def warn_of_common_loss(path: str, data: str, catalog: Catalog, config: BrokerCo
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(data), ""))
     found = {
         catalog.by_id[topic_id].name: configs.get(DURABILITY, "").strip()
-        for topic_id, configs in catalog.configured()
+        for topic_id, configs in catalog.list_configured()
         if configs.get(DURABILITY, "").strip() in BEYOND_FOLDER
     }
     if not inside or not (found or config.durability in BEYOND_FOLDER):

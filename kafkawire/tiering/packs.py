@@ -233,7 +233,7 @@ class Packer:
     async def _indexed_topics(self) -> set[bytes]:
         """Return the topics with an index of keys."""
         found: set[bytes] = set()
-        for at, (topic_id, configs) in enumerate(list(self._catalog.configured()), 1):
+        for at, (topic_id, configs) in enumerate(list(self._catalog.list_configured()), 1):
             if configs.get(INDEX_KEYS) == "true":
                 found.add(topic_id)
             if at % SLICE == 0:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numba import njit, types
 
 from kafkawire.codec.batches import HEAD, HEAD_BYTES, MAGIC, PREFIX_BYTES, resum
-from kafkawire.codec.compiled import byte, compiled, copy, get, int32, put, put_byte
+from kafkawire.codec.compiled import byte, compile_for, copy, get, int32, put, put_byte
 from kafkawire.codec.compression import NONE, compress
 from kafkawire.reading.model.columns import HEADERS, KEY, TIMESTAMP, VALUE
 from kafkawire.reading.model.source import SourceError
@@ -118,7 +118,7 @@ def _put_record(
     return at
 
 
-@compiled(types.int64(*[types.int64] * 6))
+@compile_for(types.int64(*[types.int64] * 6))
 def write(columns: int, row: int, rows: int, out: int, room: int, results: int) -> int:
     """Write rows [row, rows) at the address `out` until `room` bytes are full.
 

@@ -93,7 +93,7 @@ class Shell:
         self._known.clear()
 
     def _show_topics(self) -> Result:
-        self._catalog = self._catalog.refreshed()
+        self._catalog = self._catalog.refresh_catalog()
         rows = [(name, count) for name, count in self._catalog.topics.items()]
         return Result(["topic", "partitions"], rows)
 
@@ -107,7 +107,7 @@ class Shell:
                 if error.getCondition() != NOT_FOUND:
                     raise
                 if not self._known:
-                    self._catalog = self._catalog.refreshed()
+                    self._catalog = self._catalog.refresh_catalog()
                 name = self._topic_of(error)
                 if name in self._known:
                     raise

@@ -33,7 +33,7 @@ from kafkawire.codec.schema import (
     request,
     response,
     since,
-    stored,
+    stored_message,
     tag,
     until,
 )
@@ -101,7 +101,7 @@ class Carrier:
     unknown_tags: UnknownTags = None
 
 
-@stored(versions=(1, 2))
+@stored_message(versions=(1, 2))
 class Kept:
     """A stored value that begins with its version."""
 

@@ -23,7 +23,7 @@ from kafkawire.reading.catalog import Bounds, open_catalog
 from kafkawire.reading.files.locations import FolderPlace
 from kafkawire.reading.files.manifests import open_holdings
 from kafkawire.reading.files.open import open_place
-from kafkawire.reading.files.spans import Sheet, merged
+from kafkawire.reading.files.spans import Sheet, merge_spans
 from kafkawire.reading.model.source import DamagedData, PartitionRange, Piece, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
@@ -113,7 +113,7 @@ def test_several_manifests_give_each_offset_once(deltas: list[Delta]) -> None:
             ):
                 for offset in range(base, end):
                     best[offset] = min(best.get(offset, (1, 0, 0)), (-generation, at, entry))
-        together = merged(sheets, found)
+        together = merge_spans(sheets, found)
         seen = [
             (offset, holder, entry)
             for base, end, entry, holder in zip(*[c.tolist() for c in together], strict=True)
@@ -243,7 +243,7 @@ def test_refresh_reads_new_deltas(files: Files) -> None:
     files.put(1, Share(number, batches(0, [10] * 10)))
     files.publish()
     catalog = open_catalog(Source(files.place.url))
-    again = catalog.refreshed()
+    again = catalog.refresh_catalog()
     assert again._holdings[0] is catalog._holdings[0]
     files.put(2, Share(number, batches(100, [10] * 10)))
     files.publish()
@@ -257,7 +257,7 @@ def test_refresh_reads_new_deltas(files: Files) -> None:
     asked.clear()
     assert refresh_manifest(known, get) is known
     assert asked == [delta_key(3), CURRENT]
-    newer = again.refreshed()
+    newer = again.refresh_catalog()
     assert newer.bounds("t", 0) == Bounds(0, 200, 200)
     assert held(newer.part(PartitionRange("t", 0, 0, 200)).pieces) == [
         (0, 0, 100, "1"),
@@ -280,7 +280,7 @@ def test_refresh_after_fold(files: Files) -> None:
     files.place.put(snapshot_key(2), pack(folded.state))
     files.place.put(CURRENT, pack_current(Current(2)))
     files.place.delete([delta_key(1), delta_key(2), snapshot_key(0)])
-    assert catalog.refreshed().bounds("t", 0) == Bounds(0, 200, 200)
+    assert catalog.refresh_catalog().bounds("t", 0) == Bounds(0, 200, 200)
 
 
 def test_deltas_of_bucket_are_fetched_together(

@@ -101,9 +101,9 @@ def test_stream_reads_new_records(topics: tuple[Topics, str]) -> None:
     catalog = open_catalog(Source(url, made.bootstrap))
     made.fill("t", 30)
     deadline = time.monotonic() + 60
-    while catalog.refreshed().bounds("t", 0).end < 1110 and time.monotonic() < deadline:
+    while catalog.refresh_catalog().bounds("t", 0).end < 1110 and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert read(catalog.refreshed())[0] == made.of("t")
+    assert read(catalog.refresh_catalog())[0] == made.of("t")
     catalog.close()
 
 

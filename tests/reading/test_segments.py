@@ -318,7 +318,7 @@ class Second:
     def __init__(self) -> None:
         self.asked: list[Collection[bytes]] = []
 
-    def narrowed(
+    def narrow(
         self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
     ) -> Sequence[Piece]:
         self.asked.append(keys)

@@ -293,9 +293,9 @@ def test_bounds_come_from_broker(kafka: FakeKafka, both: Files) -> None:
     log_of(kafka).end = 200
     log_of(kafka).stable = None
     assert catalog.bounds("t", 0).end == 80
-    assert catalog.refreshed().bounds("t", 0).end == 200
+    assert catalog.refresh_catalog().bounds("t", 0).end == 200
     log_of(kafka).start = 60
-    assert catalog.refreshed().bounds("t", 0) == Bounds(60, 60, 200)
+    assert catalog.refresh_catalog().bounds("t", 0) == Bounds(60, 60, 200)
 
 
 def test_recreated_topic_is_read_from_broker(kafka: FakeKafka, both: Files) -> None:
@@ -318,10 +318,10 @@ def test_empty_tier_with_broker(kafka: FakeKafka, tmp_path: Path) -> None:
     files = Files(open_place(str(tmp_path / "tier")))
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 4)))
-    assert catalog.refreshed().places == []
+    assert catalog.refresh_catalog().places == []
     files.publish()
     kafka.ids = {"t": files.topics["t"].id}
-    assert catalog.refreshed().bounds("t", 0) == Bounds(0, 40, 100)
+    assert catalog.refresh_catalog().bounds("t", 0) == Bounds(0, 40, 100)
 
 
 def test_timestamps_of_tail_are_looked_up_at_broker(kafka: FakeKafka, both: Files) -> None:

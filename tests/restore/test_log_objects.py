@@ -25,7 +25,7 @@ from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.progress import silent
 from kafkawire.restore.bucket import SeveralBrokers, gather_from_bucket
 from kafkawire.restore.evidence import EPOCH_MARGIN, BucketEvidence, LogSeen
-from kafkawire.restore.log_objects import copy_others, log_rows, needed
+from kafkawire.restore.log_objects import copy_others, find_needed, log_rows
 from kafkawire.restore.plan import plan_restore
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
@@ -65,7 +65,7 @@ CUTS = {"journal_roll_ms": "100", "cut_interval_ms": "50"}
     ],
 )
 def test_needed_objects(there: list[int], fence: int | None, first: int, end: int) -> None:
-    assert needed(there, fence) == range(first, end)
+    assert find_needed(there, fence) == range(first, end)
 
 
 # Evidence

@@ -104,7 +104,7 @@ async def test_plan_from_objects_alone() -> None:
     assert orders.partitions[0].leader_epoch == 9 + EPOCH_MARGIN
     # A batch at offset 99 is in no object: its producer may send it again.
     assert state.producers == [ProducerEntry(77, 1, [(0, 0, 2, 5)])]
-    assert restored.uploaded() == {3: 8, 9: 2}
+    assert restored.find_uploaded_ends() == {3: 8, 9: 2}
     assert restored.holes == []
     assert kinds(restored) == ["manifest"]
     assert "no manifest can be used" in restored.doubts[0].text
@@ -169,7 +169,7 @@ async def test_lost_offsets_become_gaps() -> None:
     restored = await scan(bucket)
     assert [checkpoint(restored, 3).log_start, checkpoint(restored, 3).next_offset] == [2, 13]
     assert restored.holes == [[Hole(3, 5, 8), Hole(4, 3, 7)], [Hole(3, 9, 12)]]
-    assert restored.uploaded() == {3: 5, 4: 3}
+    assert restored.find_uploaded_ends() == {3: 5, 4: 3}
     said = [doubt.text for doubt in restored.doubts if doubt.kind == "gap"]
     assert said == [
         "offsets 0-1 of orders-0 are lost", "offsets 5-7 of orders-0 are lost",

@@ -29,7 +29,7 @@ class Feature(NamedTuple):
 FEATURES = {TRANSACTION_VERSION: Feature(TRANSACTION_VERSION, 0, 2, 2)}
 
 
-def supported(name: str, level: int) -> bool:
+def is_supported(name: str, level: int) -> bool:
     """Whether this broker has the feature at that level."""
     feature = FEATURES.get(name)
     return feature is not None and feature.minimum <= level <= feature.maximum
@@ -65,13 +65,13 @@ class FinalizedFeatures:
         """Return the level of a feature of FEATURES; 0 is off."""
         return self._levels[name]
 
-    def finalized(self) -> list[tuple[str, int]]:
+    def list_finalized(self) -> list[tuple[str, int]]:
         """Return name and level of each feature that is switched on."""
         return [(name, level) for name, level in self._levels.items() if level]
 
     def finalize(self, levels: Mapping[str, int], epoch: int) -> None:
         """Apply a stored change, of levels that are supported."""
-        assert all(supported(name, level) for name, level in levels.items()), levels
+        assert all(is_supported(name, level) for name, level in levels.items()), levels
         self._levels.update(levels)
         self.epoch = max(self.epoch, epoch)
 
@@ -103,7 +103,7 @@ def _reason(features: FinalizedFeatures, update: FeatureUpdate, node_id: int) ->
         if update.level == 0:
             return f"Feature {update.name[:MAX_NAME]} not found."
         return f"Local controller {node_id} does not support this feature."
-    if not supported(update.name, update.level):
+    if not is_supported(update.name, update.level):
         levels = f"{feature.minimum}-{feature.maximum}"
         return f"Local controller {node_id} only supports versions {levels}"
     current = features.level(update.name)

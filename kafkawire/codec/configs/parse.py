@@ -82,7 +82,7 @@ def find(name: str, table: Mapping[str, Config]) -> Config:
     raise ConfigError(name, None, f"unknown setting{hint}")
 
 
-def allowed(row: Config) -> str:
+def describe_allowed(row: Config) -> str:
     """Allowed values of a setting, as text."""
     if row.type is ConfigType.LIST:
         if row.choices:
@@ -127,8 +127,8 @@ def validate(row: Config, text: str) -> Value:
             "there must be no user or password in the URL, which is logged",
         )
     value = _convert(row, text.strip())
-    if value is None or not _permitted(row, value):
-        raise ConfigError(row.name, text, f"it must be {allowed(row)}")
+    if value is None or not _is_permitted(row, value):
+        raise ConfigError(row.name, text, f"it must be {describe_allowed(row)}")
     return value
 
 
@@ -152,7 +152,7 @@ def _plain(text: str) -> str:
     return text.lower().replace("-", "").replace("_", "")
 
 
-def _permitted(row: Config, value: Value) -> bool:
+def _is_permitted(row: Config, value: Value) -> bool:
     if isinstance(value, bool):
         return not row.choices or str(value).lower() in row.choices
     if isinstance(value, (int, float)):

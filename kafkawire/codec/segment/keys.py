@@ -126,7 +126,7 @@ def write_keys(filters: Sequence[KeyFilters]) -> bytes:
     for each in filters:
         shape = each.shape
         entries.append(_ENTRY.pack(each.number, each.keys, at, *shape))
-        columns.append(_swapped(array("q", each.positions)).tobytes())
+        columns.append(_swap_bytes(array("q", each.positions)).tobytes())
         chunks += _chunks(shape, memoryview(each.rows))
         at += shape.stored_bytes
     rest = b"".join([*entries, *columns])
@@ -255,12 +255,12 @@ def read_keys(head: Buffer, body_length: int) -> dict[int, PartitionKeys]:
 def _positions(column: memoryview) -> Sequence[int]:
     positions = array("q")
     positions.frombytes(column)
-    if any(one >= other for one, other in zip(_swapped(positions), positions[1:], strict=False)):
+    if any(one >= other for one, other in zip(_swap_bytes(positions), positions[1:], strict=False)):
         raise FormatError("its key index has positions that do not rise")
     return positions
 
 
-def _swapped(column: array[int]) -> array[int]:
+def _swap_bytes(column: array[int]) -> array[int]:
     """Return the column in the byte order of files, or of this machine; changed in place."""
     if sys.byteorder == "big":
         column.byteswap()

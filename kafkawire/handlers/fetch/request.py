@@ -520,7 +520,7 @@ class Attempt:
             if result.preferred >= 0:
                 counts.redirects += 1
             if result.error_code:
-                counts.failed("Fetch", result.error_code)
+                counts.count_error("Fetch", result.error_code)
             yield
         spans, self.spans = self.spans, []  # released by the exchange from here on
         releases, self.releases = self.releases, []

@@ -278,7 +278,7 @@ class Produce:
                 exc_info=failure,
             )
         why = build_failure_fields(failure)
-        self.counts.failed("Produce", why[0])
+        self.counts.count_error("Produce", why[0])
         return item[0], item[1], *why
 
     def _continue(

@@ -221,7 +221,7 @@ class PendingProduces:
             exchange.peer.note_applied(exchange.size_bytes)
         self.counts.produces += requests
         if failure is not None:
-            self.counts.failed("Produce", why(failure)[0])
+            self.counts.count_error("Produce", why(failure)[0])
         for exchange in self.exchanges:
             exchange.peer.flush()
 

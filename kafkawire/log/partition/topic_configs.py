@@ -33,7 +33,7 @@ class TierLags:
     def __init__(self, catalog: Catalog) -> None:
         self._own: dict[bytes, int] = {}
         self.least_ms: int | None = None
-        for topic_id, settings in catalog.configured():
+        for topic_id, settings in catalog.list_configured():
             if LAG in settings:
                 self.put(catalog.by_id[topic_id])
 

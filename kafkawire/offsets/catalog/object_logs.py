@@ -148,5 +148,5 @@ def _find(session: Session, node_id: int, log_epoch: int) -> ObjectLog | None:
 
 
 def _logs(session: Session, condition: str, values: Row = ()) -> list[ObjectLog]:
-    found = session.checked("object_logs", _COLUMNS, condition, values)
+    found = session.read_checked("object_logs", _COLUMNS, condition, values)
     return [ObjectLog(*row) for row in found]

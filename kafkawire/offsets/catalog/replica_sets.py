@@ -135,7 +135,7 @@ def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
 def load_followers(session: Session) -> list[FollowerRow]:
     """Return all registered followers, by node id; of one node id those that registered last come
     first."""
-    rows = session.checked(
+    rows = session.read_checked(
         "followers",
         "replica_id, node_id, host, port, secret, certificate",
         "ORDER BY node_id, changed_ms DESC, replica_id",
@@ -147,7 +147,7 @@ def _sets(session: Session, condition: str, values: Row = ()) -> list[ReplicaSet
     columns = "node_id, broker_epoch, in_sync, version"
     return [
         ReplicaSet(node, epoch, frozenset(filter(None, text.split(","))), version)
-        for node, epoch, text, version in session.checked(
+        for node, epoch, text, version in session.read_checked(
             "replica_sets", columns, condition, values
         )
     ]

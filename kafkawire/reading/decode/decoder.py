@@ -95,13 +95,13 @@ class Decoder:
 
     @property
     def cursor(self) -> int:
-        account = self._known()
+        account = self._require_account()
         return account.range.end - account.missing
 
     def feed(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        listing, end = self._listing, self._known().range.end
+        listing, end = self._listing, self._require_account().range.end
         listing.open(data, NO_LIMIT if upto is None else upto)
         self._state[walk.INDEX] = self._state[walk.NOTED] = 0
         while listing.position < listing.size_bytes and self.cursor < end:
@@ -114,20 +114,20 @@ class Decoder:
             except Unreadable as wrong:
                 self.broken = listing.span(wrong.row)
                 after = max(min(listing.end_offset(wrong.row), end), self.cursor + 1)
-                raise self._damaged(str(wrong), self.cursor, after) from None
+                raise self._damage_error(str(wrong), self.cursor, after) from None
             if why == walk.OVER or self.cursor >= end:
                 return
             if why != walk.ALL:
                 self.broken = (listing.position, listing.size_bytes)
                 after = end if upto is None else max(min(upto, end), self.cursor + 1)
-                raise self._damaged(_HEAD_WRONG[why], self.cursor, after)
+                raise self._damage_error(_HEAD_WRONG[why], self.cursor, after)
 
     def skip(self, upto: int, reason: str) -> None:
-        account = self._known()
+        account = self._require_account()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
     def end(self) -> None:
-        self.skip(self._known().range.end, COMPACTED)
+        self.skip(self._require_account().range.end, COMPACTED)
         self._account = None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ class Decoder:
         if output is not None and output.runs:
             yield output.batch()
 
-    def _known(self) -> Account:
+    def _require_account(self) -> Account:
         assert self._account is not None, "no range was begun"
         return self._account
 
@@ -143,8 +143,8 @@ class Decoder:
         known = sorted(self._ask_aborted()) if self._read_committed else []
         return np.array(known, np.int64).reshape(-1, 3)
 
-    def _damaged(self, text: str, base: int, end: int) -> DamagedData:
-        topic, partition = self._known().range[:2]
+    def _damage_error(self, text: str, base: int, end: int) -> DamagedData:
+        topic, partition = self._require_account().range[:2]
         where = f"offsets [{base}, {end}) of partition {partition} of topic {topic!r}"
         return DamagedData(f"{where} cannot be read: {text}", topic, partition, base, end)
 
@@ -171,7 +171,7 @@ class Decoder:
                 raise Unreadable(int(state[walk.BATCH]), text)
 
     def _take(self, output: Output, source: int, noted: int) -> None:
-        account = self._known()
+        account = self._require_account()
         gather(
             source, self._memory[0], noted, output.rows, self._wanted, output.fixed, output.texts
         )
@@ -181,7 +181,7 @@ class Decoder:
 
     def _prepare(self) -> Output:
         """Set the arguments of `note`: the range and the available space."""
-        state, account = self._state, self._known()
+        state, account = self._state, self._require_account()
         if self._output is None:
             size = max(self._batch_bytes, int(state[walk.NEED]))
             self._output = Output(self._selection, self._schema, self._batch_rows, size)
@@ -194,7 +194,7 @@ class Decoder:
         return self._output
 
     def _account_gaps(self) -> None:
-        state, account = self._state, self._known()
+        state, account = self._state, self._require_account()
         for base, end, reason in self._gaps[: state[walk.LISTED]].tolist():
             account.add_gap(base, end, _REASONS[reason])
         for reason, name in enumerate(_REASONS):

@@ -89,7 +89,7 @@ class FirstRowsDecoder:
 
     @property
     def cursor(self) -> int:
-        account = self._known()
+        account = self._require_account()
         return account.range.end - account.missing
 
     def feed(
@@ -101,7 +101,7 @@ class FirstRowsDecoder:
                 return
             yield from self.flush()
             self._next = self._compiled()
-            self._next.begin(self._known(), self._aborted)
+            self._next.begin(self._require_account(), self._aborted)
         try:
             # What is below the cursor is left out there.
             yield from self._next.feed(data, check_crc=check_crc, upto=upto)
@@ -109,11 +109,11 @@ class FirstRowsDecoder:
             self.broken = self._next.broken
 
     def skip(self, upto: int, reason: str) -> None:
-        account = self._known()
+        account = self._require_account()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
     def end(self) -> None:
-        self.skip(self._known().range.end, COMPACTED)
+        self.skip(self._require_account().range.end, COMPACTED)
         self._account = None
         if self._next is not None:
             self._next.end()
@@ -125,7 +125,7 @@ class FirstRowsDecoder:
         if self._next is not None:
             yield from self._next.flush()
 
-    def _known(self) -> Account:
+    def _require_account(self) -> Account:
         assert self._account is not None, "no range was begun"
         return self._account
 
@@ -134,7 +134,7 @@ class FirstRowsDecoder:
     ) -> Generator[pa.RecordBatch, None, bool]:
         """Decode batches of `data` until one is not plain. True: to the end of the data or of the
         range."""
-        view, pos, floor, end = memoryview(data).cast("B"), 0, 0, self._known().range.end
+        view, pos, floor, end = memoryview(data).cast("B"), 0, 0, self._require_account().range.end
         while pos < len(view) and self.cursor < end:
             if len(view) - pos < HEAD_BYTES:
                 return False
@@ -171,7 +171,7 @@ class FirstRowsDecoder:
             return False
         self._left_rows -= head.count
         self._left_bytes -= head.size_bytes
-        account, kind = self._known(), 1 if head.attributes & LOG_APPEND_TIME else 0
+        account, kind = self._require_account(), 1 if head.attributes & LOG_APPEND_TIME else 0
         topic, partition, _, end = account.range
         cursor = self.cursor
         for record in found:

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import njit, types
 
-from kafkawire.codec.compiled import BAD, compiled, copy, get, read_field
+from kafkawire.codec.compiled import BAD, compile_for, copy, get, read_field
 from kafkawire.reading.decode import walk
 from kafkawire.reading.decode.walk import (
     HEADERS,
@@ -81,7 +81,7 @@ def _gather_headers(
         notes += NOTE_BYTES
 
 
-@compiled(
+@compile_for(
     types.void(
         types.int64, types.int64, types.int64, types.int64, types.int64,
         types.Tuple((_INT64S, _INT64S, _INT32S, _INT32S)), types.UniTuple(_TEXT, 5),

@@ -140,7 +140,7 @@ class Listing:
             if good:
                 yield self._address, 0, good
         else:
-            yield from self._unpacked(good, low)
+            yield from self._unpack_runs(good, low)
         if good < self.n:
             raise Unreadable(good, "the checksum of a batch does not fit")
 
@@ -170,7 +170,7 @@ class Listing:
                 return row
         return self.n
 
-    def _unpacked(self, n: int, low: int) -> Iterator[tuple[int, int, int]]:
+    def _unpack_runs(self, n: int, low: int) -> Iterator[tuple[int, int, int]]:
         rows = self.table[:n].tolist()
         at = 0
         while at < n:

@@ -20,7 +20,7 @@ from kafkawire.codec.compiled import (
     MAGIC_AT,
     PREFIX_BYTES,
     byte,
-    compiled,
+    compile_for,
     get,
     put,
     read_field,
@@ -42,7 +42,7 @@ _ROW_BYTES = 8 * TABLE_FIELDS
 _OFFSETS_MAX = 1 << 62  # so that no sum overflows
 
 
-@compiled(types.UniTuple(types.int64, 4)(*[types.int64] * 8))
+@compile_for(types.UniTuple(types.int64, 4)(*[types.int64] * 8))
 def list_batches(
     data: int, size: int, pos: int, floor: int, upto: int, end: int, table: int, most: int
 ) -> tuple[int, int, int, int]:
@@ -314,7 +314,7 @@ def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int,
     return FULL if why == FULL or get(state, ROWS) + n == most else PART
 
 
-@compiled(types.int64(*[types.int64] * 10))
+@compile_for(types.int64(*[types.int64] * 10))
 def note(
     data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
     gaps: int, state: int, most: int,

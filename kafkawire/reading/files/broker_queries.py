@@ -169,7 +169,7 @@ class BrokerQueries:
 
     def configs(self, topic: str) -> dict[str, str]:
         """Return the topic's own settings."""
-        rows = self.request(lambda cluster: _described(cluster, TOPIC_RESOURCE, topic, None))
+        rows = self.request(lambda cluster: _describe_configs(cluster, TOPIC_RESOURCE, topic, None))
         return {row.name: row.value for row in rows if row.config_source == 1 and row.value}
 
     def segments(self) -> tuple[str, list[str]]:
@@ -181,7 +181,9 @@ class BrokerQueries:
             tiers = {
                 row.value
                 for node in nodes
-                for row in _described(cluster, BROKER_RESOURCE, str(node), ["tier.url"], node)
+                for row in _describe_configs(
+                    cluster, BROKER_RESOURCE, str(node), ["tier.url"], node
+                )
                 if row.name == "tier.url" and row.value
             }
             return min(tiers, default=""), [_folder(cluster, node) for node in nodes]
@@ -194,7 +196,7 @@ def _meta(row: Any) -> TopicMeta:
     return TopicMeta(row.topic_id or ZERO_UUID, max(indexes, default=-1) + 1, row.is_internal)
 
 
-def _described(
+def _describe_configs(
     cluster: Cluster, kind: int, name: str, keys: list[str] | None, node: int | None = None
 ) -> list[Any]:
     from kafkawire.messages.describe_configs import (

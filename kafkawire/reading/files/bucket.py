@@ -68,7 +68,7 @@ class BucketPlace(Place):
 
     def access(self) -> Access:
         """Return what other libraries need to use this bucket. PlaceError."""
-        with self._translated("", "open"):
+        with self._translate_errors("", "open"):
             return self._provider().access()
 
     def _objects(self) -> Objects:

@@ -35,7 +35,7 @@ class CheckedEntry:
         self.stop = min(piece.end, wanted.end)
         self._carried = bytearray()
 
-    def named(self, error: DamagedData) -> DamagedData:
+    def name_damage(self, error: DamagedData) -> DamagedData:
         """Return the same with the file's name; not beyond this piece."""
         return self._damage(str(error), error.base, min(error.end, self.stop))
 
@@ -62,7 +62,7 @@ class CheckedEntry:
         position, stop = max(load.position, first), min(load.position + load.length, last + length)
         view = memoryview(load.data)[position - load.position :][: max(0, stop - position)]
         while position < stop:
-            bad = _damaged(index, position, view, stop)
+            bad = _find_damaged_block(index, position, view, stop)
             upto = stop if bad is None else bad
             if position < upto:
                 yield self._sound(index, position, view[: upto - position])
@@ -88,7 +88,7 @@ class CheckedEntry:
         """Read a damaged block once more: it may have been damaged in transit."""
         position, length = index.block(at)[:2]
         fresh = self._place.get_range(self._piece.key, position, length)
-        if _damaged(index, position, memoryview(fresh), position + length) is None:
+        if _find_damaged_block(index, position, memoryview(fresh), position + length) is None:
             return self._sound(index, position, memoryview(fresh))
         return BatchRun(fresh or data, base, self._offset(index, at + 1), damaged=True)
 
@@ -111,7 +111,9 @@ class CheckedEntry:
             yield BatchRun(bytes(self._carried), base, upto, damaged=True)
 
 
-def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> int | None:
+def _find_damaged_block(
+    index: SparseIndex, position: int, view: memoryview, stop: int
+) -> int | None:
     """Return the first block from `position` on, before `stop`, that is damaged or incomplete."""
     bad = index.find_damaged_block(position, view)
     if bad is None and position + len(view) < stop:

@@ -42,7 +42,7 @@ def tiers_of(place: FolderPlace) -> list[str]:
     """Return the URLs of the tiers of a data folder, or of the one that a broker's folder is in;
     the target of uploads is first."""
     path = _metadata_of(place)
-    return [] if path is None else _recorded(path)
+    return [] if path is None else _read_recorded_tiers(path)
 
 
 class StoredPartition(NamedTuple):
@@ -65,22 +65,24 @@ def is_data_folder(place: FolderPlace) -> bool:
 def stored_topics(place: FolderPlace) -> dict[str, int]:
     """Return the topics of the metadata with their number of partitions; none if it is elsewhere or
     cannot be read, as for the functions below."""
-    return dict(_found(place, _TOPICS))
+    return dict(_query_or_nothing(place, _TOPICS))
 
 
 def stored_partitions(place: FolderPlace, topic: str) -> list[StoredPartition]:
     """Return the partitions of a topic, ascending."""
-    return [StoredPartition(*row) for row in _led(place, topic)]
+    return [StoredPartition(*row) for row in _read_led_partitions(place, topic)]
 
 
 def checkpoint_of(place: FolderPlace, node: int) -> int:
     """Return the log position of a broker's last checkpoint; 0 if it is not known."""
-    found = _found(place, _CHECKPOINT, node)
+    found = _query_or_nothing(place, _CHECKPOINT, node)
     return int(found[0][0]) if found else 0
 
 
-def _led(place: FolderPlace, topic: str) -> list[Any]:
-    return _found(place, _LED, topic) or _found(place, _LED_BEFORE_0008, topic)
+def _read_led_partitions(place: FolderPlace, topic: str) -> list[Any]:
+    return _query_or_nothing(place, _LED, topic) or _query_or_nothing(
+        place, _LED_BEFORE_0008, topic
+    )
 
 
 def homes(place: FolderPlace) -> dict[int, str]:
@@ -104,7 +106,7 @@ def _metadata_of(place: FolderPlace) -> str | None:
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _found(place: FolderPlace, query: str, *values: int | str) -> list[Any]:
+def _query_or_nothing(place: FolderPlace, query: str, *values: int | str) -> list[Any]:
     path = _metadata_of(place)
     try:
         return [] if path is None else _rows(path, query, values)
@@ -118,7 +120,7 @@ def _rows(path: str, query: str, values: tuple[int | str, ...]) -> list[Any]:
         return connection.execute(query, values).fetchall()
 
 
-def _recorded(path: str) -> list[str]:
+def _read_recorded_tiers(path: str) -> list[str]:
     try:
         return [str(url) for (url,) in _rows(path, _QUERY, _IN_USE)]
     except sqlite3.Error as failure:

@@ -35,7 +35,7 @@ class KeyBlocks(Protocol):
     """Chooses the blocks that may have a key. It may choose too many, never too few. Readers that
     search by key pass the pieces of their plan through it before they read any."""
 
-    def narrowed(
+    def narrow(
         self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
     ) -> Sequence[Piece]:
         """Return the pieces, ascending as given, with `base` and `end` around the blocks that may
@@ -165,10 +165,10 @@ bytes a partition and 8 a key block."""
 class KeyIndexBlocks:
     """The KeyBlocks of segments that have a key index; others are read completely."""
 
-    def narrowed(
+    def narrow(
         self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
     ) -> Sequence[Piece]:
-        """Return the pieces as KeyBlocks.narrowed does. Raises PlaceError."""
+        """Return the pieces as KeyBlocks.narrow does. Raises PlaceError."""
         hashes = frozenset(map(key_hash, keys))
         found: list[Sequence[Piece]] = [[piece] for piece in pieces]
 
@@ -206,7 +206,7 @@ def _choose(
     try:
         section = _open(place, key, size)
         if section is not None:
-            return [section.narrowed(place, piece, hashes) for piece in pieces]
+            return [section.narrow(place, piece, hashes) for piece in pieces]
     except FileNotFoundError:
         pass  # it was replaced, which reading it reports
     except FormatError as failure:
@@ -240,7 +240,7 @@ class _KeySection(NamedTuple):
     partitions: Mapping[int, PartitionKeys]
     body: bytes
 
-    def narrowed(self, place: Place, piece: Piece, hashes: Collection[int]) -> Sequence[Piece]:
+    def narrow(self, place: Place, piece: Piece, hashes: Collection[int]) -> Sequence[Piece]:
         """Return the parts of a piece that may have one of the keys."""
         keys = self.partitions.get(piece.number)
         if keys is None:

@@ -74,37 +74,37 @@ class Place(ABC):
     def size(self, key: str) -> int:
         """Return the size of a file in bytes. FileNotFoundError."""
         traffic.count(self.url, 0)
-        with self._translated(key, "look at"):
-            return self._objects().head(self._checked(key), Call()).size_bytes
+        with self._translate_errors(key, "look at"):
+            return self._objects().head(self._check_key(key), Call()).size_bytes
 
     def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         """Store a file atomically and durably; creates folders on the path.
 
         `if_absent`: raises FileExistsError if there is one; of concurrent writers one succeeds.
         """
-        with self._translated(key, "write"):
-            self._objects().put(self._checked(key), data, None, if_absent, Call())
+        with self._translate_errors(key, "write"):
+            self._objects().put(self._check_key(key), data, None, if_absent, Call())
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Yield all keys that begin with `prefix`, in the order of their bytes."""
         traffic.count(self.url, 0)
-        with self._translated(prefix, "list"):
+        with self._translate_errors(prefix, "list"):
             for found in self._objects().scan(prefix, Call()):
                 yield found.key
 
     def first(self, prefix: str, after: str) -> str | None:
         """Return the first key above `after` that begins with `prefix`; None if there is none."""
         traffic.count(self.url, 0)
-        with self._translated(prefix, "list"):
+        with self._translate_errors(prefix, "list"):
             found = self._objects().list(prefix, after, 1, Call())
         return found[0].key if found else None
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones are ignored."""
         left = iter(keys)
-        while some := [self._checked(key) for key in islice(left, MAX_DELETE)]:
+        while some := [self._check_key(key) for key in islice(left, MAX_DELETE)]:
             what = some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} others"
-            with self._translated(what, "delete"):
+            with self._translate_errors(what, "delete"):
                 self._objects().delete(some, Call())
 
     @abstractmethod
@@ -123,14 +123,14 @@ class Place(ABC):
     def _read(self, key: str, start: int, length: int | None) -> bytes:
         data = b""
         try:
-            with self._translated(key, "read"):
-                data = self._objects().get(self._checked(key), start, length, Call())[0]
+            with self._translate_errors(key, "read"):
+                data = self._objects().get(self._check_key(key), start, length, Call())[0]
         finally:
             packs = key.startswith(FILTERS)
             traffic.count(f"{self.url} (filter packs)" if packs else self.url, len(data))
         return data
 
-    def _checked(self, key: str) -> str:
+    def _check_key(self, key: str) -> str:
         """Return the key. Raises PlaceError for one outside of the place."""
         try:
             check_key(key)
@@ -139,7 +139,7 @@ class Place(ABC):
         return key
 
     @contextlib.contextmanager
-    def _translated(self, key: str, what: str) -> Iterator[None]:
+    def _translate_errors(self, key: str, what: str) -> Iterator[None]:
         try:
             yield
         except ConditionFailed:

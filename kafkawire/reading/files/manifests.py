@@ -67,14 +67,14 @@ def open_holdings(url: str) -> list[Holding]:
     """
     place = open_place(url)
     if not isinstance(place, FolderPlace) or has_manifest(place):
-        return settled(_in_tier(place))
+        return refresh_consistently(_in_tier(place))
     found = _in_brokers(place) or broker_folders(place)
     if not found:
         raise NothingThere(
             f"{url} has no manifest, neither as a tier or a broker's folder (manifest/current) "
             "nor as a data folder (brokers/*/manifest/current)"
         )
-    return settled([Holding(each, Sheet(_read(each))) for each in found])
+    return refresh_consistently([Holding(each, Sheet(_read(each))) for each in found])
 
 
 def _in_tier(place: Place) -> list[Holding]:
@@ -91,7 +91,7 @@ def _in_tier(place: Place) -> list[Holding]:
         return [*own, *(Holding(each, Sheet(_read(each))) for each in searching.result())]
 
 
-def settled(holdings: Sequence[Holding]) -> list[Holding]:
+def refresh_consistently(holdings: Sequence[Holding]) -> list[Holding]:
     """Return the contents of several manifests that belong together.
 
     An object is deleted after the one that replaces it is in a manifest, perhaps another broker's,
@@ -104,7 +104,7 @@ def settled(holdings: Sequence[Holding]) -> list[Holding]:
         return known
     with ThreadPoolExecutor(min(len(known), AT_ONCE)) as pool:
         for done in range(PASSES):
-            now = list(pool.map(refreshed, known))
+            now = list(pool.map(refresh_holding, known))
             pairs = list(zip(known, now, strict=True))
             same = all(new.manifest is old.manifest for old, new in pairs)
             gone = any(new.manifest.deleted.keys() - old.manifest.deleted for old, new in pairs)
@@ -119,7 +119,7 @@ def settled(holdings: Sequence[Holding]) -> list[Holding]:
     )
 
 
-def refreshed_together(holdings: Sequence[Holding]) -> list[Holding]:
+def refresh_together(holdings: Sequence[Holding]) -> list[Holding]:
     """Return the current manifests of a source; the same objects if nothing is new. A tier is
     searched for the folders of other brokers each SEARCH_INTERVAL_S."""
     now: list[Holding] = []
@@ -131,8 +131,8 @@ def refreshed_together(holdings: Sequence[Holding]) -> list[Holding]:
             holding = holding._replace(searched_s=time.monotonic())
         now.append(holding)
     if len(now) > 1:
-        return settled(now)
-    return [refreshed(holding) for holding in now]
+        return refresh_consistently(now)
+    return [refresh_holding(holding) for holding in now]
 
 
 def lacks_whole_tier(holdings: Sequence[Holding], url: str) -> bool:
@@ -187,7 +187,7 @@ def tier_holdings(holdings: Sequence[Holding]) -> tuple[list[Holding], list[Unre
             continue
         if holding.manifest.state.cluster_id in clusters:
             found.append(holding)
-    return settled(found), failed
+    return refresh_consistently(found), failed
 
 
 def readable_holdings(broker: BrokerQueries) -> list[Holding]:
@@ -207,10 +207,10 @@ def readable_holdings(broker: BrokerQueries) -> list[Holding]:
             logger.warning("%s is read through the broker: %s", url, failure)
             continue
         found += [each for each in holdings if each.manifest.state.cluster_id == cluster]
-    return settled(found)
+    return refresh_consistently(found)
 
 
-def refreshed(holding: Holding) -> Holding:
+def refresh_holding(holding: Holding) -> Holding:
     """Current manifest; the same object if nothing is new."""
     known = holding.manifest
     manifest = _reading(holding.place, lambda get: refresh_manifest(known, get))
@@ -264,7 +264,7 @@ class _Ahead:
         if key in self._coming:
             return self._coming.pop(key).result()
         if key == CURRENT and not self._begun:
-            self._listing = self._pool.submit(self._listed)
+            self._listing = self._pool.submit(self._list_deltas)
         self._begun = True
         if key.startswith(SNAPSHOTS):
             self._fetch_behind(key)
@@ -274,7 +274,7 @@ class _Ahead:
             self._fetch_behind(key)
         return data
 
-    def _listed(self) -> list[int]:
+    def _list_deltas(self) -> list[int]:
         """Return the sequence numbers of all deltas."""
         found = map(sequence_of, self._place.list(DELTAS))
         return [number for number in found if number is not None]
@@ -286,7 +286,7 @@ class _Ahead:
             return
         known, self._listing = self._listing, None
         last = sequence_of(key) or 0
-        later = [each for each in (known.result() if known else self._listed()) if each > last]
+        later = [each for each in (known.result() if known else self._list_deltas()) if each > last]
         for number in (*later, max(later, default=last) + 1):
             wanted = delta_key(number)
             self._coming[wanted] = self._pool.submit(self._place.get, wanted)

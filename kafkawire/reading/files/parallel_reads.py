@@ -65,13 +65,13 @@ class ReadsInFlight(Generic[T]):
         """Run other work among the requests, which the plan needs."""
         return self._pool.submit(work, *arguments)
 
-    def taken(self, plan: Plan[T]) -> Generator[T, None, None]:
+    def yield_results(self, plan: Plan[T]) -> Generator[T, None, None]:
         """Yield the results of the steps, in order. The error of a step is raised after the results
         before it."""
         try:
             self._next = next(plan, None)
             while self._ask(plan, patient=True):
-                yield from self._made(plan)
+                yield from self._yield_first(plan)
         finally:
             # Requests in progress end by their own time limits; no caller waits for them.
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -95,7 +95,7 @@ class ReadsInFlight(Generic[T]):
             self._next = next(plan, None)
         return bool(self._asked)
 
-    def _made(self, plan: Plan[T]) -> Iterator[T]:
+    def _yield_first(self, plan: Plan[T]) -> Iterator[T]:
         """Return the result of the first step; its slot is freed before the caller processes it."""
         step, coming = self._asked.popleft()
         found = [each.result() for each in coming]

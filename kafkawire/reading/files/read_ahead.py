@@ -62,7 +62,7 @@ def loads(
     """
     at_once = at_once or max((place.at_once for place in places), default=1)
     flight = ReadsInFlight[Load](at_once, at_once * RUN_BYTES)
-    with closing(flight.taken(_Planning(places, pieces, flight).steps())) as found:
+    with closing(flight.yield_results(_Planning(places, pieces, flight).steps())) as found:
         for load in found:
             yield load
             if load.gone:
@@ -126,7 +126,7 @@ class _Planning:
                         (piece.start, piece.start + piece.length),
                         (piece.index_start, piece.index_start + piece.index_length),
                     ]
-            files = {file: _joined(ranges) for file, ranges in by_file.items()}
+            files = {file: _join_ranges(ranges) for file, ranges in by_file.items()}
             size = sum(end - start for ranges in files.values() for start, end in ranges)
             if size <= 2 * RUN_BYTES or stop - first == 1:
                 break
@@ -166,7 +166,7 @@ def _is_large(piece: Piece) -> bool:
     return piece.length + piece.index_length > most
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge ranges of a file into few ranges, each at most RUN_BYTES if they were."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):

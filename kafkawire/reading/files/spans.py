@@ -133,7 +133,7 @@ def nothing() -> Spans:
     return Spans(empty, empty, empty, empty)
 
 
-def merged(sheets: Sequence[Sheet], found: Sequence[Spans]) -> Spans:
+def merge_spans(sheets: Sequence[Sheet], found: Sequence[Spans]) -> Spans:
     """Merge the spans of several manifests: for each offset the highest generation is used, and of
     equal ones the first manifest."""
     held = [spans for spans in found if len(spans.bases)]
@@ -147,10 +147,10 @@ def merged(sheets: Sequence[Sheet], found: Sequence[Spans]) -> Spans:
     for holder in np.unique(together.holders).tolist():
         own = together.holders == holder
         generations[own] = sheets[holder].generations(together.take(own))
-    return _resolved(together, generations)
+    return _resolve_overlaps(together, generations)
 
 
-def _resolved(spans: Spans, generations: Array) -> Spans:
+def _resolve_overlaps(spans: Spans, generations: Array) -> Spans:
     """Between two adjacent boundaries return the best of the spans that cover the range."""
     bases, ends = spans.bases.tolist(), spans.ends.tolist()
     ranks = list(zip((-generations).tolist(), spans.holders.tolist(), strict=True))

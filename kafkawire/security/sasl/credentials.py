@@ -213,7 +213,7 @@ def new_salt(getrandbits: Callable[[int], int]) -> bytes:
 
 def secret_of(session: Session) -> bytes | None:
     """Return the secret of which salts of unknown users are made; None if there is none yet."""
-    found = session.checked("scram_credentials", "salt", "WHERE mechanism = ?", (_SECRET,))
+    found = session.read_checked("scram_credentials", "salt", "WHERE mechanism = ?", (_SECRET,))
     return bytes(found[0][0]) if found else None
 
 

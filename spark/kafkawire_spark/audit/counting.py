@@ -185,7 +185,7 @@ class Counting:
         return topic not in self._others and partition < self._catalog.topics.get(topic, 0)
 
     def _cut(self, where: Where, base: int, end: int) -> Stretches:
-        bounds, counted = self._catalog.bounds(*where), self._catalog.counted(*where)
+        bounds, counted = self._catalog.bounds(*where), self._catalog.count_segments(*where)
         return stretches(base, end, bounds, counted)
 
     def _one(self, each: PartitionReport, rows: Mapping[Where, Sequence[int]]) -> _One | None:

@@ -113,7 +113,7 @@ class Engine:
         if self._catalog is None:
             self._catalog = open_catalog(self.job.reading.source)
         else:
-            self._catalog = self._catalog.refreshed()
+            self._catalog = self._catalog.refresh_catalog()
         return self._catalog
 
     def settle(self) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import types
 
-from kafkawire.codec.compiled import byte, compiled, int32
+from kafkawire.codec.compiled import byte, compile_for, int32
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ _SPREAD, _MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # of splitmix64 (Steele 
 _SLOT_SHIFT = 40  # slots use the high bits: the low ones select the sample
 
 
-@compiled(types.void(types.int64, types.int64, _U64))
+@compile_for(types.void(types.int64, types.int64, _U64))
 def hash_keys(ends: int, data: int, hashes: Any) -> None:
     """Hash each key data[ends[i] : ends[i + 1]] (both addresses) to 64 bits. Two keys with the same
     hash count as one; a hundred million keys most likely have no collision."""
@@ -54,7 +54,7 @@ def hash_keys(ends: int, data: int, hashes: Any) -> None:
         hashes[i] = state ^ (state >> types.uint64(31))
 
 
-@compiled(
+@compile_for(
     types.int64(
         types.int64, _U64, _I64, _I64, _I32, types.int64, types.int64,
         types.int64, _I32, _U64, _I64, _I64, _I32, _U8, _I64,
@@ -97,7 +97,7 @@ def add_keys(
     return row
 
 
-@compiled(types.void(_U64, _I32))
+@compile_for(types.void(_U64, _I32))
 def index_keys(hashes: Any, slots: Any) -> None:
     """Rebuild the slots for the entries of these hashes."""
     mask = len(slots) - 1

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
-from kafkawire.codec.compiled import byte, compiled, int32, put
+from kafkawire.codec.compiled import byte, compile_for, int32, put
 from kafkawire_spark.encode import encode_batches
 from kafkawire_spark.sink.options import SinkError, SinkOptions
 from kafkawire_spark.sink.staging import StagedPart, StagingWriter
@@ -47,7 +47,7 @@ def _hash(data: int, start: int, length: int) -> int:
     return hashed ^ (hashed >> 15)
 
 
-@compiled(types.int64(*[types.int64] * 5))
+@compile_for(types.int64(*[types.int64] * 5))
 def key_partitions(ends: int, data: int, rows: int, count: int, out: int) -> int:
     """Store the partition of each key: its positive hash modulo `count` partitions, as the default
     partitioner of Kafka's Java client. All but the numbers are addresses."""

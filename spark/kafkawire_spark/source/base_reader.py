@@ -112,7 +112,7 @@ def open_current(source: Source, within_s: float = 0.0) -> SourceCatalog:
         known = open_catalog(source)
         scanned_at = time.monotonic()
     elif time.monotonic() - scanned_at > within_s:
-        known = known.refreshed()
+        known = known.refresh_catalog()
         scanned_at = time.monotonic()
     while len(_opened) >= OPENED_MAX:
         del _opened[next(iter(_opened))]

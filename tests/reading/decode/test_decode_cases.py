@@ -84,7 +84,7 @@ def test_without_a_folder_to_cache_in_loops_are_compiled_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    double = compiled.compiled(types.int64(types.int64))(lambda number: 2 * number)
+    double = compiled.compile_for(types.int64(types.int64))(lambda number: 2 * number)
     assert double(21) == 42
 
 

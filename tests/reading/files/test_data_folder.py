@@ -78,7 +78,7 @@ def test_cold_records_are_read_from_the_tier(
     part = catalog.part(PartitionRange("t", 0, LATE, 300))
     assert (local, {piece.place for piece in part.pieces}) == ([True, True], {0})
     assert catalog.offset_for_time("t", 0, START_MS + 50) == 50
-    assert offsets(catalog.refreshed()) == rows_of("t", 0, range(300))
+    assert offsets(catalog.refresh_catalog()) == rows_of("t", 0, range(300))
 
 
 def broken(url: str, opened: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -110,7 +110,7 @@ def test_a_tier_that_cannot_be_read_is_named_with_the_ranges(
     part = catalog.part(PartitionRange("t", 0, LATE, 300))
     assert [piece.base for piece in part.pieces] == [LATE]  # what is local is read
     monkeypatch.setattr(manifests, "open_place", opened)
-    assert offsets(catalog.refreshed()) == rows_of("t", 0, range(300))
+    assert offsets(catalog.refresh_catalog()) == rows_of("t", 0, range(300))
 
 
 def test_a_tier_that_is_being_left_is_read_too(data: Path, tmp_path: Path) -> None:

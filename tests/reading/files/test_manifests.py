@@ -16,7 +16,7 @@ from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import Snapshot
 from kafkawire.objectstore.port import Objects
 from kafkawire.reading.files.locations import Place, PlaceError
-from kafkawire.reading.files.manifests import Holding, NothingThere, _read, refreshed
+from kafkawire.reading.files.manifests import Holding, NothingThere, _read, refresh_holding
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.files.spans import Sheet
 from kafkawire.reading.model.source import SourceError
@@ -185,11 +185,11 @@ def test_refresh_requests_only_new_deltas(files: Files) -> None:
     far = Far(files.place)
     holding = Holding(far, Sheet(_read(far)))
     far.asked.clear()
-    assert refreshed(holding) is holding
+    assert refresh_holding(holding) is holding
     assert [key for _, key in far.asked] == [delta_key(4), CURRENT]
     publish(files, 3)
     far.asked.clear()
-    again = refreshed(holding)
+    again = refresh_holding(holding)
     assert end(far, again.manifest) == 6
     assert [key for _, key in far.asked][:2] == [delta_key(4), LISTED]
     assert sorted(key for _, key in far.asked[2:-1]) == list(map(delta_key, (5, 6, 7)))

@@ -57,14 +57,14 @@ def _text(data: Buffer | None) -> str:
 
 def test_responses_in_any_order_are_consumed_in_plan_order() -> None:
     place = Slow()
-    taken = ReadsInFlight[str](4, 1000).taken(steps(place, ["f"] * 8))
+    taken = ReadsInFlight[str](4, 1000).yield_results(steps(place, ["f"] * 8))
     threading.Thread(target=lambda: place.open(3, 2, 1, 0, 7, 6, 5, 4)).start()
     assert list(taken) == [str(n) for n in range(8)]
 
 
 def test_number_of_requests_in_flight_is_bounded() -> None:
     place = Slow()
-    taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](3, 1000).yield_results(steps(place, ["f"] * 20))
     found: list[str] = []
     taker = threading.Thread(target=lambda: found.extend(taken))
     taker.start()
@@ -78,7 +78,7 @@ def test_number_of_requests_in_flight_is_bounded() -> None:
 def test_unconsumed_bytes_are_bounded() -> None:
     place = Slow()
     place.open(*range(20))
-    taken = ReadsInFlight[str](8, 45).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](8, 45).yield_results(steps(place, ["f"] * 20))
     for number in range(20):
         assert next(taken) == str(number)
         # Four fit into 45 bytes, in addition to the one that was consumed.
@@ -90,7 +90,7 @@ def test_unconsumed_bytes_are_bounded() -> None:
 def test_number_of_tiny_steps_is_bounded() -> None:
     place = Slow()
     place.open(*range(20))
-    taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](3, 1000).yield_results(steps(place, ["f"] * 20))
     for number in range(20):
         assert next(taken) == str(number)
         asked = min(20, number + 1 + 3)
@@ -100,7 +100,7 @@ def test_number_of_tiny_steps_is_bounded() -> None:
 def test_step_larger_than_bound_runs_alone() -> None:
     place = Slow()
     place.open(*range(9))
-    taken = ReadsInFlight[str](8, 5).taken(steps(place, ["f"] * 9))
+    taken = ReadsInFlight[str](8, 5).yield_results(steps(place, ["f"] * 9))
     assert list(taken) == [str(n) for n in range(9)]
     assert place.meter.most_size == 10
 
@@ -108,7 +108,9 @@ def test_step_larger_than_bound_runs_alone() -> None:
 def test_error_is_raised_in_order() -> None:
     place = Slow()
     place.open(*range(9))
-    taken = ReadsInFlight[str](8, 1000).taken(steps(place, ["f", "f", "gone", "broken", "f", "f"]))
+    taken = ReadsInFlight[str](8, 1000).yield_results(
+        steps(place, ["f", "f", "gone", "broken", "f", "f"])
+    )
     assert [next(taken) for _ in range(3)] == ["0", "1", "gone"]
     with pytest.raises(PlaceError, match="3 cannot be read"):
         next(taken)
@@ -118,7 +120,7 @@ def test_error_is_raised_in_order() -> None:
 def test_close_stops_further_requests() -> None:
     place = Slow()
     place.open(0)
-    taken = ReadsInFlight[str](2, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](2, 1000).yield_results(steps(place, ["f"] * 20))
     assert next(taken) == "0"
     taken.close()
     place.open(*range(20))
@@ -139,7 +141,7 @@ def test_unfinished_plan_does_not_block_consumer() -> None:
         yield Step((ReadRange(place, "f", known.result(), 1),), lambda found: map(_text, found))
 
     place.open(0, 7)
-    taken = ReadsInFlight[str](4, 1000).taken(plan())
+    taken = ReadsInFlight[str](4, 1000).yield_results(plan())
     assert next(taken) == "0"
     assert not reported
     threading.Thread(target=known.set_result, args=(7,)).start()

@@ -62,8 +62,8 @@ def test_partition_that_moved_is_read_from_both(tier: Tier) -> None:
     catalog = tier.catalog()
     assert catalog.bounds("t", 0)[:3] == (0, 200, 200)
     assert tier.covered(catalog) == [(0, 100, "tier"), (100, 200, "2")]
-    again = catalog.refreshed()
-    assert tier.covered(again.refreshed()) == tier.covered(again) == tier.covered(catalog)
+    again = catalog.refresh_catalog()
+    assert tier.covered(again.refresh_catalog()) == tier.covered(again) == tier.covered(catalog)
 
 
 def test_highest_generation_and_log_start_hold(tier: Tier) -> None:
@@ -92,7 +92,7 @@ def test_tier_of_which_only_a_folder_has_a_manifest(tier: Tier) -> None:
     assert tier.covered(catalog) == [(0, 100, "2")]
     tier.put(tier.own, 1, 100, 200)
     tier.own.publish()
-    assert tier.covered(catalog.refreshed()) == [(0, 100, "2"), (100, 200, "tier")]
+    assert tier.covered(catalog.refresh_catalog()) == [(0, 100, "2"), (100, 200, "tier")]
 
 
 def test_folder_that_is_new_is_found(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_folder_that_is_new_is_found(tier: Tier, monkeypatch: pytest.MonkeyPatch
     assert catalog.bounds("t", 0).end == 100
     tier.put(tier.other, 2, 100, 200)
     tier.other.publish()
-    assert tier.covered(catalog.refreshed()) == [(0, 100, "tier"), (100, 200, "2")]
+    assert tier.covered(catalog.refresh_catalog()) == [(0, 100, "tier"), (100, 200, "2")]
 
 
 def before_reading(url: str, change: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

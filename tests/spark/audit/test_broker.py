@@ -130,8 +130,10 @@ def test_counts_allow_changes_of_topics_and_find_changes_of_table(
     alter(bootstrap, "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     alter(bootstrap, "short", retention_ms=str(86_400_000))
     catalog = open_catalog(Source(str(topics.broker.data)))
-    wait_until(lambda: catalog.refreshed().bounds("short", 0).start == 100, "deleted")
-    wait_until(lambda: catalog.refreshed().counted("keyed", 0).records.sum() < 200, "cleaned")
+    wait_until(lambda: catalog.refresh_catalog().bounds("short", 0).start == 100, "deleted")
+    wait_until(
+        lambda: catalog.refresh_catalog().count_segments("keyed", 0).records.sum() < 200, "cleaned"
+    )
     forge(table, "forged", 123, COMPACTED)
 
     found = partitions(spark, table, source)

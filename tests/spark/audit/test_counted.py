@@ -295,13 +295,13 @@ def test_segment_beginning_below_log_start_is_read(
 
 def test_partially_live_segment_is_not_compared(world: World) -> None:
     catalog = open_catalog(Source(world.url))
-    assert [column.tolist() for column in catalog.counted("orders", 0)] == [
+    assert [column.tolist() for column in catalog.count_segments("orders", 0)] == [
         [0, 40, 80], [40, 80, 120], [40, 40, 40], [0, 0, 0],
     ]  # fmt: skip
     world.files.put(9, Share(world.number, batches(40, [10] * 2), 40, 60), generation=2)
     world.files.put(10, Share(world.number, batches(120, [10] * 4), 120, 160))
     world.files.publish(starts={world.number: 7}, ends={world.number: 130})
-    counted = open_catalog(Source(world.url)).counted("orders", 0)
+    counted = open_catalog(Source(world.url)).count_segments("orders", 0)
     assert [column.tolist() for column in counted] == [
         [7, 40, 60, 80, 120], [40, 60, 80, 120, 130], [-1, 20, -1, 40, -1], [0, 2, 0, 0, 0],
     ]  # fmt: skip

@@ -71,7 +71,7 @@ class Chosen:
     def __init__(self, *kept: tuple[int, int]) -> None:
         self._kept = kept
 
-    def narrowed(
+    def narrow(
         self, places: Sequence[Place], pieces: Sequence[Piece], keys: Collection[bytes]
     ) -> Sequence[Piece]:
         return [

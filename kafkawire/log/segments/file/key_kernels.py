@@ -28,7 +28,7 @@ from kafkawire.codec.compiled import (
     PREFIX_BYTES,
     RECORD_BYTES_MIN,
     byte,
-    compiled,
+    compile_for,
     read_int32,
     read_record,
 )
@@ -187,7 +187,7 @@ def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead:
     return n
 
 
-@compiled("int64(int64, int64, int64, int64)", key_hash)
+@compile_for("int64(int64, int64, int64, int64)", key_hash)
 def hash_records(data: int, size: int, count: int, out: int) -> int:
     """Hash the keys of decompressed records into the table `out`, which has room for `count`.
     Return their number, or -1 if the bytes are not so many records."""
@@ -255,7 +255,7 @@ def _part(
     return DONE, at, n
 
 
-@compiled("int64(int64, int64, int64, int64, int64, int64)", key_hash)
+@compile_for("int64(int64, int64, int64, int64, int64, int64)", key_hash)
 def hash_parts(
     addresses: int, lengths: int, parts: int, hashes: int, blocks: int, state: int
 ) -> int:
@@ -289,7 +289,7 @@ def _copy_bucket(source: int, target: int) -> None:
         _put(target, word, _load64(source, 8 * word))
 
 
-@compiled("void(int64, int64, int64, int64, int64, int64, int64, int64)", key_hash)
+@compile_for("void(int64, int64, int64, int64, int64, int64, int64, int64)", key_hash)
 def fill(
     table: int, whole: int, block: int, count: int, rows: int, blocks: int, hashes: int, keys: int
 ) -> None:

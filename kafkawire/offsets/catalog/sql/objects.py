@@ -252,12 +252,12 @@ class SqlObjects(ObjectChanges):
 
 
 def _tiers(session: Session) -> list[TierRow]:
-    return [TierRow(*row) for row in session.checked("tiers", TIER, "ORDER BY id")]
+    return [TierRow(*row) for row in session.read_checked("tiers", TIER, "ORDER BY id")]
 
 
 def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -> list[ObjectRow]:
     """Select objects. The condition is a constant of this package, never user input."""
-    found = session.checked("remote_objects", OBJECT, f"WHERE {wanted}", tuple(values))
+    found = session.read_checked("remote_objects", OBJECT, f"WHERE {wanted}", tuple(values))
     return [ObjectRow(*[bytes(uuid), *facts, bytes(last)]) for uuid, *facts, last in found]
 
 

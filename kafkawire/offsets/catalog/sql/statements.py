@@ -94,8 +94,8 @@ def require_leader(
 def _check_deleted(session: Session, numbers: Sequence[int]) -> None:
     """Raise DamagedRow if partitions, or their topics, only seem to be deleted."""
     some = f"WHERE {among('number', numbers)}"
-    session.checked("partitions", "number", some)
-    session.checked("topics", "number", f"JOIN partitions p ON p.topic_id = topics.id {some}")
+    session.read_checked("partitions", "number", some)
+    session.read_checked("topics", "number", f"JOIN partitions p ON p.topic_id = topics.id {some}")
 
 
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
@@ -129,7 +129,7 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     mappings: dict[int, list[SegmentRange]] = defaultdict(list)
     for part in parts(numbers):
         some = among("partition_number", part)
-        stored = session.checked(
+        stored = session.read_checked(
             "partition_offset_checkpoints",
             "partition_number, checkpoint_offset, log_start, leader_epochs, producers",
             f"WHERE {some}",
@@ -138,7 +138,7 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
         for row in mappings_where(session, f"{some} ORDER BY partition_number, base_offset"):
             mappings[row.number].append(row)
         columns = "partition_number, dispatch_offset, commit_offset"
-        for number, *ends in session.checked("tiering_offsets", columns, f"WHERE {some}"):
+        for number, *ends in session.read_checked("tiering_offsets", columns, f"WHERE {some}"):
             tiered[number] = ends
     return [
         PartitionRow(
@@ -195,7 +195,7 @@ def find_ended_mappings(session: Session, below: Sequence[tuple[int, int]]) -> l
 def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
     """Select mappings. The condition, with the order, is a constant of this package, never user
     input."""
-    found = session.checked("offset_mappings", MAPPING, f"WHERE {condition}")
+    found = session.read_checked("offset_mappings", MAPPING, f"WHERE {condition}")
     return list(map(SegmentRange._make, found))
 
 
@@ -301,7 +301,7 @@ def release_segments(
 def segments_where(session: Session, condition: str, limit: int = -1) -> list[SegmentRow]:
     """Select segments by id. The condition is a constant of this package, never user input."""
     most = f" LIMIT {limit:d}" if limit >= 0 else ""
-    found = session.checked("segments", SEGMENT, f"WHERE {condition} ORDER BY id{most}")
+    found = session.read_checked("segments", SEGMENT, f"WHERE {condition} ORDER BY id{most}")
     return [
         SegmentRow(*[bytes(uuid), *facts, bool(local), bytes(made or b""), tier])
         for uuid, *facts, local, made, tier in found

@@ -51,7 +51,9 @@ class SqlStorage(SqlObjects):
 
     async def load_log_position(self, node_id: int) -> int:
         found = await self._transact(
-            lambda session: session.checked("checkpoints", "place", "WHERE node_id = ?", (node_id,))
+            lambda session: session.read_checked(
+                "checkpoints", "place", "WHERE node_id = ?", (node_id,)
+            )
         )
         return int(found[0][0]) if found else 0
 
@@ -217,7 +219,7 @@ class SqlStorage(SqlObjects):
         deleting a topic marks its mappings."""
         of_deleted = f"WHERE due_ms = {ORPHANED} AND {statements.led_by(self._node_id)}"
         found = await self._transact(
-            lambda session: session.checked(
+            lambda session: session.read_checked(
                 "offset_mappings", "DISTINCT partition_number", f"{of_deleted} LIMIT {limit:d}"
             )
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
-from kafkawire.codec.compiled import byte, compiled, int32, put
+from kafkawire.codec.compiled import byte, compile_for, int32, put
 from kafkawire.plural import count
 from kafkawire_spark.pipeline.values.ddl import parse_ddl
 from kafkawire_spark.pipeline.values.rows import KEY, PARSED, VALUE
@@ -75,7 +75,7 @@ def _end_of_value(data: int, at: int, stop: int) -> int:
     return stop
 
 
-@compiled(types.int64(*[types.int64] * 4))
+@compile_for(types.int64(*[types.int64] * 4))
 def _find(ends: int, data: int, rows: int, out: int) -> int:
     """Store the number of bytes after each value data[ends[i] : ends[i + 1]]. All but `rows` are
     addresses."""
