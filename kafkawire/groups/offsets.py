@@ -119,7 +119,7 @@ class Offsets:
         """Return the committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
 
-    def stored(self, group_id: str) -> dict[str, list[int]]:
+    def list_partitions(self, group_id: str) -> dict[str, list[int]]:
         """Return the topics and partitions of a group with committed or pending offsets."""
         committed = self.of(group_id)
         found = {topic: list(partitions) for topic, partitions in committed.items()}
@@ -147,7 +147,7 @@ class Offsets:
         """Return the tombstones of a group's offsets, pending ones included."""
         return [
             OffsetRecord(group_id, topic, partition, None)
-            for topic, partitions in self.stored(group_id).items()
+            for topic, partitions in self.list_partitions(group_id).items()
             for partition in partitions
         ]
 
@@ -271,14 +271,14 @@ def _fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchRes
     if request.topics is None:
         for name in [*committed, *sorted(lost.keys() - committed.keys())]:
             known, gone = committed.get(name, {}), lost.get(name, set())
-            answers = [_found(partition, value) for partition, value in known.items()]
+            answers = [_answer_offset(partition, value) for partition, value in known.items()]
             answers += [_missing(partition, _LOST) for partition in sorted(gone)]
             response.topics.append(OffsetFetchResponseTopics(name=name, partitions=answers))
         return response
     for topic in request.topics:
         known, gone = committed.get(topic.name, {}), lost.get(topic.name, set())
         answers = [
-            _missing(index, _LOST) if index in gone else _found(index, known.get(index))
+            _missing(index, _LOST) if index in gone else _answer_offset(index, known.get(index))
             for index in topic.partition_indexes
         ]
         response.topics.append(
@@ -287,7 +287,7 @@ def _fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchRes
     return response
 
 
-def _found(partition: int, value: Offset | None) -> OffsetFetchResponsePartitions:
+def _answer_offset(partition: int, value: Offset | None) -> OffsetFetchResponsePartitions:
     if value is None:
         return OffsetFetchResponsePartitions(
             partition_index=partition, committed_offset=-1, metadata=""
@@ -317,7 +317,7 @@ def delete(
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
     records: list[OffsetRecord] = []
     response = OffsetDeleteResponse()
-    stored = offsets.stored(request.group_id)
+    stored = offsets.list_partitions(request.group_id)
     reads = _reader(group)
     for topic in request.topics:
         read = reads(topic.name)
@@ -336,7 +336,7 @@ def delete(
     return records, response
 
 
-def expired(
+def find_expired(
     offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
     """Return the tombstones of a group's expired offsets. Those with a pending offset do not
@@ -361,7 +361,7 @@ def expired(
 def _reader(group: ClassicGroup) -> Callable[[str], bool]:
     """Return whether the group may be reading a topic. If a consumer group's subscription is
     unknown, every topic counts as read (Kafka: ClassicGroup.isSubscribedToTopic)."""
-    topics = group.subscribed()
+    topics = group.find_subscribed_topics()
     if topics is None:
         silent = group.protocol_type == CONSUMER
         return lambda topic: silent
@@ -373,7 +373,7 @@ def _may_expire(group: ClassicGroup) -> bool:
     subscription is unknown."""
     if group.protocol_type is None or group.state is GroupState.EMPTY:
         return True
-    return group.state is GroupState.STABLE and group.subscribed() is not None
+    return group.state is GroupState.STABLE and group.find_subscribed_topics() is not None
 
 
 def _is_expired(value: Offset, kept_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:

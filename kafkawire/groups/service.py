@@ -234,7 +234,7 @@ class GroupService(CoordinatorService[Coordinator]):
         if coordinator is None or group is None or group.state is not GroupState.EMPTY:
             return  # not deleted, whatever it has committed
         kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets is removed with the last one
-        for name, partitions in coordinator.shard.offsets.stored(group_id).items():
+        for name, partitions in coordinator.shard.offsets.list_partitions(group_id).items():
             indexes = partitions[kept:]
             kept = max(0, kept - len(partitions))
             for start in range(0, len(indexes), FORGOTTEN_AT_ONCE):
@@ -263,7 +263,7 @@ class GroupService(CoordinatorService[Coordinator]):
             await self.env.slices.give_way()
         return response
 
-    def committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+    def list_committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         """Return the topics and partitions for which a group has committed offsets."""
         coordinator = self.find_coordinator(group_id)
         return [] if coordinator is None else coordinator.shard.offsets.as_request(group_id)

@@ -20,7 +20,7 @@ from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES, join
 from kafkawire.groups.classic.rebalance import decide_loaded, decide_timer
 from kafkawire.groups.classic.sync import check_commit, check_heartbeat, heartbeat, leave, sync
-from kafkawire.groups.classic.views import described, listed
+from kafkawire.groups.classic.views import describe_group, list_groups
 from kafkawire.groups.classic.working_copy import join_error
 from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.model.member import Member
@@ -230,14 +230,14 @@ class Shard:
         self, ask: GroupRequest[DescribeGroupsRequest, DescribeGroupsResponse], now_ms: int
     ) -> Decision:
         request = ask.request
-        groups = [described(id_, self.groups.get(id_), ask.version) for id_ in request.groups]
+        groups = [describe_group(id_, self.groups.get(id_), ask.version) for id_ in request.groups]
         return _answer(ask, DescribeGroupsResponse(groups=groups))
 
     def _list(
         self, ask: GroupRequest[ListGroupsRequest, ListGroupsResponse], now_ms: int
     ) -> Decision:
         request = ask.request
-        found = listed(self.groups.values(), request.states_filter, request.types_filter)
+        found = list_groups(self.groups.values(), request.states_filter, request.types_filter)
         return _answer(ask, ListGroupsResponse(groups=found))
 
     def _delete(
@@ -289,8 +289,8 @@ class Shard:
         if group is None:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
-        decision.steps += offsets.expired(self.offsets, group, now_ms, retention_ms)
-        held = sum(len(found) for found in self.offsets.stored(group_id).values())
+        decision.steps += offsets.find_expired(self.offsets, group, now_ms, retention_ms)
+        held = sum(len(found) for found in self.offsets.list_partitions(group_id).values())
         if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
             decision.steps.append(GroupRecord(group_id, None))
         return decision

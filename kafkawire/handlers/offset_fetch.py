@@ -131,7 +131,7 @@ async def _ask_group(
     topics = group.topics
     named = topics is not None
     if topics is None:
-        topics = await ctx.collect(ctx.broker.groups.committed(group.group_id))
+        topics = await ctx.collect(ctx.broker.groups.list_committed(group.group_id))
     await portions.add(_Entry(group, found, None, None))
     refused: list[OffsetFetchResponseTopics] = []
     for topic in topics:

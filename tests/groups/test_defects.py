@@ -130,7 +130,7 @@ async def test_exception_while_deciding_fails_only_its_request(
     bench = Bench().begin()
     leader, _ = await stable_pair(bench)
     with monkeypatch.context() as patched:
-        patched.setattr("kafkawire.groups.shard.listed", broken)
+        patched.setattr("kafkawire.groups.shard.list_groups", broken)
         listed = bench.ask(ListGroupsRequest())
     assert listed.result().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert not bench.coordinator._waiting

@@ -134,7 +134,7 @@ class ClassicGroup:
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 
-    def subscribed(self) -> set[str] | None:
+    def find_subscribed_topics(self) -> set[str] | None:
         """Return the topics that members subscribe to, if the group's protocol has them; else
         None."""
         if self.protocol_type != CONSUMER:
@@ -152,7 +152,7 @@ class ClassicGroup:
         """Apply a step, from this group's decisions or from its log."""
         _APPLY[type(step)](self, step)
 
-    def _entered(self, step: Entered) -> None:
+    def _apply_entered(self, step: Entered) -> None:
         if self.state is not GroupState.COMPLETING:  # a rebalance that begins again is the same one
             self.rebalancing_since_ms = step.at_ms
         self._move(step.state, recorded=False)
@@ -176,7 +176,7 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.id
 
-    def _dropped(self, step: Dropped) -> None:
+    def _apply_dropped(self, step: Dropped) -> None:
         member = self.members.pop(step.member_id, None)
         self._count(member, -1)
         if member is not None and member.instance_id is not None:
@@ -186,7 +186,7 @@ class ClassicGroup:
         self.pending.discard(step.member_id)
         self.unsynced.discard(step.member_id)
 
-    def _replaced(self, step: Replaced) -> None:
+    def _apply_replaced(self, step: Replaced) -> None:
         new = step.member
         assert new.instance_id is not None
         assert self.static[new.instance_id] == step.old_id
@@ -223,7 +223,7 @@ class ClassicGroup:
         self.joined = 0
         self.unsynced = set(self.members)
 
-    def _synced(self, step: Synced) -> None:
+    def _apply_synced(self, step: Synced) -> None:
         self.unsynced.discard(step.member_id)
 
     def _sync_ended(self, step: SyncEnded) -> None:
@@ -234,7 +234,7 @@ class ClassicGroup:
                 for id_, member in self.members.items()
             }
 
-    def _recorded(self, step: GroupRecord) -> None:
+    def _apply_record(self, step: GroupRecord) -> None:
         """Apply the record of a completed round. Known members keep what records do not contain
         (other protocols, a parked JoinGroup). A parked SyncGroup was answered by the decision with
         the record."""
@@ -251,7 +251,7 @@ class ClassicGroup:
         for stored in value.members:
             member = known.get(stored.member_id)
             if member is None:
-                member = _restored(stored, value.protocol)
+                member = _restore_member(stored, value.protocol)
             self.members[member.id] = replace(member, assignment=stored.assignment, sync=None)
         self.static = {m.instance_id: m.id for m in self.members.values() if m.instance_id}
         self.joined = sum(m.join is not None for m in self.members.values())
@@ -279,7 +279,7 @@ class ClassicGroup:
             self.spoken[name] = self.spoken.get(name, 0) + by
 
 
-def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
+def _restore_member(stored: MemberMetadata, protocol: str | None) -> Member:
     """Return a member from its record, which has only the chosen protocol."""
     timeout = stored.rebalance_timeout
     return Member(
@@ -294,15 +294,15 @@ def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
 
 
 _APPLY: dict[type, Callable[..., None]] = {
-    Entered: ClassicGroup._entered,
+    Entered: ClassicGroup._apply_entered,
     Pending: ClassicGroup._pending,
     Put: ClassicGroup._put,
-    Dropped: ClassicGroup._dropped,
-    Replaced: ClassicGroup._replaced,
+    Dropped: ClassicGroup._apply_dropped,
+    Replaced: ClassicGroup._apply_replaced,
     Window: ClassicGroup._window,
     WindowClosed: ClassicGroup._window_closed,
     Generation: ClassicGroup._generation,
-    Synced: ClassicGroup._synced,
+    Synced: ClassicGroup._apply_synced,
     SyncEnded: ClassicGroup._sync_ended,
-    GroupRecord: ClassicGroup._recorded,
+    GroupRecord: ClassicGroup._apply_record,
 }

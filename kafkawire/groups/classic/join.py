@@ -19,7 +19,7 @@ from kafkawire.groups.classic.rebalance import (
     proceed,
     reopen,
 )
-from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
+from kafkawire.groups.classic.working_copy import Draft, answer_join, join_error, sync_error
 from kafkawire.groups.model.changes import Dropped, Pending, Put, Replaced, Window
 from kafkawire.groups.model.decision import Decision, session
 from kafkawire.groups.model.events import (
@@ -147,9 +147,9 @@ def _join_known(
     unchanged = member.protocols == protocols
     if group.state is GroupState.COMPLETING and unchanged:
         # It may have missed the response to its first join.
-        draft.reply(ask.token, joined(group, member_id))
+        draft.reply(ask.token, answer_join(group, member_id))
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader:
-        draft.reply(ask.token, joined(group, member_id))
+        draft.reply(ask.token, answer_join(group, member_id))
     else:
         # In Stable an unchanged leader also starts a round: it rejoins when something that only it
         # monitors has changed, such as the partitions of a topic.
@@ -263,7 +263,7 @@ def _keep_round(
     """
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
     draft.do(draft.record(assignments))
-    answer = joined(draft.group, new_id)
+    answer = answer_join(draft.group, new_id)
     if ask.version >= SKIP_ASSIGNMENT_FROM:
         answer.skip_assignment = new_id == draft.group.leader
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
+from kafkawire.groups.classic.working_copy import Draft, answer_join, join_error, sync_error
 from kafkawire.groups.model.changes import (
     Dropped,
     Entered,
@@ -27,7 +27,7 @@ from kafkawire.groups.model.events import (
     MemberEvicted,
     MemberLeft,
     RebalanceStarted,
-    counted,
+    format_member_count,
     seconds,
 )
 from kafkawire.groups.model.member import Member
@@ -120,8 +120,8 @@ def end(draft: Draft) -> None:
         draft.timer(JOIN, draft.group.rebalance_timeout_ms)
         count = len(draft.group.members)
         reason = (
-            f"no member has rejoined; {counted(count)} with a static instance id are waited for "
-            "until their sessions time out"
+            f"no member has rejoined; {format_member_count(count)} with a static instance id are "
+            "waited for until their sessions time out"
         )
         draft.log(GroupStuck(reason, draft.now_ms - draft.group.rebalancing_since_ms))
     else:
@@ -189,7 +189,7 @@ def _sync_due(draft: Draft) -> None:
     timeout_ms = group.rebalance_timeout_ms
     for member in late:
         drop(draft, member, MemberEvicted(member, Eviction.SYNC_TIMEOUT, timeout_ms))
-    reopen(draft, f"{counted(len(late))} did not request an assignment")
+    reopen(draft, f"{format_member_count(len(late))} did not request an assignment")
 
 
 def _session_due(draft: Draft, member_id: str) -> None:
@@ -227,7 +227,7 @@ def _begin_generation(draft: Draft, leader: str) -> None:
     number = draft.group.generation + 1
     draft.do(Generation(number, draft.group.select_protocol(), leader, draft.now_ms))
     for member in draft.group.members.values():
-        draft.reply(waiting[member.id], joined(draft.group, member.id))
+        draft.reply(waiting[member.id], answer_join(draft.group, member.id))
         draft.expect(member)
     draft.timer(SYNC, draft.group.rebalance_timeout_ms)
 

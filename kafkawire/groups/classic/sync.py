@@ -11,10 +11,10 @@ from dataclasses import replace
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
-from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
+from kafkawire.groups.classic.working_copy import Draft, answer_sync, sync_error
 from kafkawire.groups.model.changes import Dropped, Put, Synced
 from kafkawire.groups.model.decision import SYNC, Decision, Reply, SetTimer, session
-from kafkawire.groups.model.events import MemberLeft, RebalanceCompleted, counted
+from kafkawire.groups.model.events import MemberLeft, RebalanceCompleted, format_member_count
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.request import GroupRequest
 from kafkawire.groups.model.states import GroupState
@@ -47,7 +47,7 @@ def sync(
         if not draft.group.unsynced:
             draft.cancel(SYNC)
     if group.state is GroupState.STABLE:
-        draft.reply(ask.token, assigned(group, member.assignment))
+        draft.reply(ask.token, answer_sync(group, member.assignment))
         return draft.decision
     # An earlier SyncGroup that is still parked is answered, because its sender has given up.
     draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -89,7 +89,7 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
     )
     for member in draft.group.members.values():
         if waiting[member.id] is not None:
-            draft.reply(waiting[member.id], assigned(draft.group, member.assignment))
+            draft.reply(waiting[member.id], answer_sync(draft.group, member.assignment))
             draft.expect(member)  # the parked request replaced heartbeats
 
 
@@ -145,7 +145,7 @@ def leave(
     if draft.decision.steps:
         gone = len(group.members) - len(draft.group.members)
         if gone:
-            proceed(draft, f"{counted(gone)} left")
+            proceed(draft, f"{format_member_count(gone)} left")
         else:
             end_if_all_joined(draft)  # only pending ids were removed
     draft.reply(ask.token, LeaveGroupResponse(members=answers))

@@ -17,7 +17,7 @@ NOT_FOUND_FROM = 6  # DescribeGroups: GROUP_ID_NOT_FOUND instead of the state De
 CLASSIC = "classic"
 
 
-def described(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
+def describe_group(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
     """Describe one group. Members' metadata and the chosen protocol are shown only while Stable:
     during a round they are neither the old nor the new ones (as in Kafka)."""
     if group is None:
@@ -46,7 +46,7 @@ def described(group_id: str, group: ClassicGroup | None, version: int) -> Descri
     )
 
 
-def listed(
+def list_groups(
     groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
     """List the groups in one of `states` and of one of `types`; an empty filter matches all.

@@ -101,7 +101,7 @@ def sync_error(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=int(code))
 
 
-def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+def answer_join(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
     """Return the current generation as a response to one member; the leader gets the metadata of
     all members."""
     leads = member_id == group.leader
@@ -115,7 +115,7 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
     )
 
 
-def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+def answer_sync(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     """Return a member's assignment in the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment

@@ -31,7 +31,7 @@ class MemberJoined:
     member: Member
 
     def __str__(self) -> str:
-        return f"{described(self.member)} joined"
+        return f"{describe_member(self.member)} joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class MemberLeft:
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{described(self.member)} left{_quoted(self.reason)}"
+        return f"{describe_member(self.member)} left{_format_reason(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MemberEvicted:
             "had joined",
             Eviction.MAX_SIZE: "the group has group.max.size members",
         }[self.why]
-        return f"{described(self.member)} was removed: {reason}"
+        return f"{describe_member(self.member)} was removed: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class MemberReplaced:
     member: Member
 
     def __str__(self) -> str:
-        return f"{described(self.member)} replaces member {shown(self.old_id)}"
+        return f"{describe_member(self.member)} replaces member {shown(self.old_id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,8 @@ class RebalanceStarted:
 
     def __str__(self) -> str:
         what = "rebalance starts again" if self.again else "rebalance started"
-        return f"{what} after generation {self.generation} with {counted(self.members)}: " + (
-            self.reason
-        )
+        members = format_member_count(self.members)
+        return f"{what} after generation {self.generation} with {members}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class RebalanceCompleted:
     def __str__(self) -> str:
         return (
             f"rebalance completed in {seconds(self.took_ms)}, generation {self.generation}, "
-            f"{counted(self.members)}, protocol {shown(self.protocol)}"
+            f"{format_member_count(self.members)}, protocol {shown(self.protocol)}"
         )
 
 
@@ -146,7 +145,7 @@ Event = (
 )
 
 
-def described(member: Member) -> str:
+def describe_member(member: Member) -> str:
     """Name a member and its client, whose ids are chosen by clients."""
     instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
     host = member.client_host.lstrip("/")  # as Java's InetAddress prints it
@@ -154,7 +153,7 @@ def described(member: Member) -> str:
     return f"member {shown(member.id)} ({client}{instance})"
 
 
-def counted(members: int) -> str:
+def format_member_count(members: int) -> str:
     """Return a number of members in words."""
     return "1 member" if members == 1 else f"{members} members"
 
@@ -164,5 +163,5 @@ def seconds(ms: int) -> str:
     return f"{max(ms, 0) / 1000:.1f} s"
 
 
-def _quoted(reason: str) -> str:
+def _format_reason(reason: str) -> str:
     return f": {shown(reason)}" if reason else ""
