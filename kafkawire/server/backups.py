@@ -93,7 +93,7 @@ class ScheduledBackups:
                 self._in_a_row = 0
                 wait = min(max(due_s, 1.0), FIRST_S)  # the interval may be changed meanwhile
             except (BackupError, StoreError, OSError) as failure:
-                wait = self._failed(failure)
+                wait = self._note_failure(failure)
             await self._env.sleep(wait)
 
     def _due_s(self) -> float:
@@ -122,7 +122,7 @@ class ScheduledBackups:
             count(len(made.files), "file"),
         )
 
-    def _failed(self, failure: Exception) -> float:
+    def _note_failure(self, failure: Exception) -> float:
         self.failures += 1
         self._in_a_row += 1
         wait = wait_s(self._in_a_row, MAX_RETRY_S, self._env.random.random())

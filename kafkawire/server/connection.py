@@ -29,7 +29,7 @@ from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.principals import ANONYMOUS, Principal
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import Wire
-from kafkawire.server.quotas.metering import MeteredRepeat, metered
+from kafkawire.server.quotas.metering import MeteredRepeat, meter_handler
 from kafkawire.server.receiving import BUSY, CLOSED, DRAINING, FULL, HELD, STOPPING
 from kafkawire.server.throttled import Throttled, ThrottledHost
 
@@ -90,7 +90,7 @@ class ConnectionHost(ThrottledHost, Protocol):
         self, connection: Connection, exchange: Exchange, api: Api, block: Block, body: Buffer
     ) -> None: ...
     def rights_of(self, principal: Principal, client_host: str) -> Rights | None: ...
-    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
+    def answer_unsupported_version(self, exchange: Exchange, key: int, version: int) -> bool: ...
     def log_defect(self, connection: Connection, what: str) -> None: ...
     def flush_soon(self, connection: Connection) -> None: ...
     def flush_all(self) -> None: ...
@@ -136,12 +136,12 @@ class Connection(Throttled[ConnectionHost]):
         self.sampled_tick = -1
         self.sampled_at = 0.0
 
-    def connected(self, client_host: str) -> None:
+    def set_client_host(self, client_host: str) -> None:
         """Set the address of the client, once it is known."""
         self.client_host = client_host
         self.rights = self.host.rights_of(self.principal, client_host)
 
-    def authenticated(self, principal: Principal) -> None:
+    def set_principal(self, principal: Principal) -> None:
         """Set the client's principal, by its certificate or its log-in. Called before the first
         request that depends on it, and again when the client authenticates again."""
         self.principal = principal
@@ -149,11 +149,11 @@ class Connection(Throttled[ConnectionHost]):
         self.repeat = None
         self.quotas = None
 
-    def admitted(self) -> bool:
+    def admit(self) -> bool:
         """Return whether this kind of connection is allowed now; the host has its own limits."""
         return True
 
-    def refused(self) -> None:
+    def refuse(self) -> None:
         """Serve nothing: there are too many connections, and the socket is closed."""
         self.closed = True
 
@@ -207,7 +207,7 @@ class Connection(Throttled[ConnectionHost]):
                     raise DecodeError(
                         f"the client id has {length} bytes, more than the request frame"
                     )
-                hot = metered(api.hot, key) if limited else api.hot
+                hot = meter_handler(api.hot, key) if limited else api.hot
                 self.frame_at = pos
                 if hot is None:
                     self.start_cold(api, version, correlation_id, block, view[body:stop])
@@ -246,7 +246,7 @@ class Connection(Throttled[ConnectionHost]):
     def _refuse(self, key: int, version: int, correlation_id: int) -> None:
         exchange = Exchange(self, version, correlation_id, False)
         self.exchanges.append(exchange)
-        if not self.host.unsupported(exchange, key, version):
+        if not self.host.answer_unsupported_version(exchange, key, version):
             self.abort(f"API {key} version {version} is not served")
 
     def note_answered(self, exchange: Exchange) -> None:
@@ -356,13 +356,13 @@ class Connection(Throttled[ConnectionHost]):
         """Close this connection and log the reason."""
         if not self.closed:
             self.wire.close(reason)
-            self.lost()
+            self.release_all()
 
     def finish(self) -> None:
         """Close this connection without an error of its client."""
         if not self.closed:
             self.wire.close(None)
-            self.lost()
+            self.release_all()
 
     def flush(self) -> None:
         """Send responses that are ready. Hot."""
@@ -454,7 +454,7 @@ class Connection(Throttled[ConnectionHost]):
         if self.waits & FULL:
             self._check_if_full()
 
-    def lost(self) -> None:
+    def release_all(self) -> None:
         """The socket is closed: release everything."""
         if self.closed:
             return
@@ -491,7 +491,7 @@ class MeasuredReads:
         self._watchdog = watchdog
         self._last_request = last_request
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """`count` bytes were received into the result of `get_buffer`. Hot."""
         connection, watchdog = self._connection, self._watchdog
         begun = watchdog.begin()

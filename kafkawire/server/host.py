@@ -293,7 +293,7 @@ class Host:
         self.counts.count_error(api.name, int(code_of(failure)))
         why = "has no way to say so"
         try:
-            parts = await self._failed(api, exchange.version, asked, failure)
+            parts = await self._encode_failure(api, exchange.version, asked, failure)
             if parts is not None:
                 answer: list[Buffer] = throttle(connection, ctx, api, parts)
                 return answer
@@ -304,7 +304,7 @@ class Host:
         connection.abort(f"{api.name} failed and {why}")
         return None
 
-    async def _failed(
+    async def _encode_failure(
         self, api: Api, version: int, asked: list[Any], failure: Exception
     ) -> list[Buffer] | None:
         """Return a response with the error, if one can be built."""
@@ -327,7 +327,7 @@ class Host:
         del response
         return await encode_in_slices(self.broker.env.slices, answer, version)
 
-    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
+    def answer_unsupported_version(self, exchange: Exchange, key: int, version: int) -> bool:
         """KIP-511: only ApiVersions answers unknown versions."""
         if key != API_VERSIONS:
             return False

@@ -74,7 +74,7 @@ class PageTokens:
     async def _reload(self) -> None:
         await self._env.offload.submit("files", self._file.reload)
 
-    def refused(self, host: str, cause: str) -> None:
+    def log_refusal(self, host: str, cause: str) -> None:
         """Log a refused monitor, at a bounded rate."""
         omitted = self._lines.admit()
         if omitted is not None:
@@ -180,7 +180,7 @@ class PageProtocol(asyncio.Protocol):
         """Return the answer to a request without a right token, which is logged."""
         cause = "it has no token" if token is None else "its token is not in metrics.token.file"
         if self._transport is not None and self._tokens is not None:
-            self._tokens.refused(self.host, cause)
+            self._tokens.log_refusal(self.host, cause)
             audit = self._server.broker.security.audit
             audit.authentication_failed(self.host, "metrics.listener", "bearer", cause)
         challenge = 'WWW-Authenticate: Bearer realm="kafkawire"'

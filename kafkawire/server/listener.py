@@ -80,7 +80,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def _bind(self) -> None:
         """Make the Connection's methods the callbacks; once, because they run for each read."""
-        received = self._measured(self.connection.received)
+        received = self._measure_reads(self.connection.buffer_updated)
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
             ("buffer_updated", received),
@@ -89,21 +89,21 @@ class ClientProtocol(asyncio.BufferedProtocol):
         ):
             setattr(self, name, method)
 
-    def _measured(self, receive: Callable[[int], None]) -> Callable[[int], None]:
+    def _measure_reads(self, receive: Callable[[int], None]) -> Callable[[int], None]:
         """Return `receive` with its time measured, for the watchdog and for quotas."""
         watchdog = self.host.watchdog
         if watchdog is None:
             return receive
-        return MeasuredReads(self.connection, receive, watchdog, self._last_request).received
+        return MeasuredReads(self.connection, receive, watchdog, self._last_request).buffer_updated
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it if there are too many."""
         self.transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
-        if not (self._is_allowed(peer) and self._admitted()):
+        self.connection.set_client_host(str(peer[0]) if isinstance(peer, tuple) else "local")
+        if not (self._is_allowed(peer) and self._admit()):
             self.close(None)  # logged where it was refused
-            self.connection.refused()
+            self.connection.refuse()
             return
         self.host.connections.add(self.connection)
         # The kernel takes what it can immediately; the transport buffers the rest.
@@ -116,18 +116,18 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if self._limits is not None and (delay_ms := self._limits.delay_ms()):
             self.connection.throttle(delay_ms)
 
-    def _admitted(self) -> bool:
+    def _admit(self) -> bool:
         """Return whether this connection is within all limits, and count it then."""
         host, connection = self.host, self.connection
         if not (host.admit() and host.arrivals.admit(connection.client_host)):
             return False
         limits = self._limits
         if limits is None or limits.admit():
-            if connection.admitted():
+            if connection.admit():
                 return True
             if limits is not None:
-                limits.left()
-        host.arrivals.left(connection.client_host)
+                limits.note_closed()
+        host.arrivals.note_closed(connection.client_host)
         return False
 
     def _is_allowed(self, peer: object) -> bool:
@@ -147,10 +147,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self._cancel_sender()
         if self.connection in self.host.connections:
             self.host.connections.remove(self.connection)
-            self.host.arrivals.left(self.connection.client_host)
+            self.host.arrivals.note_closed(self.connection.client_host)
             if self._limits is not None:
-                self._limits.left()
-        self.connection.lost()
+                self._limits.note_closed()
+        self.connection.release_all()
         self.transport = None
         self.write = discard
 

@@ -88,7 +88,7 @@ class Memory:
         self, bound_bytes: int, untouched: Callable[[int], memoryview] | None = None
     ) -> None:
         self.bound_bytes = bound_bytes
-        self._untouched = untouched or _zeroed
+        self._untouched = untouched or _allocate_zeroed
         self.taken_bytes = 0
         self.favoured: object = None
         self._small_bytes = 0
@@ -114,7 +114,7 @@ class Memory:
             block = free.pop()
             block.used = 0
             return block
-        return Block(self, _zeroed(size), size)
+        return Block(self, _allocate_zeroed(size), size)
 
     def _has_room(self, owner: object, whole: int, more: int) -> bool:
         bound = self.bound_bytes
@@ -133,7 +133,7 @@ class Memory:
             if not force and not self._has_room(owner, whole, STEP_BYTES):
                 return None
             return Block(self, self._untouched(size), 0)
-        rounded = _rounded(size)
+        rounded = _round_up(size)
         if not force and not self._has_room(owner, whole, rounded):
             return None
         self.taken_bytes += rounded
@@ -169,7 +169,7 @@ class Memory:
 
     def when_free(self, owner: object, size: int, whole: int, fn: Callable[[], None]) -> None:
         """Call `fn` when these bytes may be taken; first come, first served per size class."""
-        more = _rounded(size) if size <= POOLED_BYTES_MAX else STEP_BYTES
+        more = _round_up(size) if size <= POOLED_BYTES_MAX else STEP_BYTES
         self._waiting[_class_of(whole)][owner] = whole, more, fn
         self._count()
 
@@ -214,11 +214,11 @@ class Memory:
         self.waiting = sum(map(len, self._waiting))
 
 
-def _zeroed(size: int) -> memoryview:
+def _allocate_zeroed(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     """Return the size of a pooled block with room for these bytes."""
     return max(SMALLEST_BLOCK_BYTES, 1 << (size - 1).bit_length())
 

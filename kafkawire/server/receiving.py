@@ -78,7 +78,7 @@ class Receiver(Generic[HostT]):
         """Return the buffer for the next bytes."""
         kept = self.kept
         if kept is not None:
-            return kept.view[self.filled : self._wanted(kept)]
+            return kept.view[self.filled : self._find_read_limit(kept)]
         memory = self.memory
         arena = memory.arena
         if arena.used and arena.size - arena.used < READ_BYTES:
@@ -87,7 +87,7 @@ class Receiver(Generic[HostT]):
             return arena.view[arena.used : arena.used + SHORT_READ_BYTES]
         return arena.view[arena.used :] if arena.used else arena.view
 
-    def _wanted(self, kept: Block) -> int:
+    def _find_read_limit(self, kept: Block) -> int:
         """Return the limit of the next read: the end of a large frame, so that the next frame
         begins in the arena."""
         have = self.filled - self.start_at
@@ -98,7 +98,7 @@ class Receiver(Generic[HostT]):
                 return stop
         return kept.charged
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """`count` bytes were received into the result of `get_buffer`."""
         self.tick = self.host.tick
         self.host.counts.received_bytes += count

@@ -372,20 +372,20 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     if isinstance(server, int):
         return server
     end = End(stop)
-    server.broker.when_superseded(end.superseded)
+    server.broker.when_superseded(end.stop_superseded)
     server.broker.older_metadata.when_found(end.refuse)
 
     def removed(why: str) -> None:
-        end.removed(why)
+        end.stop_removed(why)
         if link is not None:
-            link.removed()
+            link.send_removed()
 
     OwnRemoval(server.broker, server.broker.removal, removed).start()
     _spare_collector()
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
     else:
-        link.ready(server.broker, server.open_shared)
+        link.send_ready(server.broker, server.open_shared)
         await _begin_role(server.broker, options.worker, link, end)
     notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
@@ -484,13 +484,13 @@ class End:
         """Whether other brokers are to lead its partitions before it stops."""
         return not self._why and not self._returns
 
-    def superseded(self, why: str) -> None:
+    def stop_superseded(self, why: str) -> None:
         """Stop, since the broker was started elsewhere."""
         if not self._removed:  # then its heartbeats find no row, too
             self._why, self._code = why, SUPERSEDED_CODE
         self._stop.set()
 
-    def removed(self, why: str) -> None:
+    def stop_removed(self, why: str) -> None:
         """Stop, since the broker has removed itself from the cluster."""
         logger.warning("%s", why)
         self._why, self._code, self._removed = why, 0, True
@@ -560,7 +560,7 @@ async def _begin_role(broker: Broker, worker: WorkerRole, link: SupervisorLink, 
         watch_return(broker, end.hand_back)
         return
     if broker.config.cluster_takeover_enable:
-        broker.liveness.when_absent(link.absent)
+        broker.liveness.when_absent(link.send_absent)
     if worker.drain or not worker.restarted:  # a crash does not end a drain by an operator
         await store_role(broker, worker.drain, end.stop)
 

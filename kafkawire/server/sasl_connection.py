@@ -78,7 +78,7 @@ class SaslConnection(Connection):
         self._again_at: float | None = None  # the last log-in after the first
         self._expires_at: float | None = None
 
-    def admitted(self) -> bool:
+    def admit(self) -> bool:
         """Return whether another client may log in now."""
         return self._logins.admit(self)
 
@@ -197,7 +197,7 @@ class SaslConnection(Connection):
         response = SaslHandshakeResponse(decision.error, self._service.mechanisms)
         answer = frame(decision.correlation_id, encode(response, decision.version), False)
         if decision.delayed:
-            self._logins.failed(self, "", "", decision.reason)
+            self._logins.note_failed_login(self, "", "", decision.reason)
             await self._answer_last(exchange, answer, begun, decision.reason)
         else:
             self._answer(exchange, answer)
@@ -217,7 +217,9 @@ class SaslConnection(Connection):
             self.abort("too many clients log in at the same time: it may try again")
         except LoginFailure as failure:
             login.refuse()
-            self._logins.failed(self, login.mechanism, self._mechanism.user, failure.cause)
+            self._logins.note_failed_login(
+                self, login.mechanism, self._mechanism.user, failure.cause
+            )
             await self._fail(login, exchange, decision, failure, begun)
         else:
             if not self.closed:
@@ -250,7 +252,7 @@ class SaslConnection(Connection):
         self._mechanism = self._login = None
         self._logins.end(self)
         if not self.closed:
-            self.authenticated(principal)
+            self.set_principal(principal)
         return lifetime_ms or 0
 
     async def _fail(
@@ -311,10 +313,10 @@ class SaslConnection(Connection):
         requests = self.host.counts.requests
         requests[key] = requests.get(key, 0) + 1
 
-    def lost(self) -> None:
+    def release_all(self) -> None:
         """The socket is closed: release everything."""
         self._logins.end(self)
-        super().lost()
+        super().release_all()
 
 
 def _find_handshake(view: memoryview, pos: int, end: int) -> tuple[int, int]:

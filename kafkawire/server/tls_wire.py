@@ -70,7 +70,7 @@ class TlsProtocol(ClientProtocol):
         self._kept: Block | None = None  # received bytes [_kept_at, _kept_end) of a paused one
         self._kept_at = self._kept_end = 0
         self._sending: TlsSender | None = None  # from the first step of the handshake on
-        self._receive = self._measured(self._take_received)
+        self._receive = self._measure_reads(self._take_received)
 
     def _bind(self) -> None:
         """Keep the callbacks of this class; the Connection's have no encryption."""
@@ -195,7 +195,7 @@ class TlsProtocol(ClientProtocol):
         certificate = shaken.getpeercert(True)
         if certificate is not None and not self._logs_in:
             try:
-                self.connection.authenticated(self._tls.certificates.principal_of(certificate))
+                self.connection.set_principal(self._tls.certificates.principal_of(certificate))
             except (SubjectError, RuleError) as wrong:
                 self._refuse(f"the certificate of its client has no principal: {wrong}")
                 return
@@ -251,7 +251,7 @@ class TlsProtocol(ClientProtocol):
                 break
             filled += count
             if filled == len(room):
-                connection.received(filled)
+                connection.buffer_updated(filled)
                 filled = 0
                 if connection.closed:
                     return end
@@ -261,7 +261,7 @@ class TlsProtocol(ClientProtocol):
                     return at
                 room = connection.get_buffer(-1)
         if filled:
-            connection.received(filled)
+            connection.buffer_updated(filled)
         if ended:
             connection.finish()
         return at

@@ -325,7 +325,7 @@ class InnerWire:
         self._faults, self._env = faults, host.broker.env
         self._connection = inner = Connection(host, self, outer.client_host, outer.listener)
         faults.inner.add(inner)
-        inner.authenticated(outer.principal)
+        inner.set_principal(outer.principal)
         inner.opened_at, inner.withheld = outer.opened_at, outer.withheld
         inner.redirects = outer.redirects
 
@@ -338,13 +338,13 @@ class InnerWire:
             count = min(len(into), len(rest))
             into[:count] = rest[:count]
             rest = rest[count:]
-            inner.received(count)
+            inner.buffer_updated(count)
         try:
             while no_answer and inner.applying_bytes:
                 await self._env.sleep(APPLIED_CHECK_S)
             return None if no_answer else await self._answer
         finally:
-            inner.lost()
+            inner.release_all()
             self._faults.inner.discard(inner)
 
     def write(self, parts: list[Buffer]) -> None:

@@ -67,7 +67,7 @@ class Caller:
         frame = head + encode(request, version)
         frame = pack(">i", len(frame)) + frame
         self.connection.get_buffer(-1)[: len(frame)] = frame
-        self.connection.received(len(frame))
+        self.connection.buffer_updated(len(frame))
 
     @property
     def sent_bytes(self) -> int:
@@ -192,7 +192,7 @@ async def test_fetch_of_disconnected_client_is_not_served(server: Server) -> Non
     readers = [Caller(server) for _ in range(10)]
     for reader in readers:
         reader.ask(fetch("t", 0))
-    readers[-1].connection.lost()
+    readers[-1].connection.release_all()
     await iterations_until(lambda: all(reader.sent for reader in readers[:-1]), lambda: None)
     assert not readers[-1].sent
     assert {journal.pins for journal in server.broker.log.journals} == {0}

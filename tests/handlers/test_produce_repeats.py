@@ -72,7 +72,7 @@ async def test_many_connections_are_answered_before_end_of_iteration(
         connection = Connection(server.host, wires[-1], "", "")
         data = request(9, batch(b"x" * 200))
         connection.get_buffer(-1)[: len(data)] = data
-        connection.received(len(data))
+        connection.buffer_updated(len(data))
     answered = [bool(wire.sent) for wire in wires]
     assert answered[:MANY_REQUESTS] == [True] * MANY_REQUESTS
     assert not answered[-1]

@@ -115,7 +115,7 @@ class FakeHost:
     def rights_of(self, principal: Principal, client_host: str) -> None:
         return None
 
-    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
+    def answer_unsupported_version(self, exchange: Exchange, key: int, version: int) -> bool:
         if key == 18:
             exchange.answer(b"35")
         return key == 18
@@ -230,7 +230,7 @@ class Client:
             assert count > 0
             room[:count] = data[at : at + count]
             at += count
-            self.connection.received(count)
+            self.connection.buffer_updated(count)
             self.host.run()
         return at
 

@@ -192,7 +192,7 @@ class TlsClient:
         host.connections = set()
         host.admit = lambda: True
         host.arrivals = SimpleNamespace(
-            admit=lambda _: True, delay=lambda _: None, left=lambda _: None
+            admit=lambda _: True, delay=lambda _: None, note_closed=lambda _: None
         )
         host.log_closed = lambda connection, reason: self.log.append(reason)
         audit = SimpleNamespace(authentication_failed=lambda *_, **__: None)

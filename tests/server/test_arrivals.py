@@ -47,12 +47,12 @@ def test_an_address_has_a_limit_of_connections(caplog: pytest.LogCaptureFixture)
     assert [arrivals.admit(each) for each in addresses] == [
         True, True, False, True, False, True, True, True, False,
     ]  # fmt: skip
-    arrivals.left("10.0.0.1")
+    arrivals.note_closed("10.0.0.1")
     assert arrivals.admit("10.0.0.1")
     assert "10.0.0.1 has 2 open connections" in caplog.text
     assert arrivals._counts.connections_refused == 3
     for address in ("10.0.0.1", "10.0.0.1", "10.0.0.9", "::1", "::1", "::1"):
-        arrivals.left(address)
+        arrivals.note_closed(address)
     assert not arrivals._open
 
 

@@ -30,7 +30,7 @@ def test_requests_are_same_for_any_split_of_stream(step: int) -> None:
 def test_client_is_anonymous_until_it_is_authenticated() -> None:
     connected = Client().connection
     assert str(connected.principal) == "User:ANONYMOUS"
-    connected.authenticated(Principal("User", "alice"))
+    connected.set_principal(Principal("User", "alice"))
     assert str(connected.principal) == "User:alice"
 
 

@@ -193,7 +193,7 @@ def test_lost_connection_releases_its_pins() -> None:
     exchange.answer_parts([b"views"], lambda: released.append(1))
     client.host.run()
     assert released == []
-    client.connection.lost()
+    client.connection.release_all()
     assert released == [1]
 
 
@@ -205,5 +205,5 @@ def test_garbage_closes_connection_or_waits_for_more_bytes(seed: int) -> None:
     for _ in range(rng.randrange(1, 6)):
         data[rng.randrange(len(data))] = rng.randrange(256)
     client.feed(bytes(data), rng.choice((1, 5, 1000)))
-    client.connection.lost()
+    client.connection.release_all()
     assert client.host.memory.taken_bytes == 0

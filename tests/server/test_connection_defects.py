@@ -89,7 +89,7 @@ def test_response_is_released_although_other_release_fails() -> None:
         raise RuntimeError("a defect")
 
     client.connection.pins += [broken, lambda: released.append(1)]
-    client.connection.lost()
+    client.connection.release_all()
     assert released == [1]
 
 

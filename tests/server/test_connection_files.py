@@ -82,7 +82,7 @@ def test_everything_is_released_once_if_the_client_disconnects(seed: int) -> Non
         client.connection.abort("test")
     else:
         client.wire.close(None)  # as the listener does when the socket is lost
-        client.connection.lost()
+        client.connection.release_all()
     for exchange in files.held:  # answered too late
         files.answer(exchange)
     client.host.run()

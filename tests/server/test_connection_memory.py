@@ -111,9 +111,9 @@ def test_lost_connection_releases_memory_of_responses(gone: str) -> None:
     if gone == "paused":
         client.connection.pause_writing()
     if gone == "before":
-        client.connection.lost()
+        client.connection.release_all()
     answer(client, MIB)
-    client.connection.lost()
+    client.connection.release_all()
     assert client.host.answers.held_bytes == 0
     assert client.connection.held_bytes == 0
 

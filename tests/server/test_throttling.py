@@ -87,7 +87,7 @@ class TestMute:
         client = FakeClient()
         limit(client, "producer_byte_rate", 10)
         client.feed(frame(ECHO, 1, b"x" * 181))
-        client.connection.lost()
+        client.connection.release_all()
         assert all(timer.cancelled for timer in client.host.timers)
         client.connection.throttle(1000)
         assert all(timer.cancelled for timer in client.host.timers)

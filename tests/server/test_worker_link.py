@@ -83,7 +83,7 @@ async def test_worker_knows_of_others_before_their_heartbeats(tmp_path: Path, en
         async def open_shared() -> None:
             opened.append(True)
 
-        ends.link.ready(server.broker, open_shared)
+        ends.link.send_ready(server.broker, open_shared)
         await until(lambda: b"ready" in ends.lines)
         for part in (b"1", b" 2", b"\n"):
             ends.socket.send(part)

@@ -53,8 +53,8 @@ class ListenerLimits:
         return None
 
     def admit(self) -> bool:
-        """Count a new connection, unless there are too many. Otherwise `left` must be called when
-        it is closed."""
+        """Count a new connection, unless there are too many. Otherwise `note_closed` must be
+        called when it is closed."""
         if self._open < self._max:
             self._open += 1
             return True
@@ -69,7 +69,7 @@ class ListenerLimits:
         self._counts.connections_refused += 1
         return False
 
-    def left(self) -> None:
+    def note_closed(self) -> None:
         """Count a closed connection."""
         self._open -= 1
 

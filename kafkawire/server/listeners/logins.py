@@ -56,18 +56,20 @@ class Logins:
         host = connection.client_host
         of_host = self._per_host.get(host, 0)
         if len(self._counted) >= self.config.sasl_login_max_connections:
-            self._refused(f"{len(self._counted)} connections", "sasl.login.max.connections", host)
+            self._note_refusal(
+                f"{len(self._counted)} connections", "sasl.login.max.connections", host
+            )
             return False
         if of_host >= self.config.sasl_login_max_connections_per_ip:
             what = f"{of_host} connections from there"
-            self._refused(what, "sasl.login.max.connections.per.ip", host)
+            self._note_refusal(what, "sasl.login.max.connections.per.ip", host)
             return False
         self._per_host[host] = of_host + 1
         self._counted[connection] = host
         self.begin(connection)
         return True
 
-    def _refused(self, what: str, setting: str, host: str) -> None:
+    def _note_refusal(self, what: str, setting: str, host: str) -> None:
         self.broker.counts.logged_in("", "refused")
         omitted = self._lines.admit()
         if omitted is not None:
@@ -107,7 +109,9 @@ class Logins:
                 "(sasl.login.timeout.ms)"
             )
 
-    def failed(self, connection: LoggingIn, mechanism: str, user: str, cause: str) -> None:
+    def note_failed_login(
+        self, connection: LoggingIn, mechanism: str, user: str, cause: str
+    ) -> None:
         """Count a refused log-in, record it in the audit log, and log it at a bounded rate."""
         self.broker.counts.logged_in(mechanism, "failed")
         self.broker.security.audit.authentication_failed(

@@ -58,8 +58,8 @@ class Arrivals:
         self._lines = LineLimit(now, LINES, LINES_PER_S)
 
     def admit(self, address: str) -> bool:
-        """Count a new connection; return False if its address has too many. Otherwise `left` must
-        be called when it is closed."""
+        """Count a new connection; return False if its address has too many. Otherwise
+        `note_closed` must be called when it is closed."""
         have = self._open.get(address, 0)
         if have >= self._limit_of(address):
             omitted = self._lines.admit()
@@ -74,7 +74,7 @@ class Arrivals:
         self._open[address] = have + 1
         return True
 
-    def left(self, address: str) -> None:
+    def note_closed(self, address: str) -> None:
         """Count a closed connection."""
         have = self._open.pop(address, 0)
         if have > 1:

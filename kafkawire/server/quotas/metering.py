@@ -70,7 +70,7 @@ class MeteredHandler:
         return started
 
 
-def metered(handler: HotHandler | None, key: int) -> MeteredHandler | HotHandler | None:
+def meter_handler(handler: HotHandler | None, key: int) -> MeteredHandler | HotHandler | None:
     """Return what starts requests of an API while some client has a quota."""
     return (
         handler
@@ -158,10 +158,12 @@ def throttle(peer: Peer, ctx: RequestContext, api: Api, answer: Any) -> Any:
         if hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = delay_ms
         return answer
-    return _patched(answer, delay_ms) if _begins_with_it(api.key, ctx.version) else answer
+    return (
+        _patch_throttle_time(answer, delay_ms) if _begins_with_it(api.key, ctx.version) else answer
+    )
 
 
-def _patched(body: list[Buffer] | bytes, delay_ms: int) -> list[Buffer]:
+def _patch_throttle_time(body: list[Buffer] | bytes, delay_ms: int) -> list[Buffer]:
     first, *rest = [body] if isinstance(body, bytes) else body
     return [_INT.pack(delay_ms) + bytes(first[_INT.size :]), *rest]
 

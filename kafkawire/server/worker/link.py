@@ -48,17 +48,17 @@ class SupervisorLink:
         self._loop.add_reader(self._socket.fileno(), self._read)
         self._timer = self._loop.call_later(BEAT_S, self._beat)
 
-    def ready(self, broker: Broker, opened: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def send_ready(self, broker: Broker, opened: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Report that the broker serves; `opened` is called when it is to accept at the shared
         addresses."""
         self._broker, self._open = broker, opened
         self._send(READY)
 
-    def absent(self, epochs: Mapping[int, int]) -> None:
+    def send_absent(self, epochs: Mapping[int, int]) -> None:
         """Report brokers of other machines that this machine is to start, with their epochs."""
         self._send(b" ".join([ABSENT, *(b"%d:%d" % each for each in sorted(epochs.items()))]))
 
-    def removed(self) -> None:
+    def send_removed(self) -> None:
         """Report that the broker is not in the cluster any more."""
         self._send(REMOVED)
 

@@ -274,7 +274,7 @@ class Link:
                 count = min(len(room), len(raw) - at)
                 room[:count] = raw[at : at + count]
                 at += count
-                self._connection.received(count)
+                self._connection.buffer_updated(count)
 
     # -- as the connection sees it --------------------------------------------------------
 

@@ -153,7 +153,7 @@ def test_only_a_stop_by_a_signal_hands_partitions_over() -> None:
         (End.stop, True),
         (End.hand_back, False),
         (lambda end: end.give_up("no disk"), False),
-        (lambda end: end.superseded("it was started elsewhere"), False),
+        (lambda end: end.stop_superseded("it was started elsewhere"), False),
     ):
         stopped = asyncio.Event()
         end = End(stopped)
@@ -165,11 +165,11 @@ def test_broker_that_removed_itself_ends_without_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its heartbeats find that it is not registered, before or after that."""
-    for order in ("removed superseded give_up", "superseded removed"):
+    for order in ("stop_removed stop_superseded give_up", "stop_superseded stop_removed"):
         stop = asyncio.Event()
         end = End(stop)
         for name in order.split():
             getattr(end, name)(name)
         assert stop.is_set()
         assert end.code() == 0
-        assert capsys.readouterr().err == "kafkawire: removed\n"
+        assert capsys.readouterr().err == "kafkawire: stop_removed\n"
