@@ -54,7 +54,7 @@ async def _describe_partitions(
         if req.topic is not None and each.topic != req.topic:
             continue
         if ctx.may_topic(Operation.DESCRIBE, each.topic, logged=False):
-            found.append(await each.described(details=req.include_details))
+            found.append(await each.describe(details=req.include_details))
         await ctx.give_way()
     found.sort(key=lambda row: (row.topic, row.partition))
     return found

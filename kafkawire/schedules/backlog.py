@@ -104,7 +104,7 @@ class Backlog:
             await self.finish_saving(wait=True)
         number = self._partition.number
         self._generation = self._index.generation
-        found = await self._env.offload.submit("files", self._index.followed, number)
+        found = await self._env.offload.submit("files", self._index.read_followed, number)
         if found is not None and found.until > self._partition.next_offset:
             # With flush=os a crash can lose records that the index has.
             await self._env.offload.submit("files", self._index.drop, number)
@@ -219,7 +219,7 @@ class Backlog:
             return until_ms, LAST_OFFSET
         return entries[-1]
 
-    def delivered(
+    def remove_delivered(
         self, entries: Collection[Due], again: Sequence[Arrival], progress: Progress
     ) -> None:
         """Remove records that are delivered, or held, which the state has; `again`: those that
@@ -316,7 +316,7 @@ class Backlog:
         number = self._partition.number
         return await self._env.offload.submit("files", self._index.per_hour, number, limit)
 
-    def unsaved(self) -> bool:
+    def has_unsaved(self) -> bool:
         """Whether there is something to save."""
         return self._changes() > 0
 
@@ -326,7 +326,7 @@ class Backlog:
     async def save_if_due(self) -> None:
         """Save from time to time."""
         elapsed_s = self._env.clock.monotonic() - self._saved_at_s
-        if elapsed_s >= SAVED_EVERY_S and self.unsaved():
+        if elapsed_s >= SAVED_EVERY_S and self.has_unsaved():
             await self.save()
 
     def save_many(self) -> None:

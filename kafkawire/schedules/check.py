@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.batches import Record, read_head
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
-from kafkawire.schedules.feed import parsed, unpacked
+from kafkawire.schedules.feed import parse_records, unpack_batch
 from kafkawire.schedules.headers import Delivery, Invalid, instruction_of
 from kafkawire.schedules.step import fault_of
 from kafkawire.schedules.targets import ScheduleTargets
@@ -37,7 +37,7 @@ async def check_batch(
     errors: list[tuple[int, str]] = []
     count = 0
     head = read_head(batch)
-    async for record in parsed(env, await unpacked(env, batch, head)):
+    async for record in parse_records(env, await unpack_batch(env, batch, head)):
         reason = _fault(partition, record, targets, may_write)
         if reason is not None:
             count += 1
@@ -69,7 +69,7 @@ def _fault(
         text = f"the producer may not write to the target topic {name}"
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     try:
-        target = targets.named(name)
+        target = targets.find_target(name)
     except KafkaError as error:
         return error.message
     return fault_of(record, target, f"{partition.topic}-{partition.index}")

@@ -89,7 +89,7 @@ class StateStore(Protocol):
 class TargetPort(Protocol):
     """The topics of the broker, as targets."""
 
-    def named(self, topic: str) -> TargetTopic:
+    def find_target(self, topic: str) -> TargetTopic:
         """Return a topic that records may be delivered to. Raises KafkaError with the reason."""
 
     async def partition(self, place: Place) -> Partition:
@@ -157,17 +157,17 @@ class Deliverer:
 
     def start(self) -> None:
         """Begin to deliver."""
-        self._partition.watch(self._moved)
+        self._partition.watch(self._wake_up)
         self._task = self._env.spawn(self._run(), f"deliver {self.name}")
 
     async def close(self) -> None:
         """End; the next start completes an interrupted step."""
-        self._partition.unwatch(self._moved)
+        self._partition.unwatch(self._wake_up)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _moved(self, partition: Partition) -> None:
+    def _wake_up(self, partition: Partition) -> None:
         self._wake.set()
 
     async def _run(self) -> None:
@@ -181,9 +181,9 @@ class Deliverer:
                 await self._round()
             except Exception as failure:
                 opened = False  # what was delivered is known from the state and the index
-                await self._interrupted(failure)
+                await self._handle_failure(failure)
 
-    async def _interrupted(self, failure: Exception) -> None:
+    async def _handle_failure(self, failure: Exception) -> None:
         """Log a failure and wait a while."""
         again = "it starts again in a second"
         if isinstance(failure, sqlite3.Error) and is_damage(failure):
@@ -204,7 +204,7 @@ class Deliverer:
         state = self.state
         return Progress() if state is None else state.progress
 
-    async def described(self, *, details: bool) -> SchedulePartition:
+    async def describe(self, *, details: bool) -> SchedulePartition:
         """Return its figures; `details`: also the waiting records by hour, and the records that are
         not delivered, with the reasons. Raises sqlite3.Error."""
         config, state = self._partition.config, self.state
@@ -227,10 +227,10 @@ class Deliverer:
         )
         if details:
             row.hours = [ScheduleHour(*hour) for hour in await self.backlog.hours(HOURS_SHOWN)]
-            row.undelivered = self._undelivered(held)
+            row.undelivered = self._list_undelivered(held)
         return row
 
-    def _undelivered(self, held: Collection[Due]) -> list[UndeliveredRecord]:
+    def _list_undelivered(self, held: Collection[Due]) -> list[UndeliveredRecord]:
         waits = "its target did not take it; the reason is looked up within seconds"
         found = [
             UndeliveredRecord(offset, due_ms, True, self.reasons.get(offset, waits))
@@ -288,7 +288,7 @@ class Deliverer:
         if first_ms is not None:
             delay_ms = first_ms - self._env.clock.now_ms()
             delays_s.append(min(max(delay_ms, 0) / 1000, SLEPT_MAX_S))
-        if self.backlog.unsaved():
+        if self.backlog.has_unsaved():
             delays_s.append(SAVED_EVERY_S)
         state = self.state
         if state is not None and state.held:
@@ -362,11 +362,11 @@ class Deliverer:
                 f"{HELD_MAX} records wait for their targets, and another one, because {reason}",
             )
         until = self.backlog.until(entries, STEP_RECORDS, until_ms)
-        progress = self._progress.advanced(self.backlog.followed, until)
+        progress = self._progress.add_corner(self.backlog.followed, until)
         await self._append(contents, progress, (*held, *contents.held))
         again = self._again(contents.repeating, progress)
         await self._env.slices.give_way()
-        self.backlog.delivered(entries, again, progress)
+        self.backlog.remove_delivered(entries, again, progress)
         await self._env.slices.give_way()
         self.backlog.save_many()
         self.counts.late_ms = self._env.clock.now_ms() - entries[0][0]
@@ -436,7 +436,7 @@ class Deliverer:
         target = known.get(name)
         if target is None:
             try:
-                target = self._targets.named(name)
+                target = self._targets.find_target(name)
             except KafkaError as error:
                 target = error.message or str(error)
             known[name] = target
@@ -459,7 +459,7 @@ class Deliverer:
         if producer_id < 0:
             producer_id = await self._targets.take_producer_id()
         epoch = 0 if state is None else state.producer_epoch
-        planned = _planned(contents.batches, producer_id)
+        planned = _plan_batches(contents.batches, producer_id)
         plan = ScheduleState(producer_id, epoch, progress, held, tuple(planned))
         packed: list[bytearray] = []
         for (batch, _), each in zip(contents.batches, planned, strict=True):
@@ -479,7 +479,7 @@ class Deliverer:
         self, batch: OutgoingBatch, state: ScheduleState, planned: PlannedBatch
     ) -> bytearray:
         return await self._env.slices.run(
-            batch.packed(state.producer_id, state.producer_epoch, planned.base_sequence)
+            batch.pack_in_steps(state.producer_id, state.producer_epoch, planned.base_sequence)
         )
 
     # -- after a failure or a start -------------------------------------------------------
@@ -523,7 +523,7 @@ class Deliverer:
             )  # fmt: skip
 
 
-def _planned(
+def _plan_batches(
     batches: Sequence[tuple[OutgoingBatch, Partition]], producer_id: int
 ) -> list[PlannedBatch]:
     """Return the batches of a step with their sequence numbers."""

@@ -130,12 +130,12 @@ class RecordFeed:
         for buffer in buffers:
             for position, head in iter_batches(buffer):
                 batch = memoryview(buffer)[position : position + head.size_bytes]
-                yield head, await unpacked(self._env, batch, head)
+                yield head, await unpack_batch(self._env, batch, head)
 
     async def _records(self, head: BatchHead, batch: Buffer) -> AsyncIterator[Record]:
         """Yield the records of an unpacked batch."""
         try:
-            async for record in parsed(self._env, batch):
+            async for record in parse_records(self._env, batch):
                 yield record
         except KafkaError as error:
             partition = self._partition
@@ -146,16 +146,16 @@ class RecordFeed:
             )  # fmt: skip
 
 
-async def unpacked(env: Env, batch: memoryview, head: BatchHead) -> bytes:
+async def unpack_batch(env: Env, batch: memoryview, head: BatchHead) -> bytes:
     """Return a batch without compression. Raises KafkaError as `codec.batches.payload` does."""
     if not head.codec:
         return bytes(batch)
     if head.size_bytes <= UNPACKED_AT_ONCE:
-        return _unpacked(batch, head)
-    return await env.offload.submit("read", _unpacked, batch, head)
+        return _unpack(batch, head)
+    return await env.offload.submit("read", _unpack, batch, head)
 
 
-async def parsed(env: Env, batch: Buffer) -> AsyncIterator[Record]:
+async def parse_records(env: Env, batch: Buffer) -> AsyncIterator[Record]:
     """Yield the records of an unpacked batch, in slices. Raises KafkaError where one is
     invalid."""
     for count, record in enumerate(records(batch)):
@@ -179,7 +179,7 @@ def _is_aborted(head: BatchHead, aborted: Sequence[Aborted]) -> bool:
     )
 
 
-def _unpacked(batch: memoryview, head: BatchHead) -> bytes:
+def _unpack(batch: memoryview, head: BatchHead) -> bytes:
     """Return the batch without compression."""
     data = payload(batch, 0, head)
     out = bytearray(batch[:HEAD_BYTES])

@@ -42,7 +42,7 @@ class Progress(NamedTuple):
                 return corner.due  # the largest: those of later corners are lower
         return None
 
-    def advanced(self, end: int, due: Due) -> Progress:
+    def add_corner(self, end: int, due: Due) -> Progress:
         """Return the progress when also everything below the corner (end, due) is delivered."""
         for corner in self.corners:
             if corner.end >= end and corner.due >= due:

@@ -99,7 +99,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         """Return a coordinator that is not started."""
         return StateCoordinator(
             self.env, partition, self._commit_log, f"{self._folder}/schedules",
-            self._loaded, self._lost,
+            self._note_loaded, self._note_lost,
         )  # fmt: skip
 
     partition_of = staticmethod(java_hash.partition_of)  # of the id of a topic, in hexadecimal
@@ -114,10 +114,10 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
             self._index_open = False
             await self.env.offload.submit("files", self._index.close)
 
-    def _loaded(self, coordinator: StateCoordinator) -> None:
+    def _note_loaded(self, coordinator: StateCoordinator) -> None:
         self.env.spawn(self.update(), "start deliverers")
 
-    def _lost(self, coordinator: StateCoordinator) -> None:
+    def _note_lost(self, coordinator: StateCoordinator) -> None:
         lost = [key for key, states in self._states.items() if states.coordinator is coordinator]
         if lost and not self._closed:
             self.env.spawn(self._restart(lost), "restart deliverers")

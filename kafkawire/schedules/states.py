@@ -252,9 +252,9 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
 
     def capture(self) -> EncodeSnapshot | None:
         """Capture the states for a snapshot: as many as there are schedule partitions, so few."""
-        return partial(self._encoded, self.appender.next_offset, dict(self._states))
+        return partial(self._encode_states, self.appender.next_offset, dict(self._states))
 
-    async def _encoded(
+    async def _encode_states(
         self, next_offset: int, states: dict[ScheduleKey, ScheduleState]
     ) -> Contents:
         pairs: list[snapshot.Pair] = []

@@ -48,7 +48,7 @@ class OutgoingBatch(NamedTuple):
     records: list[Record]
     entries: tuple[Due, ...]
 
-    def packed(
+    def pack_in_steps(
         self, producer_id: int, producer_epoch: int, base_sequence: int
     ) -> Generator[None, None, bytearray]:
         """Return the bytes of the batch, as a generator that yields about every millisecond."""
@@ -89,7 +89,7 @@ def batches_of(
     done: list[OutgoingBatch] = []
     for due, record, target in due_records:
         place = place_of(due[1], record, target)
-        made = _delivered(record, due, source, now_ms, target.config)
+        made = _build_delivered(record, due, source, now_ms, target.config)
         size = _size_bytes(made)
         current = open_batches.get(place)
         if current is not None and current[2] + size > target.config.max_message_bytes:
@@ -107,7 +107,9 @@ def batches_of(
     return done
 
 
-def _delivered(record: Record, due: Due, source: str, now_ms: int, config: TopicConfig) -> Record:
+def _build_delivered(
+    record: Record, due: Due, source: str, now_ms: int, config: TopicConfig
+) -> Record:
     """Return the record as the target gets it. Its timestamp is its due time, unless the record is
     newer than that, or the target would refuse it."""
     timestamp = min(max(due[0], record.timestamp), now_ms)

@@ -33,7 +33,7 @@ class ScheduleTargets:
         self._get_partition = get_partition
         self._take_producer_id = take_producer_id
 
-    def named(self, topic: str) -> TargetTopic:
+    def find_target(self, topic: str) -> TargetTopic:
         """Return a topic that records may be delivered to. Raises KafkaError with the reason:
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an internal or a schedule topic,
         which could deliver to each other without end."""

@@ -218,7 +218,7 @@ class WaitingIndex:
             raise sqlite3.ProgrammingError("the index of waiting records is closed")
         return self._connection
 
-    def followed(self, number: int) -> Followed | None:
+    def read_followed(self, number: int) -> Followed | None:
         """Return what is in the index of a partition; None: it is not in it. Raises DamagedIndex
         if its rows are not all there."""
         found, _ = _check_partition(self._open, number)
@@ -243,7 +243,7 @@ class WaitingIndex:
         connection = self._open
         connection.execute("BEGIN")
         try:
-            _, records, total = _followed(connection, number) or Followed(0, 0, 0)
+            _, records, total = _read_followed(connection, number) or Followed(0, 0, 0)
             less: list[tuple[int, int]] = []
             for entry in gone:
                 less += _delete(connection, "due = ? AND at = ?", number, *entry)
@@ -306,7 +306,7 @@ class WaitingIndex:
 
     def least_offset(self, number: int) -> int | None:
         """Return the lowest offset of a waiting record: those below it may be deleted. Raises
-        DamagedIndex as `followed` does."""
+        DamagedIndex as `read_followed` does."""
         _, least = _check_partition(self._open, number)
         return least
 
@@ -364,7 +364,7 @@ def _check_partition(
 ) -> tuple[Followed | None, int | None]:
     """Return what is in the index of a partition, and the lowest offset of a record. Raises
     DamagedIndex if its rows are not all there, or are not those that were written."""
-    found = _followed(connection, number)
+    found = _read_followed(connection, number)
     query = f"SELECT count(*), coalesce(sum({_TERM}), 0), min(at) FROM waiting WHERE number = ?"
     records, total, least = connection.execute(query, (number,)).fetchone()
     if (records, total) != ((found.records, found.total) if found else (0, 0)):
@@ -372,7 +372,7 @@ def _check_partition(
     return found, least
 
 
-def _followed(connection: sqlite3.Connection, number: int) -> Followed | None:
+def _read_followed(connection: sqlite3.Connection, number: int) -> Followed | None:
     query = "SELECT until, records, total, crc FROM followed WHERE number = ?"
     row = connection.execute(query, (number,)).fetchone()
     if row is None:

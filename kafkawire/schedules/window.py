@@ -72,7 +72,7 @@ class DueWindow:
         any time); they stay."""
         found: list[Due] = []
         stale = 0
-        for entry in self._sorted():
+        for entry in self._iterate_sorted():
             if len(found) == count or (until_ms is not None and entry[0] > until_ms):
                 break
             if self._is_live(entry) and (not found or found[-1] != entry):
@@ -91,7 +91,7 @@ class DueWindow:
         """Return whether an entry was neither removed nor given another due time."""
         return self._due.get(entry[1]) == entry[0]
 
-    def _sorted(self) -> Iterator[Due]:
+    def _iterate_sorted(self) -> Iterator[Due]:
         """Yield all entries in order, sorting as many as are taken; some are not live."""
         yield from self._next
         while self._heap:

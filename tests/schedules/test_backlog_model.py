@@ -263,7 +263,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def committed(self, entries: list[Due], until: Due, records: dict[int, Record]) -> None:
         followed = self.backlog.followed
-        progress = self.progress.advanced(followed, until)
+        progress = self.progress.add_corner(followed, until)
         self.until += [NOTHING] * (followed - len(self.until))
         self.until[:followed] = [max(each, until) for each in self.until[:followed]]
         for offset, each in enumerate(self.until):
@@ -278,7 +278,7 @@ class BacklogMachine(RuleBasedStateMachine):
             arrival = self.backlog.again(records[offset], asked, progress)
             if arrival is not None and asked.repetition is not None:
                 again.append(arrival)
-        self.backlog.delivered(entries, again, progress)
+        self.backlog.remove_delivered(entries, again, progress)
 
     @rule(forward=st.integers(0, 4))
     def live(self, forward: int) -> None:
@@ -300,7 +300,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         if self.run(self.saved()):
-            assert not self.backlog.unsaved()
+            assert not self.backlog.has_unsaved()
             assert self.backlog.waiting >= len(self.waiting())
 
     @rule(count=st.integers(1, 4))
@@ -364,7 +364,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def lose_the_end_of_the_log(self, back: int) -> None:
         """Have an index that is newer than the log: a file of another folder, for example."""
-        found = self.index.followed(1)
+        found = self.index.read_followed(1)
         end = (found.until if found else 0) - 1 - back
         if end < 0:
             return

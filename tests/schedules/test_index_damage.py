@@ -44,7 +44,7 @@ class Contents(NamedTuple):
 
 def contents(index: WaitingIndex, number: int) -> Contents:
     generation = index.generation
-    found = index.followed(number)
+    found = index.read_followed(number)
     rows = index.next(generation, number, FIRST, 2 * RECORDS)
     records = index.contents(generation, number, FIRST, LAST, 2 * RECORDS)
     least = index.least_offset(number)
@@ -168,10 +168,10 @@ def test_row_that_is_not_found_is_noticed(tmp_path: Path, whole: bytes) -> None:
     connection.close()
     index = WaitingIndex(str(path))
     index.open()
-    for method in (index.followed, index.least_offset):
+    for method in (index.read_followed, index.least_offset):
         with pytest.raises(DamagedIndex, match="partition 5"):
             method(5)
-    assert index.followed(7) is not None
+    assert index.read_followed(7) is not None
     index.close()
 
 

@@ -21,7 +21,7 @@ def test_staircase_is_the_union_of_its_corners(taken: list[tuple[int, int, int]]
     progress = Progress()
     delivered: set[tuple[int, int]] = set()
     for end, due_ms, offset in taken:
-        progress = progress.advanced(end, (due_ms, offset))
+        progress = progress.add_corner(end, (due_ms, offset))
         for at in range(end):
             delivered |= {(at, d) for d in range(DUES) if (d, at) <= (due_ms, offset)}
         for at in range(OFFSETS + 1):
@@ -38,14 +38,14 @@ def test_staircase_is_the_union_of_its_corners(taken: list[tuple[int, int, int]]
 def test_one_corner_is_enough_while_time_passes() -> None:
     progress = Progress()
     for at in range(100):
-        progress = progress.advanced(at, (at * 10, LAST_OFFSET))
+        progress = progress.add_corner(at, (at * 10, LAST_OFFSET))
     assert len(progress.corners) == 1
 
 
 def test_late_record_needs_a_second_corner_for_a_while() -> None:
-    progress = Progress().advanced(10, (1000, LAST_OFFSET))
-    late = progress.advanced(11, (500, 10))
+    progress = Progress().add_corner(10, (1000, LAST_OFFSET))
+    late = progress.add_corner(11, (500, 10))
     assert len(late.corners) == 2
     assert late.delivered_until(10) == (500, 10)
     assert late.delivered_until(9) == (1000, LAST_OFFSET)
-    assert len(late.advanced(11, (1001, LAST_OFFSET)).corners) == 1
+    assert len(late.add_corner(11, (1001, LAST_OFFSET)).corners) == 1

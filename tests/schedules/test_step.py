@@ -57,7 +57,7 @@ def run(due_records: list[DueRecord]) -> list[OutgoingBatch]:
 
 
 def packed(batch: OutgoingBatch) -> bytes:
-    steps = batch.packed(7, 0, 5)
+    steps = batch.pack_in_steps(7, 0, 5)
     while True:
         try:
             next(steps)

@@ -31,7 +31,7 @@ def waiting(index: WaitingIndex, number: int = 1) -> list[tuple[int, int]]:
 
 def followed(index: WaitingIndex, number: int) -> tuple[int, int] | None:
     """Up to which offset a partition is in the index, and how many of its records wait."""
-    found = index.followed(number)
+    found = index.read_followed(number)
     return None if found is None else (found.until, found.records)
 
 
@@ -85,7 +85,7 @@ def test_partitions_are_apart(index: WaitingIndex) -> None:
     index.save(0, 2, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
     index.drop(1)
     assert (waiting(index, 1), waiting(index, 2)) == ([], [(10, 0)])
-    assert index.followed(1) is None
+    assert index.read_followed(1) is None
 
 
 def test_counts_by_hour(index: WaitingIndex) -> None:
@@ -120,7 +120,7 @@ def test_file_that_is_no_index_is_made_again(tmp_path: Path, damage: bytes) -> N
     path.write_bytes(damage)
     index = WaitingIndex(str(path))
     index.open()
-    assert index.followed(1) is None
+    assert index.read_followed(1) is None
     index.close()
 
 
@@ -148,7 +148,7 @@ def test_users_of_a_damaged_index_begin_again(tmp_path: Path) -> None:
         index.save(0, 1, 2, [], [], [])
     with pytest.raises(IndexReplaced):
         index.next(0, 1, FIRST, 1)
-    assert index.followed(1) is None
+    assert index.read_followed(1) is None
     index.close()
 
 
@@ -156,4 +156,4 @@ def test_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError):
         WaitingIndex(str(tmp_path / "none" / "schedules.db")).open()
     with pytest.raises(sqlite3.ProgrammingError):
-        WaitingIndex(IN_MEMORY).followed(1)
+        WaitingIndex(IN_MEMORY).read_followed(1)
