@@ -164,7 +164,7 @@ class TransactionVerifier:
                 return code
             backoff_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
             if elsewhere is None:
-                await broker.transactions.completed(request.transactional_id, backoff_s)
+                await broker.transactions.wait_for_completion(request.transactional_id, backoff_s)
             else:
                 await broker.env.sleep(backoff_s)
 

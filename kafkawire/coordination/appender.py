@@ -54,7 +54,7 @@ class RecordAppender(ABC, Generic[RecordT]):
         try:
             batches = self.encode(records, now_ms)
         except KafkaError as error:
-            return self.refused(error)
+            return self.log_refusal(error)
         except Exception:
             self.log_defect(f"encoding {len(records)} records of {self.names_of(records)}")
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -64,7 +64,7 @@ class RecordAppender(ABC, Generic[RecordT]):
                 partition.append_records(memoryview(batch), now_ms)
                 self.log_bytes += len(batch)
         except KafkaError as error:
-            return self.refused(error)
+            return self.log_refusal(error)
         self.next_offset += len(records)
         return None
 
@@ -73,7 +73,7 @@ class RecordAppender(ABC, Generic[RecordT]):
         where = f"{self.partition.topic}-{self.partition.index}"
         logger.exception("%s: %s failed, its clients receive an error", where, what)
 
-    def refused(self, error: KafkaError) -> ErrorCode:
+    def log_refusal(self, error: KafkaError) -> ErrorCode:
         """Log an append that the log refused; return the error for the client."""
         where = self.partition.topic, self.partition.index
         logger.warning("%s-%d: append failed, clients will retry: %s", *where, error)

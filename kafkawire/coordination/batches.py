@@ -21,7 +21,7 @@ def batches_of(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -
         key, value = records[0]
         batches = [build_one(key, value, now_ms)]
     else:
-        batches = _grouped(records, limit_bytes, now_ms)
+        batches = _build_batches(records, limit_bytes, now_ms)
     for batch in batches:
         if len(batch) > limit_bytes:
             raise KafkaError(
@@ -31,7 +31,9 @@ def batches_of(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -
     return batches
 
 
-def _grouped(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -> list[bytearray]:
+def _build_batches(
+    records: Sequence[StoredRecord], limit_bytes: int, now_ms: int
+) -> list[bytearray]:
     """Return the records in batches; one that has more than one record is within the limit."""
     batches: list[bytearray] = []
     part: list[StoredRecord] = []

@@ -78,7 +78,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         self.commit_log = commit_log
         self.place = place
         self.phase = CoordinatorPhase.LOADING
-        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed, partition)
+        self.commits = CommitQueue(commit_log, self._note_settled, self._commit_failed, partition)
         self.snapshot_bytes = 0
         self._records = appender
         self._life = 0  # incremented by each unload: tasks of an earlier load have no effect
@@ -218,7 +218,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
 
     # -- snapshots ------------------------------------------------------------------------
 
-    def _settled(self) -> None:
+    def _note_settled(self) -> None:
         if self.commits.unsettled:
             return
         least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)

@@ -100,7 +100,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
 
     async def _open(self) -> None:
         existed, since = self.topic in self.catalog.by_name, self._serial
-        found = await self._found(existed=existed)
+        found = await self._create_coordinators(existed=existed)
         for index, coordinator in enumerate(found):
             if coordinator is not None and self._resigned.get(index, 0) > since:
                 found[index] = None  # meanwhile
@@ -109,14 +109,14 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
                 self.gained.pop(index, None)
         self._opened = True
         self.coordinators = found
-        for coordinator in self.led() if existed else ():
+        for coordinator in self.list_led() if existed else ():
             if not self._closed and self._at(coordinator.partition.index) is coordinator:
                 coordinator.start()  # now, so that no deletion of a topic is missed
                 await self.env.slices.give_way()
         if self._closed:  # meanwhile
             await self.close()
 
-    async def _found(self, *, existed: bool) -> list[CoordinatorT | None]:
+    async def _create_coordinators(self, *, existed: bool) -> list[CoordinatorT | None]:
         """Return a new coordinator for each partition that is led here."""
         found: list[CoordinatorT | None] = []
         try:
@@ -139,7 +139,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         if self._creating is not None:
             self._creating.cancel()
         deadline = self.env.clock.monotonic() + CLOSE_S
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             await coordinator.close(max(deadline - self.env.clock.monotonic(), 0.0))
 
     # -- changes of leadership ------------------------------------------------------------
@@ -228,7 +228,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         partitions = self.catalog.by_name[self.topic].partitions
         return partitions[self.partition_of(name, len(partitions))]
 
-    def led(self) -> list[CoordinatorT]:
+    def list_led(self) -> list[CoordinatorT]:
         """The coordinators of the partitions led by this broker."""
         return [coordinator for coordinator in self.coordinators if coordinator is not None]
 

@@ -51,7 +51,7 @@ class CommitQueue:
         if appended:
             self.unsettled.append(effects)
             wait = self._commit_log if self._partition is None else self._partition
-            wait.after_commit(partial(self._committed, self._life))
+            wait.after_commit(partial(self._note_commit, self._life))
         elif self.unsettled:
             self.unsettled[-1].extend(effects)
         else:
@@ -61,31 +61,31 @@ class CommitQueue:
     def expect_write(self) -> None:
         """Note an append without effects that may wait for a commit that others ask for; effects
         released after it do not wait for it."""
-        self._commit_log.after_write(partial(self._written, self._life))
+        self._commit_log.after_write(partial(self._note_write, self._life))
 
     def clear(self) -> None:
         """Forget what is unsettled; the caller answers the clients."""
         self._life += 1
         self.unsettled.clear()
 
-    def _written(self, life: int, failure: BaseException | None) -> None:
+    def _note_write(self, life: int, failure: BaseException | None) -> None:
         if life != self._life:
             return
-        failure = failure or self._resigned()
+        failure = failure or self._find_refusal()
         if failure is None:
             self._done()
         else:
             self.clear()
             self._failed(failure)
 
-    def _committed(self, life: int, failure: BaseException | None) -> None:
-        if life != self._life or failure is not None or self._resigned() is not None:
-            self._written(life, failure)
+    def _note_commit(self, life: int, failure: BaseException | None) -> None:
+        if life != self._life or failure is not None or self._find_refusal() is not None:
+            self._note_write(life, failure)
             return
         for effect in self.unsettled.popleft():
             effect()
         self._done()
 
-    def _resigned(self) -> BaseException | None:
+    def _find_refusal(self) -> BaseException | None:
         partition = self._partition
         return partition.refusal() if partition is not None and partition.resigned else None

@@ -110,7 +110,7 @@ class Appender(RecordAppender[Record]):
             batch = encode_batch(step, now_ms)
             self.partition.append_offsets(memoryview(batch), step.guard, now_ms)
         except KafkaError as error:
-            return self.refused(error)
+            return self.log_refusal(error)
         self.log_bytes += len(batch)
         self.next_offset += len(step.records)
         return None

@@ -120,7 +120,7 @@ class GroupService(CoordinatorService[Coordinator]):
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Forget the offsets committed for a topic. The tombstones are appended on return and
         durable with the next commit of the log, after which the name can be used again."""
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             coordinator.topic_deleted(name)
         for gained in self.gained.values():
             gained.deleted[name] = None
@@ -255,7 +255,7 @@ class GroupService(CoordinatorService[Coordinator]):
         response = ListGroupsResponse()
         if self.gained:
             return LIST.error(request, int(CoordinatorPhase.LOADING.value))
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             part = await coordinator.submit(LIST, request, version, client)
             if part.error_code:
                 return part

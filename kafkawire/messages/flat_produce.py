@@ -323,7 +323,7 @@ class _Layout:
         self.pack: Callable[[int, int, int, int, int], bytes]
         self.pack = _WITH_START.pack if has_start else _pack_without_start
         numbers = 0x11223344, 0x2233, 3, 4, 5
-        encoded = self._encoded(PartitionProduceResponse(*numbers))
+        encoded = self._encode_partition(PartitionProduceResponse(*numbers))
         packed = self.pack(*numbers)
         # Fails in the tests of a version that declares other leading fields.
         assert encoded.startswith(packed), names
@@ -336,11 +336,11 @@ class _Layout:
         if not self._says_why:
             return self.pack(index, code, base, time_ms, start) + self.rest
         refused = [BatchIndexAndErrorMessage(*each) for each in record_errors]
-        return self._encoded(
+        return self._encode_partition(
             PartitionProduceResponse(index, code, base, time_ms, start, refused, message)
         )
 
-    def _encoded(self, response: PartitionProduceResponse) -> bytes:
+    def _encode_partition(self, response: PartitionProduceResponse) -> bytes:
         parts: list[Buffer] = []
         self._encode(response, parts)
         return b"".join(parts)

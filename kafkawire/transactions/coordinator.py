@@ -234,7 +234,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             return False
         return self._carry_out(decision, now_ms, awaited=False) is None
 
-    async def completed(self, transactional_id: str, timeout_s: float) -> None:
+    async def wait_for_completion(self, transactional_id: str, timeout_s: float) -> None:
         """Return when no markers of an id are outstanding, or after `timeout_s` seconds."""
         if transactional_id in self.shard.pending:
             await self._completions.wait(transactional_id, timeout_s)
@@ -271,7 +271,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             self._answer(reply, Answer(error.code))
             return
         except Exception:
-            self.appender.log_defect(f"a producer id for {_described(request)}")
+            self.appender.log_defect(f"a producer id for {_describe_decision(request)}")
             self._answer(reply, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         if reply in self._waiting:
@@ -288,7 +288,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             partitions = self.shard.partitions_after(request)
             await self.appender.prepare(request.transactional_id, partitions, self.env.slices)
         except Exception:
-            self.appender.log_defect(_described(request))
+            self.appender.log_defect(_describe_decision(request))
             self._answer(reply, Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         if reply in self._waiting:
@@ -314,7 +314,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         try:
             decision = decide(now_ms, fresh_id)
         except Exception:  # a defect: this client gets an error, all others continue
-            self.appender.log_defect(_described(what))
+            self.appender.log_defect(_describe_decision(what))
             answer(Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return False
         if decision.needs_producer_id:
@@ -509,7 +509,7 @@ def settle_answer(future: asyncio.Future[Answer], answer: Answer) -> None:
         future.set_result(answer)
 
 
-def _described(what: Request | str) -> str:
+def _describe_decision(what: Request | str) -> str:
     """Name a decision in a log line."""
     return what if isinstance(what, str) else f"{type(what).__name__} of {what.transactional_id!r}"
 

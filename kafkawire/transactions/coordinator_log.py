@@ -235,7 +235,7 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
         content = await slices.run(partition_steps(partitions, flexible=flexible))
         self._large[transactional_id] = _Encoded(partitions, flexible, content)
 
-    def _known(self, records: Sequence[TransactionRecord], version: int) -> bytes | None:
+    def _find_encoded(self, records: Sequence[TransactionRecord], version: int) -> bytes | None:
         """The encoded partitions of the only record, where they were prepared."""
         known = self._large.get(records[0].transactional_id)
         after = records[0].value
@@ -251,7 +251,7 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
             if record.value is not None and record.value.state is ONGOING:
                 limit_bytes = self.partition.config.max_message_bytes - SPARE_BYTES
         version = self._settings.transaction_version
-        encoded = self._known(records, version) if self._large else None
+        encoded = self._find_encoded(records, version) if self._large else None
         return batches_of(records, limit_bytes, version, now_ms, encoded)
 
     def names_of(self, records: Sequence[TransactionRecord]) -> str:

@@ -134,7 +134,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
 
     async def _each(self, what: str, act: CoordinatorTask) -> None:
         """Do it for each coordinator; a defect in one must not end the task of all."""
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             try:
                 await act(coordinator)
             except Exception:
@@ -194,14 +194,14 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         coordinator = self.find_coordinator(request.transactional_id)
         return coordinator is not None and coordinator.answer_at_once(request)
 
-    async def completed(self, transactional_id: str, timeout_s: float) -> None:
+    async def wait_for_completion(self, transactional_id: str, timeout_s: float) -> None:
         """Return when no markers of an id are outstanding as far as is known here, or after
         `timeout_s` seconds."""
         coordinator = self.find_coordinator(transactional_id)
         if coordinator is None:
             await self.env.sleep(timeout_s)
         else:
-            await coordinator.completed(transactional_id, timeout_s)
+            await coordinator.wait_for_completion(transactional_id, timeout_s)
 
     # -- operators ------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         if self.gained:
             raise KafkaError(CoordinatorPhase.LOADING.value)
         found: list[listed.TransactionState] = []
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             now_ms = self.env.clock.now_ms()
             shown = await coordinator.read(
                 partial(list_transactions, coordinator.shard, wanted, now_ms)
@@ -242,7 +242,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         """The transactional ids that have these producer ids now, as far as they are coordinated
         here and loaded."""
         found: dict[int, str] = {}
-        for coordinator in self.led():
+        for coordinator in self.list_led():
             for transactional_id, at in list(coordinator.shard.transactions.items()):
                 if at.producer_id in producer_ids:
                     found[at.producer_id] = transactional_id

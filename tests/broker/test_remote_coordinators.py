@@ -95,7 +95,7 @@ async def test_produce_verifies_the_partition_at_the_other_broker(two: Two) -> N
 async def test_offsets_are_verified_and_their_marker_reaches_the_group(two: Two) -> None:
     who = await begun(two)
     await two.second.groups.coordinator_of("g")
-    await until(lambda: all(each.phase.name == "ACTIVE" for each in two.second.groups.led()))
+    await until(lambda: all(each.phase.name == "ACTIVE" for each in two.second.groups.list_led()))
     asked = Verification(*who, 0, False)
     assert (await two.second.verifier.verify_offsets(asked)).code is E.TRANSACTION_ABORTABLE
     verified = await two.second.verifier.verify_offsets(Verification(*who, 0, True))

@@ -37,7 +37,7 @@ async def test_transaction_ends_in_the_log_and_survives_a_restart(tmp_path: Path
     async with running(tmp_path, **settings) as server:
         service = server.broker.transactions
         await until(lambda: bool(service.coordinators))
-        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.led()))
+        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.list_led()))
         found = await service.describe("T")
         assert (found.error_code, found.producer_id) == (0, made.producer_id)
         assert found.transaction_state == "CompleteCommit"

@@ -144,7 +144,7 @@ class World:
                     self.loaded.pop(index).removed = True
             await self.pause()
             await self.service.resign(lost)
-            assert not any(each.partition.index in lost for each in self.service.led())
+            assert not any(each.partition.index in lost for each in self.service.list_led())
             for index in lost:
                 assert self.service.absence(str(index)) in (ErrorCode.NOT_COORDINATOR, CLOSED)
             await self.pause()
@@ -161,7 +161,7 @@ class World:
     def settled(self) -> bool:
         """Whether there is exactly one coordinator for each index that is led."""
         service = self.service
-        started = {each.partition.index for each in service.led()}
+        started = {each.partition.index for each in service.list_led()}
         alive = [each for each in service.created if each.phase not in ("resigned", "closed")]
         running = all(each.phase in ("started", "begun") for each in alive)
         alone = len(alive) == len(started)
@@ -222,7 +222,7 @@ async def test_resigning_and_leading_again_replaces_the_coordinator() -> None:
     world = World()
     await world.follow({0})
     await until(world.settled)
-    (first,) = world.service.led()
+    (first,) = world.service.list_led()
     await world.follow(set())
     assert first.phase == "resigned"
     assert world.service.find_coordinator("0") is None
@@ -230,7 +230,7 @@ async def test_resigning_and_leading_again_replaces_the_coordinator() -> None:
     await world.follow({0})
     await until(world.settled)
     assert world.service.find_coordinator("0") is not first
-    assert [each.partition for each in world.service.led()] == [world.loaded[0]]
+    assert [each.partition for each in world.service.list_led()] == [world.loaded[0]]
 
 
 async def test_leading_twice_keeps_the_coordinator() -> None:
@@ -285,4 +285,4 @@ async def test_a_partition_that_was_unloaded_meanwhile_is_loaded_again(
     monkeypatch.setattr(world.service, "_internal", outdated_once)
     await world.follow({0})
     await until(world.settled)
-    assert [each.partition for each in world.service.led()] == [world.loaded[0]]
+    assert [each.partition for each in world.service.list_led()] == [world.loaded[0]]

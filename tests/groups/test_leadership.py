@@ -49,11 +49,11 @@ async def offset(house: House, group: str = HERE) -> tuple[int, int]:
 
 async def loaded(house: House) -> None:
     await until(lambda: not house.groups.gained)
-    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.led()))
+    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.list_led()))
 
 
 def end(house: House) -> None:
-    for coordinator in house.groups.led():
+    for coordinator in house.groups.list_led():
         coordinator.timers.clear()
 
 
@@ -105,7 +105,7 @@ async def test_a_topic_of_another_broker_opens_the_service() -> None:
     await house.groups.lead([0, 1, 3])
     assert (await house.groups.submit(JOIN, ME, 9, joining())).error_code == LOADING
     await loaded(house)
-    assert len(house.groups.led()) == 3
+    assert len(house.groups.list_led()) == 3
     end(house)
 
 
@@ -115,7 +115,7 @@ async def test_a_partition_that_another_broker_led_before_is_gained() -> None:
     house.partitions[ELSEWHERE] = FakePartition(house.log, ELSEWHERE)
     await house.groups.lead([ELSEWHERE])
     await loaded(house)
-    assert len(house.groups.led()) == 4
+    assert len(house.groups.list_led()) == 4
     await house.groups.close()
     assert house.groups.heartbeat_now(BEAT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await house.groups.lead([1])

@@ -163,7 +163,7 @@ async def test_restart_loads_groups_in_background(house: House) -> None:
     assert (await house.ask(list_groups, ListGroupsRequest(), 5)).error_code == loading
     house.log.reads.set()
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
-    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.led()))
+    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.list_led()))
     assert (await house.beat(beat)) == 0
     client = Client("c", "/h")
     left = await house.groups.submit(

@@ -44,7 +44,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
             await make(connected, topic, MANY)
         await connected.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         groups = server.broker.groups
-        await until(lambda: all(c.phase.name == "ACTIVE" for c in groups.led()))
+        await until(lambda: all(c.phase.name == "ACTIVE" for c in groups.list_led()))
         yield connected
         await connected.close()
 

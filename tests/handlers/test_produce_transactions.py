@@ -174,7 +174,7 @@ async def test_next_transaction_begins_as_soon_as_the_markers_are_written(
     producer.epoch += 1
     client.send(producer.request({0: producer.packed(b"new", sequence=0)}), TV2)
     (coordinator,) = (
-        each for each in server.broker.transactions.led() if "tx" in each.shard.transactions
+        each for each in server.broker.transactions.list_led() if "tx" in each.shard.transactions
     )
     await until(lambda: bool(coordinator._completions._by_id))
     sender._wake(server.broker.node_id)

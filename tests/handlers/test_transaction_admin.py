@@ -333,7 +333,7 @@ async def test_listing_waits_until_every_partition_is_loaded(
         await started.broker.transactions.coordinator_of("tx")
     async with running(tmp_path / "data") as started:
         client = await Client.connect(port_of(started))
-        coordinators = started.broker.transactions.led()
+        coordinators = started.broker.transactions.list_led()
         await until(lambda: all(each.phase.name == "ACTIVE" for each in coordinators))
         phase = type(coordinators[3].phase)
         monkeypatch.setattr(coordinators[3], "phase", phase.LOADING)

@@ -72,7 +72,9 @@ class Two:
 
     async def settled(self, state: str) -> None:
         """Wait until every marker of "tx" is written."""
-        (coordinator,) = [each for each in self.first.transactions.led() if each.shard.transactions]
+        (coordinator,) = [
+            each for each in self.first.transactions.list_led() if each.shard.transactions
+        ]
         await until(lambda: coordinator.shard.transactions["tx"].state.label == state)
         assert await self.state() == (state, [])
 
@@ -88,5 +90,5 @@ async def two_brokers(folder: Path) -> AsyncIterator[Two]:
         await share(second, first)
         service = first.broker.transactions
         await service.open()
-        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.led()))
+        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.list_led()))
         yield Two(first, second)

@@ -57,7 +57,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         assert (info.id, info.internal, len(info.partitions)) == (topic_id, True, 50)
         assert info.configs["cleanup.policy"] == "compact"
         service = server.broker.transactions
-        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.led()))
+        await until(lambda: all(each.phase.name == "ACTIVE" for each in service.list_led()))
         found = await service.describe("open")
         assert (found.transaction_state, found.producer_id) == ("Ongoing", opened[1])
         assert [(each.topic, each.partitions) for each in found.topics] == [("t", [0])]

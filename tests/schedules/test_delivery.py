@@ -266,7 +266,7 @@ def test_topic_stops_to_be_a_schedule_and_is_deleted() -> None:
         await world.call(DeleteTopicsRequest(topic_names=[LATER], timeout_ms=1000), 5)
         await world.sleep(2)
         assert world.service.deliverers == {}
-        assert all(not each._states for each in world.service.led())
+        assert all(not each._states for each in world.service.list_led())
 
     simulated(main)
 

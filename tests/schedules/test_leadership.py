@@ -59,7 +59,7 @@ def test_states_that_are_lost_end_deliveries_and_begin_them_when_gained() -> Non
     async def main(world: ScheduleWorld) -> None:
         await send(world, "a", "b")
         await world.sleep(1)
-        (old,) = world.service.led()
+        (old,) = world.service.list_led()
         await send(world, "c", "d")
         await starter(world).resign([0])
         await delivering(world, 0)
@@ -70,7 +70,7 @@ def test_states_that_are_lost_end_deliveries_and_begin_them_when_gained() -> Non
         await delivering(world, 1)
         await world.sleep(1)
         assert await values(world) == [b"a", b"b", b"c", b"d"]
-        assert world.service.led() != [old]
+        assert world.service.list_led() != [old]
 
     simulated(main)
 

@@ -402,7 +402,7 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago
         await partition.log.wait_until_committed()
         partition.log.producing[partition] = None
-        await until(lambda: not any(each.shard.pending for each in service.led()))
+        await until(lambda: not any(each.shard.pending for each in service.list_led()))
         after = await scrape(port)
         await client.close()
     assert of(before, "kafkawire_transaction_oldest_open_seconds") == 0
@@ -431,7 +431,7 @@ def test_transactional_ids_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch)
         config=SimpleNamespace(transaction_max_timeout_ms=1),
         env=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 5_000)),
         log=SimpleNamespace(commit_log=commit_log),
-        transactions=SimpleNamespace(led=lambda: [coordinator, coordinator]),
+        transactions=SimpleNamespace(list_led=lambda: [coordinator, coordinator]),
     )
     found = list(transactions.transaction_families(broker))
     assert found.count(None) == 50 // 10 + 2 * 100 // 10

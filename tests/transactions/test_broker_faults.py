@@ -110,7 +110,7 @@ async def open_many(world: World) -> None:
     """Append the records of transactions that have begun."""
     assert world.broker is not None
     now_ms = world.broker.env.clock.now_ms()
-    for coordinator in world.broker.parts.transactions.led():
+    for coordinator in world.broker.parts.transactions.list_led():
         index = coordinator.partition.index
         wanted = [
             TransactionRecord(

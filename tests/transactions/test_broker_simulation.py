@@ -33,7 +33,7 @@ from kafkawire.groups.shard import Shard
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
 from kafkawire.transactions.machine import init_producer
 from kafkawire.transactions.machine.request import InitProducer
-from kafkawire.transactions.machine.transaction import ONGOING, Transaction, initialized
+from kafkawire.transactions.machine.transaction import ONGOING, Transaction, initialize_producer
 from tests.kit.exactly_once.checker import kinds
 from tests.kit.exactly_once.simulation import Simulation, Violations, simulate
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
@@ -104,7 +104,7 @@ def not_fenced(patch: pytest.MonkeyPatch) -> None:
     def same_epoch(at: Transaction | None, ask: InitProducer, fresh_id: int, now_ms: int) -> Any:
         if at is None or ask.producer_id >= 0 or at.state is ONGOING:
             return right(at, ask, fresh_id, now_ms)
-        return initialized(at, at.producer_epoch, at.producer_epoch, ask.timeout_ms, now_ms)
+        return initialize_producer(at, at.producer_epoch, at.producer_epoch, ask.timeout_ms, now_ms)
 
     patch.setattr(init_producer, "initialize", same_epoch)
 

@@ -169,7 +169,7 @@ async def test_the_service_loses_and_gains_partitions() -> None:
     assert (await service.describe(HERE)).error_code == LOADING
     for _ in range(200):
         if not service.gained and all(
-            each.phase is CoordinatorPhase.ACTIVE for each in service.led()
+            each.phase is CoordinatorPhase.ACTIVE for each in service.list_led()
         ):
             break
         await asyncio.sleep(0)

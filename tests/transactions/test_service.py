@@ -115,7 +115,7 @@ async def transact(place: Place, id_: str = HERE) -> Answer:
 async def test_a_whole_transaction(place: Place) -> None:
     await place.service.open()
     assert await transact(place) == Answer(ErrorCode.NONE, 1000, 1)
-    (coordinator,) = [each for each in place.service.led() if each.shard.transactions]
+    (coordinator,) = [each for each in place.service.list_led() if each.shard.transactions]
     assert coordinator.partition.index == 1
     assert coordinator.shard.transactions[HERE].state is COMPLETE_COMMIT
 
@@ -180,7 +180,7 @@ async def test_a_restart_loads(place: Place) -> None:
         await place.service.find(ListFilter())
     assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     place.log.reads.set()
-    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in place.service.led()))
+    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in place.service.list_led()))
     answer = await place.service.execute(InitProducer(HERE, 60_000))
     assert answer == Answer(ErrorCode.NONE, 1000, 2)
 
@@ -211,7 +211,7 @@ async def test_tasks_abort_and_expire() -> None:
     def states() -> set[str]:
         return {
             at.state.label
-            for each in place.service.led()
+            for each in place.service.list_led()
             for at in each.shard.transactions.values()
         }
 

@@ -36,7 +36,7 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
     groups = broker.groups
     states: Counter[str] = Counter()
     members = 0
-    for coordinator in groups.led():
+    for coordinator in groups.list_led():
         for group in coordinator.shard.groups.values():
             states[group.state.value] += 1
             members += len(group.members)
@@ -64,7 +64,7 @@ def _lag_families(broker: Broker, groups: GroupService) -> Iterator[Metric | Non
     partitions: list[Lag] = []
     by_group: Counter[str] = Counter()
     total = scanned = 0
-    for coordinator in groups.led():
+    for coordinator in groups.list_led():
         for group_id, topics in list(coordinator.shard.offsets.by_group.items()):
             lags = list(lags_of(broker, group_id, topics))
             scanned += len(lags)

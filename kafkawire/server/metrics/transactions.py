@@ -46,7 +46,7 @@ def transaction_families(broker: Broker) -> Iterator[Metric | None]:
         late,
     )
     if "transactions" in broker.__dict__:
-        yield from _coordinator_families(broker, broker.transactions.led())
+        yield from _coordinator_families(broker, broker.transactions.list_led())
 
 
 def _in_partitions(broker: Broker) -> Iterator[tuple[int, int] | None]:

@@ -15,8 +15,8 @@ from kafkawire.transactions.machine.transaction import (
     NO_TIMEOUT_MS,
     ONGOING,
     Transaction,
-    initialized,
-    rotated,
+    initialize_producer,
+    rotate_producer_id,
 )
 
 
@@ -68,18 +68,20 @@ def initialize(
     timeout_ms = NO_TIMEOUT_MS if ask.two_phase_commit else ask.timeout_ms
     if at is None:
         first = Transaction(fresh_id, NO_EPOCH, timeout_ms)
-        return initialized(first, 0, NO_EPOCH, timeout_ms, now_ms)
+        return initialize_producer(first, 0, NO_EPOCH, timeout_ms, now_ms)
     known = ask.producer_id != NO_PRODUCER_ID
     current = not known or ask.producer_epoch == at.producer_epoch
     last_epoch = at.producer_epoch if known else NO_EPOCH
     if at.exhausted:
         if not current:  # Kafka answers an IllegalStateException so
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        return rotated(at, fresh_id, last_epoch, timeout_ms, now_ms)
+        return rotate_producer_id(at, fresh_id, last_epoch, timeout_ms, now_ms)
     if current:
-        return initialized(at, at.producer_epoch + 1, last_epoch, timeout_ms, now_ms)
+        return initialize_producer(at, at.producer_epoch + 1, last_epoch, timeout_ms, now_ms)
     if ask.producer_epoch == at.last_producer_epoch:  # its answer was lost: no second bump
-        return initialized(at, at.producer_epoch, at.last_producer_epoch, timeout_ms, now_ms)
+        return initialize_producer(
+            at, at.producer_epoch, at.last_producer_epoch, timeout_ms, now_ms
+        )
     return ErrorCode.PRODUCER_FENCED
 
 

@@ -21,10 +21,10 @@ def list_transactions(
 ) -> Iterator[listed.TransactionState | None]:
     """The ids that pass all filters, as of now; None for each of the others, so that the caller can
     let other work run. A state that no id can be in matches none."""
-    return _listed(list(shard.transactions.items()), wanted, now_ms)
+    return _list_transactions(list(shard.transactions.items()), wanted, now_ms)
 
 
-def _listed(
+def _list_transactions(
     items: list[tuple[str, Transaction]], wanted: ListFilter, now_ms: int
 ) -> Generator[listed.TransactionState | None, None, None]:
     for transactional_id, at in items:

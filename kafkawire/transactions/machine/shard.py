@@ -47,9 +47,9 @@ from kafkawire.transactions.machine.transaction import (
     PREPARED,
     TopicPartition,
     Transaction,
-    completed,
-    ended,
-    fenced,
+    complete_transaction,
+    decide_outcome,
+    fence_producer,
     may_follow,
     with_partitions,
 )
@@ -158,14 +158,14 @@ class TransactionShard:
             if fresh_id is None:
                 return _NEEDS_PRODUCER_ID
             next_id = fresh_id
-        after = ended(
+        after = decide_outcome(
             at,
             commit=ask.commit,
             client_version=ask.transaction_version,
             next_producer_id=next_id,
             now_ms=now_ms,
         )
-        decision = self._prepared(ask.transactional_id, at, after, now_ms)
+        decision = self._prepare(ask.transactional_id, at, after, now_ms)
         if next_id != NO_PRODUCER_ID:
             decision.answer = Answer(ErrorCode.NONE, next_id, 0)
         else:
@@ -178,15 +178,15 @@ class TransactionShard:
         self, transactional_id: str, at: Transaction, now_ms: int, fresh_id: int | None
     ) -> TransactionDecision:
         """Abort an open transaction and fence its producer."""
-        after = fenced(
+        after = fence_producer(
             at,
             transaction_version=self.settings.transaction_version,
             next_producer_id=NO_PRODUCER_ID if fresh_id is None or not at.exhausted else fresh_id,
             now_ms=now_ms,
         )
-        return self._prepared(transactional_id, at, after, now_ms)
+        return self._prepare(transactional_id, at, after, now_ms)
 
-    def _prepared(
+    def _prepare(
         self, transactional_id: str, before: Transaction, after: Transaction, now_ms: int
     ) -> TransactionDecision:
         """Store a decided outcome; then send markers, or complete it if none are needed."""
@@ -194,7 +194,9 @@ class TransactionShard:
         if after.partitions:
             decision.effects.append(self._work(transactional_id, after, after.partitions))
         else:
-            decision.steps.append(_step(transactional_id, after, completed(after, now_ms)))
+            decision.steps.append(
+                _step(transactional_id, after, complete_transaction(after, now_ms))
+            )
         return decision
 
     def _work(
@@ -237,7 +239,9 @@ class TransactionShard:
         elif failed:
             decision.effects.append(self._work(work.transactional_id, at, frozenset(failed)))
         if written == remaining:
-            decision.steps.append(_step(work.transactional_id, at, completed(at, now_ms)))
+            decision.steps.append(
+                _step(work.transactional_id, at, complete_transaction(at, now_ms))
+            )
         return decision
 
     # -- tasks ----------------------------------------------------------------------------
@@ -284,7 +288,9 @@ class TransactionShard:
             return TransactionDecision(
                 effects=[self._work(transactional_id, at, frozenset(remaining))]
             )
-        return TransactionDecision(steps=[_step(transactional_id, at, completed(at, now_ms))])
+        return TransactionDecision(
+            steps=[_step(transactional_id, at, complete_transaction(at, now_ms))]
+        )
 
     # -- steps ----------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class Transaction(NamedTuple):
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
 
-def initialized(
+def initialize_producer(
     before: Transaction, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
     """The id after InitProducerId: Empty, at `epoch` of the same producer id."""
@@ -144,11 +144,11 @@ def initialized(
     )
 
 
-def rotated(
+def rotate_producer_id(
     before: Transaction, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
     """The id after InitProducerId with a new producer id, whose first epoch is 0."""
-    after = initialized(before, 0, last_epoch, timeout_ms, now_ms)
+    after = initialize_producer(before, 0, last_epoch, timeout_ms, now_ms)
     return after._replace(producer_id=producer_id)
 
 
@@ -172,7 +172,7 @@ def with_partitions(
     )
 
 
-def ended(
+def decide_outcome(
     before: Transaction, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int
 ) -> Transaction:
     """The id with the outcome decided, by EndTxn.
@@ -184,7 +184,7 @@ def ended(
     bumps = client_version >= EPOCH_BUMPS_FROM
     return Transaction(
         before.producer_id,
-        _bumped(before.producer_epoch) if bumps else before.producer_epoch,
+        _bump_epoch(before.producer_epoch) if bumps else before.producer_epoch,
         before.timeout_ms,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
         before.partitions,
@@ -197,7 +197,7 @@ def ended(
     )
 
 
-def fenced(
+def fence_producer(
     before: Transaction, *, transaction_version: int, next_producer_id: int, now_ms: int
 ) -> Transaction:
     """The id with its transaction aborted by the broker, and its producer fenced: one bump.
@@ -206,7 +206,7 @@ def fenced(
     cannot continue; from 2 on it can, with InitProducerId and its epoch.
     """
     bumps = transaction_version >= EPOCH_BUMPS_FROM
-    aborted = ended(
+    aborted = decide_outcome(
         before,
         commit=False,
         client_version=transaction_version if bumps else 0,
@@ -216,11 +216,11 @@ def fenced(
     if bumps:
         return aborted
     return aborted._replace(
-        producer_epoch=_bumped(before.producer_epoch), last_producer_epoch=NO_EPOCH
+        producer_epoch=_bump_epoch(before.producer_epoch), last_producer_epoch=NO_EPOCH
     )
 
 
-def completed(before: Transaction, now_ms: int) -> Transaction:
+def complete_transaction(before: Transaction, now_ms: int) -> Transaction:
     """The id after all markers were written. Continues with the next producer id, if it has one."""
     rolls = before.client_version >= EPOCH_BUMPS_FROM and before.next_producer_id != NO_PRODUCER_ID
     return Transaction(
@@ -238,7 +238,7 @@ def completed(before: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def _bumped(epoch: int) -> int:
+def _bump_epoch(epoch: int) -> int:
     """The next epoch. It never passes the last one: an id that got there by an old defect must
     still be able to abort (KAFKA-20090)."""
     return min(epoch + 1, LAST_EPOCH)

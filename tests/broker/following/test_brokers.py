@@ -329,11 +329,11 @@ async def test_coordinators_follow_their_partitions(pair: Pair) -> None:
 
 
 def led(broker: Broker) -> set[int]:
-    return {each.partition.index for each in broker.groups.led()}
+    return {each.partition.index for each in broker.groups.list_led()}
 
 
 def coordinator(broker: Broker, index: int) -> Coordinator:
-    (found,) = [each for each in broker.groups.led() if each.partition.index == index]
+    (found,) = [each for each in broker.groups.list_led() if each.partition.index == index]
     return found
 
 

@@ -179,7 +179,7 @@ async def open_house() -> Any:
     built = House()
     await built.groups.open()
     yield built
-    for coordinator in built.groups.led():
+    for coordinator in built.groups.list_led():
         coordinator.timers.clear()
 
 

@@ -132,7 +132,7 @@ class Moving:
                 case 2 if not node.stalled:
                     node.log.fail()
                 case 3:
-                    for coordinator in node.groups.led():
+                    for coordinator in node.groups.list_led():
                         node.env.spawn(coordinator._store(0), "store")
                 case _:
                     node.commit()
@@ -211,7 +211,7 @@ class Moving:
             led = [
                 node.number
                 for node in self.nodes
-                for each in node.groups.led()
+                for each in node.groups.list_led()
                 if each.partition.index == index and each.phase is CoordinatorPhase.ACTIVE
             ]
             if led != [leader]:
@@ -248,7 +248,7 @@ class Moving:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for node in self.nodes:
-            for coordinator in node.groups.led():
+            for coordinator in node.groups.list_led():
                 coordinator.timers.clear()
 
     async def check(self) -> None:
@@ -261,7 +261,7 @@ class Moving:
             node = self.nodes[self.leaders[group_partition_of(group, PARTITIONS)]]
             stored = [
                 part.offset
-                for coordinator in node.groups.led()
+                for coordinator in node.groups.list_led()
                 for part in [coordinator.shard.offsets.of(group).get("t", {}).get(0)]
                 if part is not None
             ]

@@ -286,7 +286,7 @@ class Life:
         if not all(each.done for each in self.outside.producers):
             raise Violation("producers wait for ever")
         check_outcomes(self.outside.partitions, self.outside.history)
-        for coordinator in self.service.led():
+        for coordinator in self.service.list_led():
             shard = coordinator.shard
             open_ids = [id_ for id_, at in shard.transactions.items() if at.state not in AT_REST]
             if open_ids or shard.pending:

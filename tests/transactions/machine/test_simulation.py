@@ -48,11 +48,11 @@ def lose_markers(patch: pytest.MonkeyPatch) -> None:
 
 
 def bump_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transaction, "_bumped", lambda epoch: min(epoch + 2, 32_767))
+    patch.setattr(transaction, "_bump_epoch", lambda epoch: min(epoch + 2, 32_767))
 
 
 def bump_never(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transaction, "_bumped", lambda epoch: epoch)
+    patch.setattr(transaction, "_bump_epoch", lambda epoch: epoch)
 
 
 def ignore_pending(patch: pytest.MonkeyPatch) -> None:
