@@ -127,7 +127,7 @@ class World:
                 internal=False, id=self.ids.get(topic, topic.encode().rjust(16, b"-"))
             ),
             close=lambda: None,
-            refreshed=lambda: self.catalog(source),
+            refresh_catalog=lambda: self.catalog(source),
         )
 
     def bounds(self, topic: str, partition: int) -> Bounds:

@@ -61,7 +61,7 @@ class FakeCluster:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the sink use this cluster."""
         for name in ("init_producer", "add_partitions", "append", "add_offsets", "commit_offsets",
-                     "end", "committed"):  # fmt: skip
+                     "end", "fetch_committed_offsets"):  # fmt: skip
             monkeypatch.setattr(transaction, name, self._step(name, getattr(self, f"_{name}")))
         monkeypatch.setattr(SinkConnection, "create", lambda self, topic: None)
         monkeypatch.setattr(SinkConnection, "leader", lambda self, cluster, place: 1)
@@ -148,7 +148,9 @@ class FakeCluster:
         epoch = state.epoch
         self._ids[producer.transactional_id] = _Open(epoch)
 
-    def _committed(self, group: str, *, stable: bool) -> dict[Partition, tuple[int, str | None]]:
+    def _fetch_committed_offsets(
+        self, group: str, *, stable: bool
+    ) -> dict[Partition, tuple[int, str | None]]:
         assert stable
         return self.offsets.get(group, {})
 
