@@ -41,9 +41,9 @@ MODULES = (
     "greenlet",
     "encodings.idna",
     "kafkawire.offsets.catalog.sql.storage",
-    "kafkawire.log.manifest.service",
-    "kafkawire.log.manifest.job",
-    "kafkawire.log.manifest.maintenance",
+    "kafkawire.log.local_manifest.service",
+    "kafkawire.log.local_manifest.job",
+    "kafkawire.log.local_manifest.maintenance",
     "kafkawire.testing.commands",
 )
 PACKAGES = ("messages", "broker", "coordination", "groups", "transactions", "handlers")

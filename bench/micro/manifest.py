@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from kafkawire.log.manifest.job import outline
+from kafkawire.log.local_manifest.job import outline
 from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold

@@ -43,8 +43,8 @@ from kafkawire.broker.objects.opening import leads_movable, open_object_logs, re
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
-from kafkawire.broker.replicas.selector import ReplicaSelector
-from kafkawire.broker.replicas.views import PartitionViews
+from kafkawire.broker.rack_reads.selector import ReplicaSelector
+from kafkawire.broker.rack_reads.views import PartitionViews
 from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
-    from kafkawire.log.manifest.service import LocalManifest
+    from kafkawire.log.local_manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
     from kafkawire.tiering.admin.commands import TierCommands
@@ -457,7 +457,7 @@ class Broker:
     def _start_manifest(self) -> None:
         """Start the local manifest before anything changes, because it records changes from now
         on."""
-        from kafkawire.log.manifest.service import LocalManifest
+        from kafkawire.log.local_manifest.service import LocalManifest
 
         self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
         self.manifest.start()
@@ -587,7 +587,7 @@ async def _open_tier(
         await _check_objects(storage, config, data)
         return None
     from kafkawire.objectstore.url import parse_tier
-    from kafkawire.tiering.manifest.compatibility import check_tier, holds_objects
+    from kafkawire.tiering.publishing.compatibility import check_tier, holds_objects
     from kafkawire.tiering.store.open import open_store
 
     url = parse_tier(config.tier_url).url

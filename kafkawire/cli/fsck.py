@@ -26,8 +26,8 @@ from kafkawire.fsck.check import check
 from kafkawire.fsck.report import FsckReport
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.local_manifest.service import ENDED
 from kafkawire.log.manager import lock_folder
-from kafkawire.log.manifest.service import ENDED
 from kafkawire.log.recovery.identity import (
     IdentityError,
     check_pairing,

@@ -20,7 +20,7 @@ from kafkawire.security.principals import Principal
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
-    from kafkawire.broker.replicas.redirects import Redirects
+    from kafkawire.broker.rack_reads.redirects import Redirects
     from kafkawire.security.acls.rights import Rights
     from kafkawire.security.quotas.sensors import ClientQuotas
 

@@ -105,7 +105,7 @@ class Nodes:
     def replicas(self, number: int, leader: int, replicated: bool) -> tuple[list[int], list[int]]:
         """Return the replicas of a partition and those in sync, the leader first. `replicated`: its
         topic has durability=replicated. Brokers that consumers may read it from are among them,
-        since Java clients send to no other one (kafkawire.broker.replicas)."""
+        since Java clients send to no other one (kafkawire.broker.rack_reads)."""
         readers = self._selector.replicas(number, leader, self._listener)
         found = self._replicas.get(leader) if replicated else None
         if found is None:

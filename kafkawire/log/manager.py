@@ -26,6 +26,7 @@ from typing import NoReturn
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.append.catalog_frames import CatalogFrames
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.followers.service import Replication
 from kafkawire.log.handover import PATIENCE_S, HandedOver, HandOver
 from kafkawire.log.io.ports import Env, Lock, LogError
 from kafkawire.log.journal.directory import Journals
@@ -54,7 +55,6 @@ from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.restore import load_partitions
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal, report
 from kafkawire.log.recovery.unknown_topics import check_known
-from kafkawire.log.replicas.service import Replication
 from kafkawire.log.scheduler import Upkeep
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store.remote_tier import RemoteTier
@@ -450,7 +450,7 @@ class Log:
                 partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
-        self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
+        self.segments.deletion.delete_partitions((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
         self.loader.traffic.forget(info.name)
         self.catalog_frames.write_deletion(info.id, info.name)

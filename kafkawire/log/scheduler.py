@@ -107,7 +107,7 @@ class Upkeep:
     async def retain(self) -> None:
         """Delete what is due by retention."""
         await self._retention.run()
-        await self._segments.lifecycle.expire()
+        await self._segments.deletion.expire()
 
     async def unload(self) -> None:
         """Unload idle partitions if too many are in memory."""
@@ -149,7 +149,7 @@ class Upkeep:
         scans = 0
         while True:
             await self._env.sleep(self._config.cut_interval_ms / 1000)
-            await self._try("tidying segments", self._segments.lifecycle.tick)
+            await self._try("tidying segments", self._segments.deletion.run_pending)
             scans += 1
             if scans % TENDED_EVERY == 0:
                 await self._try("tidying segments", self._segments.tend)

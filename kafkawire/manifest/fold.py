@@ -2,7 +2,7 @@
 
 Folding deltas one by one, all together, or repeatedly gives the same snapshot and the same bytes,
 so concurrent or repeated folds write the same object. It runs in the worker process
-(kafkawire.tiering.manifest.bucket), because a large cluster takes seconds. Pure.
+(kafkawire.tiering.publishing.bucket), because a large cluster takes seconds. Pure.
 """
 
 from __future__ import annotations

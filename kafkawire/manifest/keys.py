@@ -1,15 +1,14 @@
 """Names of the objects under a tier's prefix.
 
-    owner                          the writer of the bucket (JSON; kafkawire.tiering.manifest.owner)
-    manifest/current               the current snapshot (JSON; below)
-    manifest/snapshot-<20 digits>  everything up to this sequence number
-    manifest/delta-<20 digits>     one round of changes
-    segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
-    filters/current                which filter packs there are (JSON; kafkawire.manifest.packs)
-    filters/pack-<20 digits>       a filter pack (kafkawire.codec.segment.filter_pack)
-    conditional-put                stored by kafkawire.tiering.store.storage_check, empty
-    log/<20 digits>/<20 digits>    a log object: the broker epoch and sequence number of its log
-                                   (kafkawire.log.objects)
+    owner                          the writer of the bucket (JSON;
+    kafkawire.tiering.publishing.owner) manifest/current               the current snapshot (JSON;
+    below) manifest/snapshot-<20 digits>  everything up to this sequence number manifest/delta-<20
+    digits>     one round of changes segments/<uuid>.segment        a segment file, byte for byte;
+    the uuid in 32 hex digits filters/current                which filter packs there are (JSON;
+    kafkawire.manifest.packs) filters/pack-<20 digits>       a filter pack
+    (kafkawire.codec.segment.filter_pack) conditional-put                stored by
+    kafkawire.tiering.store.storage_check, empty log/<20 digits>/<20 digits>    a log object: the
+    broker epoch and sequence number of its log (kafkawire.log.objects)
 
 Sequence numbers are padded, so that a listing is sorted by them. Pure.
 """

@@ -33,7 +33,7 @@ from kafkawire.restore.evidence import (
     TopicSeen,
 )
 from kafkawire.restore.log_objects import gather_logs
-from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
+from kafkawire.tiering.publishing.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side

@@ -51,7 +51,7 @@ from kafkawire.restore.evidence import (
 )
 
 MAX_FILE_BYTES = 1 << 32
-"""Largest file that is read; a larger one is no manifest (kafkawire.log.manifest.files)."""
+"""Largest file that is read; a larger one is no manifest (kafkawire.log.local_manifest.files)."""
 NEWEST = 1 << 62
 """As a time: a catalog frame has none, and that of a segment comes first."""
 Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]

@@ -35,7 +35,7 @@ from kafkawire.server.throttled import Throttled, ThrottledHost
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
-    from kafkawire.broker.replicas.redirects import Redirects
+    from kafkawire.broker.rack_reads.redirects import Redirects
     from kafkawire.handlers.table import Api
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.security.acls.rights import Rights

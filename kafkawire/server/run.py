@@ -21,10 +21,10 @@ from kafkawire.broker.following.removal import OwnRemoval
 from kafkawire.broker.liveness.starting import BrokerReturns
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
+from kafkawire.log.followers.source import LogBehindCopies
 from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.io.ports import LogError, Superseded
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
-from kafkawire.log.replicas.source import LogBehindCopies
 from kafkawire.log_lines import address_of, reason_of
 from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import (

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TopicInfo
-from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.publishing.publisher import Rounds
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier
 from kafkawire.tiering.retention.object_deletion import Remover

@@ -26,7 +26,7 @@ from typing import Any
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
-from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.local_manifest.pending_changes import Added
 from kafkawire.manifest.keys import CONDITIONAL_PUT, FILTERS, OWNER, segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
@@ -42,7 +42,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     StaleSwap,
 )
-from kafkawire.tiering.manifest.owner import DamagedOwner, Owner, read_owner
+from kafkawire.tiering.publishing.owner import DamagedOwner, Owner, read_owner
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file, skip_object, upload_again
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import ObjectStore

@@ -26,11 +26,11 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.fence import Fence
 from kafkawire.tiering.log_listener import TieringLogListener
-from kafkawire.tiering.manifest.lost_objects import ObjectsLost
-from kafkawire.tiering.manifest.owner import OwnedByOther
-from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.migrate import Mover
 from kafkawire.tiering.packs import Packer
+from kafkawire.tiering.publishing.lost_objects import ObjectsLost
+from kafkawire.tiering.publishing.owner import OwnedByOther
+from kafkawire.tiering.publishing.publisher import Rounds
 from kafkawire.tiering.read.cold_reader import ColdReader, Copy
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier

@@ -39,7 +39,7 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
     unpack_ranges,
 )
-from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
+from kafkawire.tiering.publishing.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from tests.kit.log.segments import Part, batch, everything, journal
 from tests.kit.log.segments import segment as write_segment
 from tests.kit.memfs import MemFileSystem

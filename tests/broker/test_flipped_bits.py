@@ -58,7 +58,7 @@ from kafkawire.replication import journal_copy
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.machine import Files
 from kafkawire.tiering.cost import budget
-from kafkawire.tiering.manifest.owner import DamagedOwner, OwnedByOther, OwnerRecord
+from kafkawire.tiering.publishing.owner import DamagedOwner, OwnedByOther, OwnerRecord
 from kafkawire.tiering.store import tiers
 from kafkawire_spark.pipeline.jobs.state import DamagedState, UnknownVersion, dump_json, load_json
 from kafkawire_spark.replay import record as replay

@@ -1,6 +1,6 @@
 """Topics with durability=replicated: one broker with followers in threads.
 
-Covers: kafkawire.broker.followers.*, kafkawire.log.replicas.*.
+Covers: kafkawire.broker.followers.*, kafkawire.log.followers.*.
 """
 
 from __future__ import annotations

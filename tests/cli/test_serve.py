@@ -162,7 +162,7 @@ def test_modules_loaded_before_first_change_of_manifest(tmp_path: Path) -> None:
     """Their import during traffic would compete with requests for the interpreter lock."""
     code = (
         "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
-        "from kafkawire.log.manifest import service\n"
+        "from kafkawire.log.local_manifest import service\n"
         "service.LINGER_S = 3600.0\n"
         "prepare = run.Server._prepare\n"
         "async def tell(server):\n"
@@ -176,7 +176,7 @@ def test_modules_loaded_before_first_change_of_manifest(tmp_path: Path) -> None:
     words = [sys.executable, "-c", code, str(tmp_path / "data")]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
     loaded = done.stdout.split()
-    assert "kafkawire.log.manifest.maintenance" in loaded
+    assert "kafkawire.log.local_manifest.maintenance" in loaded
     assert [name for name in NEVER_WHEN_IDLE if name in loaded] == []
 
 

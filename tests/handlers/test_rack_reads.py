@@ -1,7 +1,7 @@
 """Fetches of clients that name their rack: two brokers in racks a and b, one bucket.
 
 Covers: kafkawire.handlers.fetch.rack_reads, kafkawire.handlers.fetch.request,
-kafkawire.broker.replicas.views.
+kafkawire.broker.rack_reads.views.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.replicas import views as views_module
+from kafkawire.broker.rack_reads import views as views_module
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.fetch import MAX_ITEMS
 from kafkawire.messages.fetch import FetchPartition, FetchRequest

@@ -21,7 +21,7 @@ from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import check_replicas
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
-from kafkawire.broker.replicas.selector import ReplicaSelector
+from kafkawire.broker.rack_reads.selector import ReplicaSelector
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig

@@ -1,8 +1,8 @@
 """librdkafka with `client.rack`: it reads old records at the broker of its rack, from the bucket,
 and the others at the leader.
 
-Covers: kafkawire.handlers.fetch.rack_reads, kafkawire.broker.replicas.views,
-kafkawire.broker.replicas.selector.
+Covers: kafkawire.handlers.fetch.rack_reads, kafkawire.broker.rack_reads.views,
+kafkawire.broker.rack_reads.selector.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_machine_that_is_replaced_while_no_other_has_a_copy(
         wait_until(lambda: probe(pair) is ErrorCode.NONE, "the first record")
         pair.kill(1)
         pair.wipe(1)
-        waits = "[1] kafkawire.log.replicas.service: the start waits for followers"
+        waits = "[1] kafkawire.log.followers.service: the start waits for followers"
         wait_until(lambda: waits in pair.machines[2].output, "broker 1 on machine 2")
         with ThreadPoolExecutor() as threads:
             started = threads.submit(pair.start, 1)  # returns when broker 1 serves there

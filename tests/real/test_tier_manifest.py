@@ -13,7 +13,7 @@ from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
-from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.publishing.publisher import Rounds
 from kafkawire.tiering.store.open import open_store
 from tests.kit.minio import Minio
 

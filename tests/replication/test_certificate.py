@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.log.replicas.network import TcpNetwork, open_streams
+from kafkawire.log.followers.network import TcpNetwork, open_streams
 from kafkawire.replication import certificate
 from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.machine import Files

@@ -21,7 +21,7 @@ from kafkawire.restore.evidence import (
     TopicSeen,
 )
 from kafkawire.restore.plan import Hole, RestorePlan, plan_restore, recovered_name
-from kafkawire.tiering.manifest.owner import OwnerRecord
+from kafkawire.tiering.publishing.owner import OwnerRecord
 from kafkawire.tiering.store.object_footer import read_tail
 from tests.kit.env import memory_env, sim_env
 from tests.kit.memfs import MemFileSystem

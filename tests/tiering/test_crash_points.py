@@ -214,7 +214,7 @@ def _run_until(act: Act, fatal: int, how: str) -> Points:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten what takes an hour to seconds."""
-    monkeypatch.setattr("kafkawire.tiering.manifest.bucket.KEPT_MS", int(KEPT_S * 500))
+    monkeypatch.setattr("kafkawire.tiering.publishing.bucket.KEPT_MS", int(KEPT_S * 500))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.publishing.publisher import Rounds
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import make, produce

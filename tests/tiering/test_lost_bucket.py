@@ -1,7 +1,7 @@
 """A bucket that was deleted, emptied, replaced or put back to an older state: no local file is
 removed, nothing is written to it, and `tier scrub --repair` uploads again what is still here.
 
-Covers: kafkawire.tiering.manifest.lost_objects, kafkawire.tiering.retention.local_files.
+Covers: kafkawire.tiering.publishing.lost_objects, kafkawire.tiering.retention.local_files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkawire.messages.incremental_alter_configs import (
 )
 from kafkawire.server.health import health
 from kafkawire.server.run import Server
-from kafkawire.tiering.manifest.owner import OwnerRecord
+from kafkawire.tiering.publishing.owner import OwnerRecord
 from kafkawire.tiering.scrub.plan import FindingKind, ScrubReport
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, produce, values

@@ -13,8 +13,8 @@ and `simulate(seed)` runs it again.
 
 Covers: kafkawire.tiering.log_listener, kafkawire.tiering.upload.uploader,
 kafkawire.tiering.upload.finisher, kafkawire.tiering.upload.candidates,
-kafkawire.tiering.upload.recovery, kafkawire.tiering.manifest.bucket,
-kafkawire.tiering.manifest.reconcile, kafkawire.tiering.store.warnings.
+kafkawire.tiering.upload.recovery, kafkawire.tiering.publishing.bucket,
+kafkawire.tiering.publishing.reconcile, kafkawire.tiering.store.warnings.
 """
 
 from __future__ import annotations

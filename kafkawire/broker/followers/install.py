@@ -24,18 +24,18 @@ from typing import Any, TypeVar
 
 from kafkawire.broker.liveness.takeover import SEARCH_S
 from kafkawire.log.append.follower_sink import leads_replicated
-from kafkawire.log.io.gathered_write import write_whole
-from kafkawire.log.io.ports import Env, File, LogError
-from kafkawire.log.journal.file import journal_name
-from kafkawire.log.recovery.identity import IdentityError
-from kafkawire.log.replicas.network import Network
-from kafkawire.log.replicas.source import (
+from kafkawire.log.followers.network import Network
+from kafkawire.log.followers.source import (
     FAILURES,
     CopyReader,
     FollowerSource,
     list_copies,
     reading,
 )
+from kafkawire.log.io.gathered_write import write_whole
+from kafkawire.log.io.ports import Env, File, LogError
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.log_lines import address_of
 from kafkawire.metadata import heartbeats
 from kafkawire.metadata.catalog import Catalog

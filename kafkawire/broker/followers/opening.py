@@ -21,10 +21,10 @@ from kafkawire.codec.configs.durability_rules import (
     FLUSH,
     REPLICATED,
 )
+from kafkawire.log.followers.network import Network, TcpNetwork
+from kafkawire.log.followers.service import ReplicatingProcess, Replication
+from kafkawire.log.followers.source import CopyReader
 from kafkawire.log.recovery.identity import IdentityError
-from kafkawire.log.replicas.network import Network, TcpNetwork
-from kafkawire.log.replicas.service import ReplicatingProcess, Replication
-from kafkawire.log.replicas.source import CopyReader
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import FollowerRow

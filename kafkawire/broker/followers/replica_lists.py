@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkawire.log.replicas.in_sync import choose_followers
+from kafkawire.log.followers.in_sync import choose_followers
 from kafkawire.metadata.catalog import Replicas
 from kafkawire.offsets.catalog import replica_sets
 

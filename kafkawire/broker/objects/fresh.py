@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.followers.opening import check_copies
 from kafkawire.log import fresh_folder
+from kafkawire.log.followers.source import LogBehindCopies
 from kafkawire.log.recovery.identity import Folder, IdentityError
-from kafkawire.log.replicas.source import LogBehindCopies
 from kafkawire.metadata import heartbeats, pairing
 from kafkawire.metadata.store import BrokerSuperseded
 

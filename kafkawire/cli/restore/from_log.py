@@ -26,8 +26,8 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.local_manifest.service import ENDED
 from kafkawire.log.manager import lock_folder
-from kafkawire.log.manifest.service import ENDED
 from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing, schema

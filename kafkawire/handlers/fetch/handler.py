@@ -17,7 +17,7 @@ Kafka: pipelined ones start one after another.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
 allows). Clients with a rack read from another broker only what is in the remote tier
-(kafkawire.broker.replicas).
+(kafkawire.broker.rack_reads).
 """
 
 from __future__ import annotations

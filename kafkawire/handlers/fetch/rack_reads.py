@@ -1,5 +1,5 @@
 """Fetches of clients that name their rack (KIP-392): sent to a broker of their rack by the leader,
-and served there from the remote tier. See kafkawire.broker.replicas.
+and served there from the remote tier. See kafkawire.broker.rack_reads.
 
 Kafka: ReplicaManager.findPreferredReadReplica. Called by kafkawire.handlers.fetch.request, for such
 clients only, and only with `replica.selector.class` set.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.partitions import NotLoaded
-from kafkawire.broker.replicas.redirects import Redirects
+from kafkawire.broker.rack_reads.redirects import Redirects
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.fetch import FetchItem

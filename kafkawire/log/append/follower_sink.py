@@ -9,7 +9,7 @@ While fewer replicas are in sync than `min.insync.replicas` of the broker wants,
 waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. A topic may want more of them: if
 they have become too few since its batch was appended, those that wait for this batch get
 FailedPartitions. Owned by kafkawire.log.append.commit_log, which calls it;
-kafkawire.log.replicas.service moves what is committed.
+kafkawire.log.followers.service moves what is committed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ JOBS = {
     "scrub": "kafkawire.log.segments.file.verify",
     "check": "kafkawire.log.segments.file.verify",
     "skip": "kafkawire.log.segments.skip.job",
-    "manifest": "kafkawire.log.manifest.job",
+    "manifest": "kafkawire.log.local_manifest.job",
     "pack": "kafkawire.log.segments.file.pack_job",
     "index": "kafkawire.log.journal.reindex_job",
     "verify": "kafkawire.log.journal.verify_job",

@@ -9,7 +9,7 @@ checkpoint covers it.
 
 It checks partitions with batches in the journals and those that were `touched`: loaded, cut, or
 given other settings. For all others a query of SQL finds extents in segments that are due
-(kafkawire.log.segments.expiry). Topics whose only policy is `compact` are not expired.
+(kafkawire.log.segments.deletion). Topics whose only policy is `compact` are not expired.
 
 A journal with records of topics with durability=replicated is held until they are uploaded: another
 process of the broker may start from the copy of a follower, which has journals and no segments.

@@ -2,7 +2,7 @@
 
 A start does so before it adds the batches in the journals (kafkawire.log.recovery.restore); a
 partition that is loaded later has none there (kafkawire.log.partition.loader). `limit_to_segments`
-makes a view of one that another broker leads (kafkawire.broker.replicas.views).
+makes a view of one that another broker leads (kafkawire.broker.rack_reads.views).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kafkawire.log.recovery.given_up import GivenUp
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner
 from kafkawire.log.segments.cut.cutter import Cutter
-from kafkawire.log.segments.expiry import Lifecycle
+from kafkawire.log.segments.deletion import Deletion
 from kafkawire.log.segments.file.open import SUFFIX, read_entries
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.merger import Rewriter
@@ -91,7 +91,7 @@ class Segments:
             self._env, config, partitions, storage, self.store, remote, self.swapper, node_id,
             origins, config_of, loader.led_elsewhere, self._list_decommissioned,
         )  # fmt: skip
-        self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper, loader.load)
+        self.deletion = Deletion(commit_log, partitions, storage, self.swapper, loader.load)
         self.cleaner = SegmentCleaner(
             commit_log, partitions, storage, self.store, remote, self.swapper, node_id, origins,
             loader.load, config_of,
@@ -228,7 +228,7 @@ class Segments:
         """Apply changed settings of these partitions, None: of all."""
         changed = None if numbers is None else list(numbers)
         self.cutter.timing.settings_changed()
-        self.lifecycle.settings_changed(changed)
+        self.deletion.settings_changed(changed)
         self.cleaner.settings_changed(changed)
 
     async def tend(self) -> None:
@@ -237,8 +237,8 @@ class Segments:
             await self._tend()
 
     async def _tend(self) -> None:
-        await self.lifecycle.find_orphans()
-        await self.lifecycle.tick()
+        await self.deletion.find_orphans()
+        await self.deletion.run_pending()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
         self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.schedule_removal(row.id for row in dead)

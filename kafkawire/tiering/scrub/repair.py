@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kafkawire.log.io.ports import Env
-from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.local_manifest.pending_changes import Added
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store.segment_store import SegmentStore

@@ -15,15 +15,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator
 
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.log.manifest.job import UUID_BYTES, KeySlices
+from kafkawire.log.local_manifest.job import UUID_BYTES, KeySlices
 from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_uuid
 from kafkawire.manifest.reader import unpack_current
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.port import MAX_LIST, Listed
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
-from kafkawire.tiering.manifest.bucket import BucketState
-from kafkawire.tiering.manifest.owner import Owner
+from kafkawire.tiering.publishing.bucket import BucketState
+from kafkawire.tiering.publishing.owner import Owner
 from kafkawire.tiering.scrub.check import Checker
 from kafkawire.tiering.scrub.logs import LogCheck
 from kafkawire.tiering.scrub.packs import PackCheck

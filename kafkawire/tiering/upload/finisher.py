@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafkawire.log.io.ports import Env
-from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.local_manifest.pending_changes import Added
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.offsets.catalog.port import (

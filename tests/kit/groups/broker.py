@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kafkawire.broker.replicas.selector import ReplicaSelector
+from kafkawire.broker.rack_reads.selector import ReplicaSelector
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError

@@ -10,9 +10,9 @@ import pytest
 
 from kafkawire.codec.batches import Record, iter_batches, records
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.local_manifest.maintenance import MaintainedManifest
+from kafkawire.log.local_manifest.service import LocalManifest
 from kafkawire.log.manager import Log
-from kafkawire.log.manifest.maintenance import MaintainedManifest
-from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.manifest.contents import Manifest
@@ -174,8 +174,8 @@ class ManifestWorld(LocalWorld):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the delays of manifest writes that let several changes go into one delta."""
-    monkeypatch.setattr("kafkawire.log.manifest.service.LINGER_S", 0.0)
-    monkeypatch.setattr("kafkawire.log.manifest.service.RETRY_S", 0.001)
+    monkeypatch.setattr("kafkawire.log.local_manifest.service.LINGER_S", 0.0)
+    monkeypatch.setattr("kafkawire.log.local_manifest.service.RETRY_S", 0.001)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 `SimFollower` is the follower of a machine: the copies of kafkawire.replication on files in memory,
 served in the event loop as kafkawire.replication.connection does in threads. `SimNetwork` is the
-network of one broker process (kafkawire.log.replicas.network). Bytes arrive late, connections are
+network of one broker process (kafkawire.log.followers.network). Bytes arrive late, connections are
 cut or silent, and what a process has sent may arrive after its end.
 """
 

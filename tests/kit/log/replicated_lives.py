@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from kafkawire.broker.followers.opening import StartingReplicas, check_copies
 from kafkawire.broker.objects.fresh import begin_afresh, replacing_if_behind
 from kafkawire.log import fresh_folder
+from kafkawire.log.followers.service import ReplicatingProcess, Replication
 from kafkawire.log.io.ports import Done
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.manager import Log, lock_folder
@@ -26,7 +27,6 @@ from kafkawire.log.recovery.identity import (
     is_superseded,
     read_identity,
 )
-from kafkawire.log.replicas.service import ReplicatingProcess, Replication
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import BrokerSuperseded, MetadataError
 from kafkawire.offsets.catalog import replica_sets

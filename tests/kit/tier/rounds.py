@@ -1,4 +1,4 @@
-"""A small broker around kafkawire.tiering.manifest.publisher: catalog, storage and bucket in
+"""A small broker around kafkawire.tiering.publishing.publisher: catalog, storage and bucket in
 memory, virtual time."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
 )
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
-from kafkawire.tiering.manifest.publisher import Added, Rounds
+from kafkawire.tiering.publishing.publisher import Added, Rounds
 from tests.kit import simloop
 from tests.kit.env import sim_env
 from tests.kit.memfs import MemFileSystem

@@ -221,7 +221,7 @@ async def test_compact_and_delete_removes_old_records() -> None:
     clock.ms += 61_000
     await update(partition, (b"k", b"v"), (b"l", b"v"), ms=61_000)
     await cut_all(world)
-    await world.log.segments.lifecycle.expire()
+    await world.log.segments.deletion.expire()
     assert partition.log_start == 80
     assert len(await read(partition)) == 2
 

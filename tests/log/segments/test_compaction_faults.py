@@ -103,13 +103,13 @@ async def test_changes_during_cleaning_are_kept(what: str) -> None:
     assert len(world.env.offload.held) == 1
     if what == "delete records":
         await partition.delete_records(partition.segments.base[1])
-        await world.log.segments.lifecycle.tick()
+        await world.log.segments.deletion.run_pending()
     elif what == "delete topic":
         info = world.catalog.by_name["t"]
         await world.metadata.delete_topics([info.id])
         world.catalog.remove_topic(info.id)
         world.log.remove_topic(info)
-        await world.log.segments.lifecycle.tick()
+        await world.log.segments.deletion.run_pending()
     else:
         await fill(partition, 20)
         await cut_all(world)

@@ -200,7 +200,7 @@ async def half_dead(world: LocalWorld, **configs: str) -> Segment:
     await world.cut_all()
     (segment,) = await remote(world)
     await one.delete_records(20)
-    await world.log.segments.lifecycle.tick()
+    await world.log.segments.deletion.run_pending()
     assert 0 < 2 * segment.row.live_bytes < segment.payload_bytes
     return segment
 
@@ -270,7 +270,7 @@ async def _unneeded_downloaded_segment_is_released() -> None:
     await world.log.segments.tend()
     assert segment.pins > 0
     await world.find("u").delete_records(5)
-    await world.log.segments.lifecycle.tick()
+    await world.log.segments.deletion.run_pending()
     assert segment.row.state == DELETING
     await until(lambda: segment.pins == 1)
     await tend(world)
@@ -309,7 +309,7 @@ async def test_size_of_tiny_segment_is_requested_once() -> None:
     had = segment.payload_bytes
     await one.delete_records(1)
     await one.delete_records(2)
-    await world.log.segments.lifecycle.tick()
+    await world.log.segments.deletion.run_pending()
     await world.again()
     world.config.segment_dead_max_ms = 1 << 40
     before = world.bucket.requests["get"]

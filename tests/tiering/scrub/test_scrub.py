@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment.format import Origin
 from kafkawire.codec.segment.layout import VERSION
-from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.local_manifest.pending_changes import Added
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (

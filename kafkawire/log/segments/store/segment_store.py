@@ -59,8 +59,8 @@ class Segment:
     when its newest part was cut, if that is known; `has_file`: whether there may be a file, in
     spite of the row; `since`: when the oldest tiered record in it arrived at the earliest
     (monotonic seconds), None if that is not known; `listed`: whether the local manifest has it, or
-    is about to (kafkawire.log.manifest); `replaced`: handles of earlier files that readers may
-    still use.
+    is about to (kafkawire.log.local_manifest); `replaced`: handles of earlier files that readers
+    may still use.
     """
 
     __slots__ = (

@@ -114,7 +114,7 @@ class Swapper:
         await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
         gone = {mapping.segment_id for mapping in removed}
         found = [segment.row for each in gone if (segment := self._store.by_id.get(each))]
-        self.delays.give(found, own_ms)
+        self.delays.apply_to_dead_segments(found, own_ms)
 
     async def _swap(
         self, swap: Swap, since: float | None = None, partitions: Collection[Partition] = ()
