@@ -9,6 +9,8 @@ times.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -98,6 +100,8 @@ SEARCH_S = 2.0
 """Between two searches for a copy, which connect to followers that may not be there."""
 MAX_GAP_S = 3.0
 """Between two reads that count as continuous."""
+WITHDRAW_S = 5.0
+"""Maximum time for which a start that is stopped waits for SQL."""
 NOBODY = -1
 """The node id that the watcher leaves out: it is to watch the broker itself."""
 
@@ -134,6 +138,26 @@ async def wait_until_ended(
     """Return when the broker of these settings runs nowhere, and this start can get what it has
     acknowledged; return its broker epoch then. `meanwhile` is awaited once if that is not so at
     once. Raises what SQL raises at first; later failures of SQL are waited for."""
+    try:
+        return await _wait_until_ended(env, metadata, config, meanwhile, copies)
+    except asyncio.CancelledError:
+        # A start that is stopped takes back its request: the broker that runs need not end any
+        # more, and a later start of it elsewhere would end at once. Another machine that waits
+        # for the same broker asks again within a lease.
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(WITHDRAW_S):
+                if await metadata.transact(lambda session: read_returning(session, config.node_id)):
+                    await _ask(metadata, config.node_id, None)
+        raise
+
+
+async def _wait_until_ended(
+    env: Env,
+    metadata: SqlStore,
+    config: BrokerConfig,
+    meanwhile: Callable[[], Awaitable[None]],
+    copies: Copies,
+) -> int:
     node_id, lease_s = config.node_id, config.lease_ms / 1000
     return_delay_s = config.cluster_return_delay_ms / 1000
     watcher = HeartbeatWatcher(NOBODY, lease_s, MAX_GAP_S, INTERVAL_S)

@@ -6,6 +6,7 @@ kafkawire.server.worker.returning.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -165,6 +166,26 @@ async def test_broker_that_does_not_end_is_named_once(
     with caplog.at_level(logging.WARNING):
         await wait_until_ended(Steps(step).env, metadata, CONFIG, no_step, Found())
     assert len([each for each in caplog.messages if "node.id of its own" in each]) == 1
+
+
+async def test_request_is_removed_when_the_start_is_stopped(start: Start) -> None:
+    metadata, other = await start(), await guest(start)
+    asked: list[bool] = []
+
+    async def step(_: float) -> None:
+        asked.append(is_returning(await other.reload(), 1))
+        await other.beat(1)
+        if asked[-1]:
+            waiting.cancel()
+
+    await other.beat(1)
+    waiting = asyncio.ensure_future(
+        wait_until_ended(Steps(step).env, metadata, CONFIG, no_step, Found())
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert asked[-1]
+    assert not is_returning(await other.reload(), 1)
 
 
 async def test_request_is_repeated_when_another_start_has_removed_it(start: Start) -> None:
