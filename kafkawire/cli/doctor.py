@@ -40,6 +40,8 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.plural import count
 from kafkawire.server.listeners.addresses import cannot_bind
 
+DATA = "kafkawire-data"
+"""The data folder of `kafkawire serve` without options."""
 LEAST_FREE = 0.05
 """Share of a disk that should be free: a broker refuses produces at disk.refuse.percent."""
 LEAST_DESCRIPTORS = 4096
@@ -81,8 +83,14 @@ COLUMNS = (
 def doctor(
     data: Annotated[
         str,
-        typer.Option(metavar="DIR", callback=not_empty, help="Data folder, or where to make it."),
-    ] = ("kafkawire-data"),
+        typer.Option(
+            metavar="DIR",
+            callback=not_empty,
+            help=f"Data folder, or where to make it. [default: {DATA}, if it exists or "
+            "nothing else is to be checked]",
+            show_default=False,
+        ),
+    ] = "",
     metadata: Annotated[
         str, typer.Option(metavar="URL", callback=not_empty, help="Metadata database.")
     ] = "",
@@ -122,8 +130,11 @@ def doctor(
       kafkawire doctor --listen 0.0.0.0:9092
       kafkawire doctor --server kafka.example.org:9092
     """
+    if not data and (metadata or os.path.isdir(DATA) or not (tier or listen or server)):
+        data = DATA
     try:
-        check_data_folder("--data", data)
+        if data:
+            check_data_folder("--data", data)
         check_metadata_url("--metadata", metadata)
         if tier:
             check_tier_folder("--tier", parse_tier(tier))
@@ -134,7 +145,7 @@ def doctor(
         fail(error, 2)
     findings = [
         *check_installation(),
-        *check_folder(data, metadata),
+        *(check_folder(data, metadata) if data else ()),
         *(check_tier(tier) if tier else ()),
         *(check_listener(each) for each in listeners),
         *(check_server(server) if server else ()),

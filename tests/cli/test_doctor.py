@@ -35,6 +35,17 @@ def test_new_installation_is_fine(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_default_folder_is_checked_only_if_it_exists_or_nothing_else_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    assert "data folder" in diagnoses()
+    assert "data folder" not in diagnoses(*listen)
+    (tmp_path / "kafkawire-data").mkdir()
+    assert "data folder" in diagnoses(*listen)
+
+
 def test_stopped_broker_is_described(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "d"):
         pass

@@ -69,7 +69,14 @@ def describe(
         shown = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
         print_json({**shown, "brokers": brokers})
     else:
-        columns = ("broker", "address", "rack", "controller", "replicas", "in_sync")
+        columns = (
+            "broker",
+            "address",
+            "rack",
+            "controller",
+            TableColumn("replicas", "replica ids"),
+            TableColumn("in_sync", "in-sync ids"),
+        )
         print_table(brokers, columns, f"cluster {answer.cluster_id}", wide)
 
 
