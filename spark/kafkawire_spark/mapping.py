@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from kafkawire_spark.source.worker_errors import hiding_traceback
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -21,13 +23,17 @@ def map_in_arrow(
     ddl: str,
 ) -> DataFrame:
     """Return a data frame with the results of `work`, of this schema, for the batches of each
-    partition of `frame`."""
+    partition of `frame`. Its SourceErrors are reported without the traceback of the worker."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    def hidden(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with hiding_traceback():
+            yield from work(batches)
+
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    called: Any = UserDefinedFunction(work, returnType=ddl, evalType=kind)
+    called: Any = UserDefinedFunction(hidden, returnType=ddl, evalType=kind)
     column = called(*[frame[name] for name in frame.columns])
     plain: Any = frame
     return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

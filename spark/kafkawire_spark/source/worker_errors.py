@@ -38,7 +38,8 @@ def worker_module() -> str:
 
 
 @contextmanager
-def _hidden() -> Iterator[None]:
+def hiding_traceback() -> Iterator[None]:
+    """Let Spark report a SourceError without its traceback."""
     try:
         yield
     except SourceError:
@@ -52,14 +53,14 @@ def _wrapped(method: Any) -> Any:
 
         @functools.wraps(method)
         def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with _hidden():
+            with hiding_traceback():
                 yield from method(*args, **kwargs)
 
         return generate
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _hidden():
+        with hiding_traceback():
             return method(*args, **kwargs)
 
     return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import SourceError
 from kafkawire_spark.datasource import KafkawireSource
+from kafkawire_spark.mapping import map_in_arrow
 from kafkawire_spark.session import sentence
 from kafkawire_spark.source.worker_errors import HIDE, hide_traceback
 from tests.kit.spark.pipeline_topics import Tier
@@ -137,6 +138,16 @@ def test_errors_of_writing_are_a_sentence(spark: SparkSession) -> None:
     writing = rows.write.format("kafkawire").options(**SINK)
     check(writing.mode("append").save, "cannot connect to 127.0.0.1:1: Connection refused")
     check(writing.mode("overwrite").save, "a topic cannot be overwritten")
+
+
+@pytest.mark.real
+def test_error_of_a_job_in_a_task_is_a_sentence(spark: SparkSession) -> None:
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        next(batches)
+        raise SourceError("offset 1 has no place in the table")
+        yield
+
+    check(map_in_arrow(spark.range(1), fail, "id BIGINT").collect, "offset 1 has no place")
 
 
 @hide_traceback
