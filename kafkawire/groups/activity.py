@@ -1,7 +1,6 @@
 """The activity of one group: which members have joined, when each offset was committed.
 
-Used by kafkawire.groups.service for GroupActivity. Reads the state of the coordinator and modifies
-nothing; a long list is copied in slices, between which the group may change.
+Used by kafkawire.groups.service for GroupActivity; modifies nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ async def activity(
         leader=group.leader or "",
         joining_members=len(group.pending),
     )
+    # Copies, as the group may change between two slices: the answer shows no single moment.
     members = list(group.members.values())
     for start in range(0, len(members), AT_ONCE):
         response.members += [

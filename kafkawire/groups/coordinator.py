@@ -1,6 +1,6 @@
 """The coordinator of one partition: decides, appends, applies, answers.
 
-The order that makes group state safe :
+The order that makes group state safe:
 1. The shard decides; nothing has changed.
 2. The records of the decision are appended as one batch. If that fails, the request is answered
    with the error and nothing is applied.
@@ -10,9 +10,7 @@ The order that makes group state safe :
    applied steps may be lost: the partition is unloaded, all waiting clients get NOT_COORDINATOR and
    retry, and the partition is loaded again from committed records.
 
-OffsetCommits that arrive in one event-loop iteration share a batch. Decisions about groups never
-depend on offsets, so only requests that read or delete offsets append the batch first. So do those
-of transactions: a TxnOffsetCommit and a marker are batches of their own, in order of arrival.
+OffsetCommits that arrive in one event-loop iteration share a batch.
 
 One per led partition of `__consumer_offsets`, owned by kafkawire.groups.service.
 """
@@ -87,20 +85,18 @@ class Appender(RecordAppender[Record]):
     """Appends the records of decisions to one partition of `__consumer_offsets`: all or nothing."""
 
     def encode(self, records: Sequence[Record], now_ms: int) -> list[bytearray]:
-        """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
         pairs = [encode_record(record) for record in records]
         return batches_of(pairs, self.partition.config.max_message_bytes, now_ms)
 
     def names_of(self, records: Sequence[Record]) -> str:
-        """Name the groups of some records."""
         return names_of(records)
 
     def error_of(self, code: ErrorCode) -> ErrorCode:
-        """Map an append error to the code that members of groups expect."""
         return append_error(code)
 
     def append_transactional(self, step: TransactionStep, now_ms: int) -> ErrorCode | None:
         """Append the batch of a transaction's step; like `append`."""
+        # The partition, not the shard, checks epoch and state of the producer.
         try:
             if not isinstance(step, PendingBatch):
                 self.partition.append_marker(step, now_ms)
@@ -117,7 +113,6 @@ class Appender(RecordAppender[Record]):
 
 
 def names_of(records: Sequence[Record]) -> str:
-    """Return the groups of some records, for a log line."""
     names = sorted({record.group_id for record in records})
     return f"groups {', '.join(names)[:LOGGED_CHARS]}"
 
@@ -157,6 +152,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self._deletions = 0
         self._tokens = 0
         self._waiting: dict[int, UnansweredRequest] = {}
+        # Decided and not yet appended: the token of each request, and its decision.
         self._commits: list[tuple[int, Decision]] = []
 
     def submit(
@@ -180,12 +176,16 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         try:
             if isinstance(request, OffsetCommitRequest):
                 decision = self.shard.decide(ask, now_ms)
-                if decision.steps:  # the commits of an event-loop iteration share a batch
+                # The commits of an event-loop iteration share a batch. They can be decided before
+                # they are applied, as neither groups nor other commits depend on offsets.
+                if decision.steps:
                     if not self._commits:
                         self.env.call_soon(self._append_commits)
                     self._commits.append((token, decision))
                     return future
             else:
+                # The commits that arrived before come before in the log, too. No heartbeat appends
+                # or shows offsets.
                 if not isinstance(request, HeartbeatRequest):
                     self._append_commits()
                 decision = self.shard.decide(ask, now_ms)
@@ -199,37 +199,37 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, extending its session; None without any effect if
-        uncommitted changes precede it: then use `submit`. Hot.
-
-        Equivalent to executing its decision, which consists of a timer and a code.
-        """
+        uncommitted changes precede it: then use `submit`. Hot."""
         if self.phase is not _ACTIVE:
             return self._refusal(request)
+        # The answer shows the state of the group, which a failed commit would take back.
         if self.commits.unsettled:
             return None
         code, member = self.shard.check_heartbeat(request)
+        # All that the decision of `submit` would contain: this timer and the code.
         if member is not None:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
 
     def _refusal(self, request: Request) -> ErrorCode:
+        # Its session begins when loading ends. Kafka answers NONE, too.
         if self.phase is CoordinatorPhase.LOADING and isinstance(request, HeartbeatRequest):
-            return ErrorCode.NONE  # its session has not begun; Kafka answers NONE, too
+            return ErrorCode.NONE
         return self.phase.value
 
     def _reply(self, token: int, body: Response) -> None:
-        """Answer a request; no effect if the coordinator was unloaded, which has answered it, or
-        if its connection has closed. Raises TypeError for a response of another request type."""
+        """Answer a request. Raises TypeError for a response of another request type."""
         waiting = self._waiting.pop(token, None)
+        # The coordinator was unloaded meanwhile, which has answered it.
         if waiting is None:
             return
         if not isinstance(body, waiting.ask.kind.response):
             raise TypeError(f"{type(body).__name__} is no answer to {waiting.ask.request}")
+        # Cancelled, if its connection has closed.
         if not waiting.future.done():
             waiting.future.set_result(body)
 
     def _fail(self, token: int, code: ErrorCode) -> None:
-        """Answer a request with only an error code."""
         waiting = self._waiting.get(token)
         if waiting is not None:
             self._reply(token, waiting.ask.error(code))
@@ -252,6 +252,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             failure = self.appender.append(records, now_ms)
         if failure is not None:
             return failure
+        # No await since the append: the next request must be decided on what the log has.
         try:
             replies = self._apply(decisions, now_ms)
         except Exception:
@@ -272,6 +273,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             for effect in decision.effects:
                 if isinstance(effect, Reply):
                     replies.append(partial(self._reply, effect.token, effect.body))
+                # Timers do not wait for the commit: they are volatile state, as members are. If it
+                # fails they are cleared with it.
                 elif isinstance(effect, SetTimer):
                     self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
                 else:
@@ -281,8 +284,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         return replies
 
     def _append_commits(self) -> None:
-        """Append the commits of this event-loop iteration together or, if that fails, individually:
-        one that is too large must not fail the others."""
+        """Append the commits of this event-loop iteration together or, if that fails,
+        individually."""
         commits, self._commits = self._commits, []
         if not commits:
             return
@@ -291,6 +294,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             together = [decision for _, decision in commits]
             if self._carry_out(together, now_ms) is None:
                 return
+        # One that is too large must not fail the others.
         for token, decision in commits:
             if token not in self._waiting:
                 return  # the coordinator was unloaded, which answered all clients
@@ -309,6 +313,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         except Exception:
             self.appender.log_defect(f"timer {key} of group {group_id!r}")
             failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        # No client waits for it, so none would repeat it: a dead member would stay forever.
         if failure is not None:
             self.timers.set(group_id, key, RETRY_MS)
 
@@ -319,6 +324,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 await self.env.slices.pause()
             if life != self._life or self.phase is not _ACTIVE:
                 return
+            # A group that has just committed does not expire.
             self._append_commits()
             now_ms = self.env.clock.now_ms()
             try:
@@ -332,6 +338,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
     def topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic. Durable with the next commit of the log; if that fails, or
         while loading, it is repeated after the next load."""
+        # A number for each deletion: a topic may be created and deleted again while the tombstones
+        # of the first deletion wait for their commit.
         self._deletions += 1
         self.owed[topic] = self._deletions
         if self.phase is _ACTIVE:
@@ -339,26 +347,23 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self._forget_topics({topic})
 
     def _forget_topics(self, topics: set[str]) -> None:
-        """Only uncommitted tombstones are repeated by a later load, which would otherwise delete
-        new commits, too."""
         decision = self.shard.decide_topic_deleted(topics)
         failure = self._carry_out([decision], self.env.clock.now_ms())
         if failure is None and self.phase is _ACTIVE:  # else a defect: all is loaded again
+            # Owed no longer than until the commit: a later load would also delete the commits of a
+            # new topic of that name.
             done = {topic: self.owed[topic] for topic in topics & self.owed.keys()}
             self.commits.release([partial(self._forgive, done)], appended=False)
 
     def _forgive(self, done: dict[str, int]) -> None:
-        """Forget deletions whose tombstones are durable; a topic deleted again since is kept."""
         for topic, number in done.items():
             if self.owed.get(topic) == number:
                 del self.owed[topic]
 
     def new_loader(self) -> GroupLoader:
-        """Return a loader of an empty state."""
         return GroupLoader(self.env, self.config, self.partition, self.commit_log, self.place)
 
     def begin(self, loaded: GroupLoader) -> None:
-        """Take over the loaded groups."""
         self.shard = loaded.shard
         self._renewal_ms = 0.0  # the age of a loaded snapshot is not known
         now_ms = self.env.clock.now_ms()
@@ -370,7 +375,6 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def discard(self) -> None:
-        """Discard the state and answer all waiting clients with NOT_COORDINATOR."""
         self.timers.clear()
         self.shard = Shard(self.config)
         self._commits.clear()
@@ -378,20 +382,18 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self._fail(token, ErrorCode.NOT_COORDINATOR)
 
     def before_close(self) -> None:
-        """Append the commits of this event-loop iteration."""
         self._append_commits()
 
     def capture(self) -> EncodeSnapshot | None:
-        """Capture groups and offsets for a snapshot."""
         offsets = self.shard.offsets
+        # A snapshot does not store which commits are damaged: they would be -1 from then on.
         if offsets.lost:
-            return None  # it would lose the damaged commits, which would be -1 from then on
+            return None
         if len(offsets.pending) > MAX_CAPTURED_PENDING:
             return None
         pending = list(offsets.pending.records())
         return partial(encode, self.env, LiveState(self.appender.next_offset, self.shard, pending))
 
     def snapshot_stored(self) -> None:
-        """Schedule the next renewal."""
         age_ms = min(SNAPSHOT_MAX_AGE_MS, self.partition.config.delete_retention_ms // 4)
         self._renewal_ms = self.env.clock.monotonic() * 1000 + age_ms

@@ -1,8 +1,7 @@
 """Writes the events of groups to the log, at a bounded rate, and counts them for the metrics.
 
-A group of thousands of members, or one whose members crash in a loop, must not fill the log: above
-a rate, lines are left out and their number is reported. A group that rebalances again and again, or
-is stuck, gets one warning in a while instead.
+Above the rate, lines are left out and their number is reported. A group that rebalances again and
+again, or is stuck, gets one warning in a while instead.
 """
 
 from __future__ import annotations
@@ -65,6 +64,7 @@ class GroupEventLog:
     def report(self, group_id: str, events: Iterable[Event]) -> None:
         """Count and log the events of a decision that was carried out."""
         for event in events:
+            # It has its own interval, so that it is not left out among many others.
             if isinstance(event, GroupStuck):
                 self._report_stuck(group_id, event)
                 continue
@@ -82,13 +82,13 @@ class GroupEventLog:
             self._watch(group_id, event)
 
     def _watch(self, group_id: str, event: RebalanceStarted) -> None:
-        """Warn about a group that rebalances repeatedly."""
         now = self._now()
         window = self._windows.get(group_id)
         if window is None or now - window.begun > WINDOW_S:
+            # Removed first: windows are in the order of their beginning, the oldest is dropped.
             self._windows.pop(group_id, None)
             if len(self._windows) >= MAX_GROUPS:
-                del self._windows[next(iter(self._windows))]  # the oldest
+                del self._windows[next(iter(self._windows))]
             window = self._windows[group_id] = _Window(now)
         window.count += 1
         if window.count >= MANY_REBALANCES and not window.reported:
@@ -115,6 +115,8 @@ class GroupEventLog:
     def _write(self, level: int, group_id: str, event: Event) -> None:
         if not logger.isEnabledFor(level):
             return
+        # A group of thousands of members, or one whose members crash in a loop, must not fill the
+        # log.
         omitted = self._limit.admit()
         if omitted is None:
             return

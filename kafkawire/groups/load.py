@@ -62,18 +62,16 @@ class GroupLoader(PartitionLoader):
         self._damaged = False
 
     async def load(self, *, gained: bool = False) -> None:
-        """Load all committed records. Raises KafkaError or OSError if the log cannot be read."""
         await super().load(gained=gained)
         if self._damaged:
             self._end_lost_transactions()
 
     def _end_lost_transactions(self) -> None:
-        """End pending offsets of transactions that the partition knows as ended: their marker is
-        damaged so that not even its producer can be read. Otherwise consumers that ask for stable
-        offsets would wait for a marker that never comes."""
         partition, pending = self.partition, self.shard.offsets.pending
         transactions = partition.producers.transactions
         still_open = {} if transactions is None else transactions.open
+        # Their marker is damaged so that not even its producer can be read. Consumers that request
+        # stable offsets would wait for a marker that never comes.
         ended = sorted(pending.producers() - still_open.keys())
         if ended:
             logger.critical(
@@ -93,28 +91,26 @@ class GroupLoader(PartitionLoader):
             )  # fmt: skip
 
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
-        """Apply a record."""
         record = decode_record(key, value)
         if isinstance(record, OffsetRecord) and record.value is not None and producer_id >= 0:
             self.shard.apply(PendingBatch(producer_id, -1, (record,)))
-        elif record is not None:  # a tombstone deletes at once, in a transaction too, as in Kafka
+        # A tombstone deletes at once, in a transaction, too (as in Kafka).
+        elif record is not None:
             self.shard.apply(record)
 
     def take_pending(self, stored: PendingPair) -> None:
-        """Apply a pending offset of a snapshot."""
         record = decode_record(stored.key, stored.value)
         if isinstance(record, OffsetRecord) and record.value is not None:
             self.shard.load_pending(PendingRecord(stored.producer_id, record, stored.superseded))
 
     def take_marker(self, buffer: Buffer, position: int, head: BatchHead) -> None:
-        """End the pending offsets of a transaction."""
         kind = read_marker(buffer, position, head).kind
-        if kind in (ABORT, COMMIT):  # no other types end a transaction
+        # Control records of other types end no transaction.
+        if kind in (ABORT, COMMIT):
             ending = TransactionMarker(head.producer_id, head.producer_epoch, NO_COORDINATOR, kind)
             self.shard.apply(ending)
 
     async def pass_damage(self, first: int, end: int) -> None:
-        """Record which commits are lost."""
         self._damaged = True
         partition = self.partition
         payloads = await partition.damaged_payloads(first, end)
@@ -151,12 +147,10 @@ class LiveState:
 
 
 async def encode(env: Env, live: LiveState) -> Contents:
-    """Return `live` as the contents of a snapshot.
-
-    The groups change meanwhile. A change is in the log after `next_offset`, so a load applies its
-    record again, and of each key the last record counts; only pending offsets have to be exact.
-    """
     pairs: list[snapshot.Pair] = []
+    # The groups may change meanwhile: a change is in the log after `next_offset`, so a load applies
+    # its record again, and of each key the last record counts. Not so with pending offsets, which
+    # are therefore those as of `next_offset`.
     for record in live.shard.records():
         key, value = encode_record(record)
         assert value is not None, "tombstones are not live"

@@ -4,9 +4,7 @@
 responses and modify nothing. `check_commit` of kafkawire.groups.classic.sync decides whether a
 member may commit; the handlers check that topics exist.
 
-Retention follows KIP-211: the offsets of a group without members expire `offsets.retention.minutes`
-after the last member left; those of topics that a consumer group no longer reads, and those of
-simple consumers, so long after their last commit. Pure.
+Retention follows KIP-211. Pure.
 """
 
 from __future__ import annotations
@@ -16,13 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.model.member import CONSUMER
-from kafkawire.groups.model.records import (
-    STRING_BYTES,
-    Offset,
-    OffsetKey,
-    OffsetRecord,
-    fits,
-)
+from kafkawire.groups.model.records import STRING_BYTES, Offset, OffsetKey, OffsetRecord, fits
 from kafkawire.groups.model.request import Settings, VerifiedCommit, transactional_error
 from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import PendingBatch
@@ -67,19 +59,20 @@ class Offsets:
         self.pending = PendingOffsets()
 
     def lose(self, keys: Iterable[OffsetKey]) -> None:
-        """Record that newer commits of these keys are damaged. If an older one is known it is
-        returned, and its group reads the records after it again."""
+        """Record that newer commits of these keys are damaged."""
         for group_id, topic, partition in keys:
+            # With an older commit the group reads the records after it again, and loses none.
             if partition not in self.of(group_id).get(topic, {}):
                 self.lost.add((group_id, topic, partition))
 
     def apply(self, record: OffsetRecord) -> None:
-        """Apply a commit or a tombstone."""
         if record.value is not None:
+            # The later commit in the log wins, also over one whose transaction ends after it.
             if record.group_id in self.pending.by_group:
                 self.pending.supersede((record.group_id, record.topic, record.partition))
             self._set(record, record.value)
             return
+        # It was deleted: a marker that comes later must not bring it back.
         self.pending.drop((record.group_id, record.topic, record.partition))
         self._remove(record)
 
@@ -93,11 +86,13 @@ class Offsets:
 
     def lose_pending(self, producer_id: int) -> set[str]:
         """Record that the marker of a producer is damaged; return the groups of its offsets."""
+        # Committed or aborted is not known: neither the pending nor the former offset may be right.
         _, keys = self.pending.end(producer_id, commit=False)
         self.lose(keys)
         return {group_id for group_id, _, _ in keys}
 
     def _set(self, record: OffsetRecord, value: Offset) -> None:
+        # Nearly always empty: most commits need not build the key.
         if self.lost:
             self.lost.discard((record.group_id, record.topic, record.partition))
         topics = self.by_group.setdefault(record.group_id, {})
@@ -136,8 +131,8 @@ class Offsets:
         ]
 
     def records(self) -> Iterator[OffsetRecord]:
-        """Yield all committed offsets, which may change between two of them: only names are listed
-        at once."""
+        """Yield all committed offsets, which may change between two of them."""
+        # Lists of names only: a copy of all offsets would take too long for one step.
         for group_id in list(self.by_group):
             for topic in list(self.of(group_id)):
                 for partition, value in list(self.of(group_id).get(topic, {}).items()):
@@ -160,11 +155,11 @@ class Offsets:
             for topic in gone & committed.keys()
             for partition in committed[topic]
         }
+        # Sorted: the order of a set differs between processes, and a seed must repeat a run.
         keys |= dict.fromkeys(sorted(self.pending.of_topics(gone)))
         return [OffsetRecord(*key, None) for key in keys]
 
     def topics(self) -> set[str]:
-        """Return the topics with committed or pending offsets."""
         committed = {topic for found in self.by_group.values() for topic in found}
         return committed | self.pending.topics()
 
@@ -208,10 +203,9 @@ def commit(
 
 
 def _is_too_long(metadata: str, limit: int) -> bool:
-    """Return whether a metadata string is over the limit, which Kafka counts in UTF-16 units, or
-    does not fit a record."""
     if metadata.isascii():
         return len(metadata) > min(limit, STRING_BYTES)
+    # Kafka compares String.length(), which counts UTF-16 units.
     units = len(metadata.encode("utf-16-le", "surrogatepass")) // 2
     return units > limit or not fits(metadata)
 
@@ -221,6 +215,7 @@ def commit_pending(
 ) -> tuple[PendingBatch | None, TxnOffsetCommitResponse]:
     """Return the batch (None: every partition is rejected) and the response of a TxnOffsetCommit
     whose sender may commit. Partitions are independent, as in `commit`."""
+    # Metadata strings are checked before the append: a batch is appended all or nothing.
     request = ask.commit
     limit = settings.offset_metadata_max_bytes
     records: list[OffsetRecord] = []
@@ -244,10 +239,9 @@ def fetch(
     offsets: Offsets, request: OffsetFetchRequestGroup, *, stable: bool = False
 ) -> OffsetFetchResponseGroup:
     """Return a group's offsets: those of the requested partitions, or all (`topics` null). An
-    offset that was never committed, or of an unknown group, is -1 without error. One in a damaged
-    record is -1 with an error; otherwise consumers would start at the beginning or skip records.
-    With `stable` partitions with a pending offset are -1 with UNSTABLE_OFFSET_COMMIT. Partitions
-    with only a pending offset are not part of all."""
+    offset that was never committed, or of an unknown group, is -1 without error. With `stable`
+    partitions with a pending offset are -1 with UNSTABLE_OFFSET_COMMIT. Partitions with only a
+    pending offset are not part of all."""
     response = _fetch(offsets, request)
     pending = offsets.pending.of(request.group_id)
     if stable and pending:
@@ -263,6 +257,7 @@ def fetch(
 
 def _fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     committed = offsets.of(request.group_id)
+    # With -1 and no error consumers would start at the beginning, or skip records.
     lost: dict[str, set[int]] = {}
     for group_id, name, partition in offsets.lost:
         if group_id == request.group_id:
@@ -309,10 +304,9 @@ def _missing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 def delete(
     offsets: Offsets, group: ClassicGroup | None, request: OffsetDeleteRequest
 ) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
-    """Return the records and the response of an OffsetDelete. Topics that the group reads are
-    rejected; a group of another protocol type has no known topics, so it must have no members."""
     if group is None or group.state is GroupState.DEAD:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+    # Which topics it reads is known only of a consumer group; another must have no members.
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
     records: list[OffsetRecord] = []
@@ -339,11 +333,12 @@ def delete(
 def find_expired(
     offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
-    """Return the tombstones of a group's expired offsets. Those with a pending offset do not
-    expire."""
+    """Return the tombstones of a group's expired offsets."""
     if not _may_expire(group):
         return []
-    kept_since_ms: int | None = None  # None: from each commit
+    # KIP-211: the offsets of a group expire together, so long after its last member left. Those of
+    # simple consumers, which never had one, and of topics not read any more: after each commit.
+    kept_since_ms: int | None = None
     if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms != -1:
         kept_since_ms = group.since_ms
     reads = _reader(group)
@@ -353,15 +348,16 @@ def find_expired(
         for topic, partitions in offsets.of(group.group_id).items()
         if not reads(topic)
         for partition, value in partitions.items()
+        # An open transaction may be about to commit it.
         if (topic, partition) not in pending
         and _is_expired(value, kept_since_ms, now_ms, retention_ms)
     ]
 
 
 def _reader(group: ClassicGroup) -> Callable[[str], bool]:
-    """Return whether the group may be reading a topic. If a consumer group's subscription is
-    unknown, every topic counts as read (Kafka: ClassicGroup.isSubscribedToTopic)."""
     topics = group.find_subscribed_topics()
+    # Of a consumer group with an unknown subscription every topic counts as read (Kafka:
+    # ClassicGroup.isSubscribedToTopic).
     if topics is None:
         silent = group.protocol_type == CONSUMER
         return lambda topic: silent
@@ -369,10 +365,9 @@ def _reader(group: ClassicGroup) -> Callable[[str], bool]:
 
 
 def _may_expire(group: ClassicGroup) -> bool:
-    """Return whether offsets may expire: not during a rebalance, nor with members whose
-    subscription is unknown."""
     if group.protocol_type is None or group.state is GroupState.EMPTY:
         return True
+    # Not during a rebalance, as other topics may be read after it.
     return group.state is GroupState.STABLE and group.find_subscribed_topics() is not None
 
 

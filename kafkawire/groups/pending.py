@@ -1,8 +1,8 @@
 """Pending offsets: committed within transactions that have not ended.
 
-Kafka keeps them by producer ID, not by epoch: any marker of the producer ends all its pending
-offsets of this partition of `__consumer_offsets`, for all groups. A commit makes them current,
-unless a commit of the same partition was written to the log after them; an abort drops them.
+Any marker of the producer ends all its pending offsets of this partition of `__consumer_offsets`,
+for all groups. A commit makes them current, unless a commit of the same partition was written to
+the log after them; an abort drops them.
 
 Steps are applied in log order, so no offsets of records are kept: a commit marks the pending
 offsets before it as superseded. Pure; part of kafkawire.groups.offsets.Offsets, which alone
@@ -59,22 +59,19 @@ class PendingOffsets:
         return self.by_group.get(group_id, _NONE)
 
     def producers(self) -> set[int]:
-        """Return the ids of the producers with pending offsets."""
         return set(self._by_producer)
 
     def topics(self) -> set[str]:
-        """Return the topics with pending offsets."""
         return {topic for _, topic, _ in self._keys()}
 
     def of_topics(self, topics: set[str]) -> set[OffsetKey]:
-        """Return the keys of these topics with pending offsets."""
         return {key for key in self._keys() if key[1] in topics}
 
     def _keys(self) -> set[OffsetKey]:
         return set().union(*self._by_producer.values())
 
     def records(self) -> Iterator[PendingRecord]:
-        """Yield all pending offsets in log order; `restore` takes them."""
+        """Yield all pending offsets; `restore` takes them."""
         found = [
             (pending.order, PendingRecord(producer_id, record, pending.superseded))
             for group_id, places in self.by_group.items()
@@ -82,6 +79,7 @@ class PendingOffsets:
             for producer_id, pending in holders.items()
             for record in [OffsetRecord(group_id, topic, partition, pending.value)]
         ]
+        # In log order, in which `restore` numbers them again.
         found.sort(key=lambda pair: pair[0])
         yield from (record for _, record in found)
 
@@ -113,17 +111,19 @@ class PendingOffsets:
     def end(self, producer_id: int, *, commit: bool) -> tuple[list[OffsetRecord], set[OffsetKey]]:
         """End the transaction of a producer. Return the records that become current, and the keys
         of all its pending offsets, which are forgotten."""
+        # All of the producer, whatever their epoch, as in Kafka: at most one transaction is open.
         keys = self._by_producer.get(producer_id, set()).copy()
         current: list[OffsetRecord] = []
         for key in keys:
             pending = self._remove(producer_id, key)
             if commit and not pending.superseded:
                 current.append(OffsetRecord(*key, pending.value))
+                # The order of offsets in the log decides, not that of the markers: one that another
+                # producer wrote before must not replace this one when its transaction commits.
                 self.supersede(key, pending.order)
         return current, keys
 
     def restore(self, stored: Iterable[PendingRecord]) -> None:
-        """Add what `records` returned."""
         for producer_id, record, superseded in stored:
             self.put(producer_id, record, superseded=superseded)
 

@@ -55,12 +55,8 @@ from kafkawire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kafkawire.messages.offset_fetch import (
-    OffsetFetchRequestTopics,
-)
-from kafkawire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
+from kafkawire.messages.offset_fetch import OffsetFetchRequestTopics
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -105,11 +101,11 @@ class GroupService(CoordinatorService[Coordinator]):
         self.events = GroupEventLog(env.clock.monotonic)
 
     def new_coordinator(self, partition: Partition) -> Coordinator:
-        """Return a coordinator that is not started."""
         coordinator = Coordinator(
             self.env, self.config, partition, self.commit_log, self.folder, self.catalog.by_name,
             self.events,
         )  # fmt: skip
+        # Deletions that came while the partition had no coordinator here.
         if partition.index in self.gained:
             for name in self.gained[partition.index].deleted:
                 coordinator.topic_deleted(name)
@@ -159,6 +155,7 @@ class GroupService(CoordinatorService[Coordinator]):
     async def verify_transaction(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
         """Have the transaction coordinator verify (from version 5: add) the partition of the group.
         Return NONE and the guard for the append, or the code for the client."""
+        # Without it a late TxnOffsetCommit would open a transaction that no marker ends (KIP-890).
         if self._closed:
             return Verified(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not request.group_id:
@@ -179,8 +176,9 @@ class GroupService(CoordinatorService[Coordinator]):
 
     async def write_marker(self, partition: int, marker: TransactionMarker) -> ErrorCode:
         """End a transaction in a partition of the offsets topic: NONE once the marker is committed
-        and its pending offsets are current or dropped (KAFKA-17507). The only way to write a
-        marker there."""
+        and its pending offsets are current or dropped. The only way to write a marker there."""
+        # By the coordinator, not by the partition alone: otherwise the next commits of the groups
+        # would mix with offsets that are still pending (KAFKA-17507).
         exists = 0 <= partition < len(self.coordinators)
         found = self.coordinators[partition] if exists else None
         if found is None:
@@ -196,6 +194,7 @@ class GroupService(CoordinatorService[Coordinator]):
         response = DescribeGroupsResponse()
         asked: list[asyncio.Future[DescribeGroupsResponse]] = []
         distinct = await slices.count_keys(request.groups, self.env.slices.give_way)
+        # A request each: the groups belong to different coordinators.
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
             asked.append(self.submit(DESCRIBE, client, version, one))
@@ -227,13 +226,15 @@ class GroupService(CoordinatorService[Coordinator]):
         return response
 
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:
-        """Forget most offsets of a group that will be deleted, in portions, because the coordinator
-        writes the tombstones of one decision at once."""
+        """Forget most offsets of a group that will be deleted, in portions."""
+        # The coordinator encodes the tombstones of one decision in one step.
         coordinator = self.find_coordinator(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
         if coordinator is None or group is None or group.state is not GroupState.EMPTY:
             return  # not deleted, whatever it has committed
-        kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets is removed with the last one
+        # Some are kept: a group that only stores offsets is removed with the last one, and then
+        # DeleteGroups would not find it.
+        kept = FORGOTTEN_AT_ONCE
         for name, partitions in coordinator.shard.offsets.list_partitions(group_id).items():
             indexes = partitions[kept:]
             kept = max(0, kept - len(partitions))
@@ -253,6 +254,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """List the groups of all partitions led by this broker; an error without groups while one
         of them is loading."""
         response = ListGroupsResponse()
+        # In a list without its groups they would seem to be deleted.
         if self.gained:
             return LIST.error(request, int(CoordinatorPhase.LOADING.value))
         for coordinator in self.list_led():
@@ -264,7 +266,6 @@ class GroupService(CoordinatorService[Coordinator]):
         return response
 
     def list_committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """Return the topics and partitions for which a group has committed offsets."""
         coordinator = self.find_coordinator(group_id)
         return [] if coordinator is None else coordinator.shard.offsets.as_request(group_id)
 

@@ -84,16 +84,21 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is not None:
             return join(group, ask, now_ms)
+        # Of a group that was deleted or has expired: its client joins again without id.
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         decision = join(ClassicGroup(request.group_id, self.settings), ask, now_ms)
-        if decision.steps:  # a new group, created by its first record
+        # A record creates the group, to which the changes of the decision are applied.
+        if decision.steps:
             decision.steps.insert(0, GroupRecord(request.group_id, _new_group(now_ms)))
         return decision
 
     def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
+        # A flexible request may have longer strings than a record: refused now, as otherwise the
+        # group could not be stored when its rebalance completes.
         if not request.group_id or not fits(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
+        # The member id begins with the instance id.
         if not fits(request.group_instance_id or "", FRESH_ID_BYTES):
             return ErrorCode.INVALID_REQUEST
         names = [request.protocol_type, *(protocol.name for protocol in request.protocols)]
@@ -118,8 +123,8 @@ class Shard:
         return _answer(ask, ask.error(code)) if group is None else heartbeat(group, ask, now_ms)
 
     def _find(self, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
-        """Return the group of a member, or the error if there is none."""
-        if not group_id:  # any group may exist, as offsets can be committed to it
+        # Offsets may be committed to the empty group id, but it cannot have members.
+        if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         group = self.groups.get(group_id)
         return (ErrorCode.UNKNOWN_MEMBER_ID if group is None else ErrorCode.NONE), group
@@ -163,8 +168,9 @@ class Shard:
             code = ErrorCode.INVALID_GROUP_ID
         elif group is not None:
             code = check_commit(group, request.member_id, request.group_instance_id, generation)
+        # A simple consumer or a tool: the records create the group.
         elif generation < 0:
-            code = ErrorCode.NONE  # the records create a simple group
+            code = ErrorCode.NONE
         elif ask.version >= UNKNOWN_GROUP_FROM:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         else:
@@ -174,7 +180,8 @@ class Shard:
         records, response = offsets.commit(request, self.settings, now_ms)
         decision = Decision(request.group_id, [*records], [Reply(ask.token, response)])
         member = None if group is None else group.members.get(request.member_id)
-        if member is not None:  # a commit extends the session like a heartbeat
+        # A commit shows that the member is alive, like a heartbeat (as in Kafka).
+        if member is not None:
             at_ms = now_ms + member.session_timeout_ms
             decision.effects.insert(0, SetTimer(session(member.id), at_ms))
         return decision
@@ -182,8 +189,6 @@ class Shard:
     def _commit_verified(
         self, ask: GroupRequest[VerifiedCommit, TxnOffsetCommitResponse], now_ms: int
     ) -> Decision:
-        """Decide on a TxnOffsetCommit. It does not extend the session of its member, which sends
-        heartbeats of its own."""
         request = ask.request.commit
         group = self.groups.get(request.group_id)
         if not request.group_id or not fits(request.group_id):
@@ -201,6 +206,7 @@ class Shard:
         if code is not ErrorCode.NONE:
             return _answer(ask, ask.error(code))
         batch, response = offsets.commit_pending(ask.request, self.settings, now_ms)
+        # No session is extended: the producer sends this, the consumer its own heartbeats.
         steps: list[Step] = [] if batch is None else [batch]
         return Decision(request.group_id, steps, [Reply(ask.token, response)])
 
@@ -263,17 +269,14 @@ class Shard:
         return [*self.offsets.tombstones(group_id), GroupRecord(group_id, None)]
 
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
-        """Decide on an expired timer of a group."""
         group = self.groups.get(group_id)
         return Decision(group_id) if group is None else decide_timer(group, key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """Return the decisions for all groups after loading, one per group."""
         for group in list(self.groups.values()):
             yield decide_loaded(group, now_ms)
 
     def topics(self) -> set[str]:
-        """Return the topics with committed or pending offsets."""
         return self.offsets.topics()
 
     def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
@@ -290,6 +293,7 @@ class Shard:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         decision.steps += offsets.find_expired(self.offsets, group, now_ms, retention_ms)
+        # Pending offsets count, too, and never expire: an open transaction keeps its group.
         held = sum(len(found) for found in self.offsets.list_partitions(group_id).values())
         if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
             decision.steps.append(GroupRecord(group_id, None))
@@ -320,28 +324,26 @@ class Shard:
             self.groups[group_id].apply(step)
 
     def lose_transactions(self, producer_ids: Iterable[int]) -> None:
-        """End the transactions of producers whose markers are damaged: it is not known how they
-        ended."""
+        """End the transactions of producers whose markers are damaged."""
+        # Committed or aborted is not known: the keys become lost, and are answered with an error.
         for producer_id in producer_ids:
             for group_id in self.offsets.lose_pending(producer_id):
                 self._forget_simple(group_id)
 
     def load_pending(self, stored: PendingRecord) -> None:
-        """Apply a pending offset of a snapshot."""
         self.offsets.pending.restore([stored])
         self._create(stored.record.group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
-        """Return the group, created if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self.settings)
         return group
 
     def _forget_simple(self, group_id: str) -> None:
-        """Remove a group that only stored offsets with its last offset, because neither the log nor
-        a snapshot has it any more."""
+        """Remove a group that only stored offsets with its last offset."""
         group = self.groups.get(group_id)
+        # Nothing of it is in the log any more, so after the next load it would not exist, either.
         if group is None or group.recorded is not None or group_id in self.offsets.by_group:
             return
         if group_id in self.offsets.pending.by_group:
@@ -350,8 +352,9 @@ class Shard:
             del self.groups[group_id]
 
     def records(self) -> Iterator[Record]:
-        """Yield the live records, which would load the current durable state. A group comes before
-        its offsets. The state may change between two of them."""
+        """Yield the live records, which would load the current durable state. It may change between
+        two of them."""
+        # Groups before offsets: an offset of an unknown group would create a simple one.
         for group in list(self.groups.values()):
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)

@@ -1,9 +1,5 @@
 """Keyed timers of a coordinator on the event loop.
 
-Every heartbeat moves a session timer, so that must be cheap: a timer that is moved to a later time
-keeps its loop timer, and is scheduled again when that one fires too early. Delays use the monotonic
-clock, so that a jump of the wall clock expires no session.
-
 Used by kafkawire.groups.coordinator only. Scopes are group ids.
 """
 
@@ -31,6 +27,7 @@ class Timers:
     def __init__(self, env: Env, fire: Callable[[str, str], None]) -> None:
         self._env = env
         self._fire = fire
+        # Monotonic: a jump of the wall clock must expire no session.
         self._now = env.clock.monotonic
         self._entries: dict[tuple[str, str], _Entry] = {}
 
@@ -43,7 +40,9 @@ class Timers:
         entry = self._entries.get((scope, key))
         if entry is None:
             entry = self._entries[(scope, key)] = _Entry(due_s)
-        elif due_s >= entry.handle_s:  # the path of heartbeats
+        # Every heartbeat moves a session timer to a later time, so that must be cheap: the timer of
+        # the event loop stays, and is set again when it fires too early.
+        elif due_s >= entry.handle_s:
             entry.due_s = due_s
             return
         elif entry.handle is not None:
@@ -58,7 +57,6 @@ class Timers:
             entry.handle.cancel()
 
     def clear(self) -> None:
-        """Cancel all timers."""
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             if entry.handle is not None:
@@ -75,5 +73,6 @@ class Timers:
         if self._now() < entry.due_s:
             self._arm(scope, key, entry)  # moved meanwhile
             return
+        # Removed first: `_fire` may set the same timer again.
         del self._entries[(scope, key)]
         self._fire(scope, key)

@@ -3,12 +3,9 @@
 `apply` is the only mutator, the same for a record just appended and for one read at load time. The
 decisions are in modules that import this one: JoinGroup in kafkawire.groups.classic.join, the
 phases of a rebalance and its timers in kafkawire.groups.classic.rebalance, everything else in
-kafkawire.groups.classic.sync. A decision does not change the group. It is made on a copy to which
-each step is applied as it is decided (kafkawire.groups.classic.working_copy), so the rules are
-written as if steps took effect immediately.
+kafkawire.groups.classic.sync. They are made on a copy (kafkawire.groups.classic.working_copy).
 
-Pure: no clock (the caller passes the time), no I/O, no futures; a parked request is a token in its
-Member. Owned by kafkawire.groups.shard; kafkawire.groups.classic.views describes it to clients.
+Pure: no clock (the caller passes the time), no I/O, no futures.
 """
 
 from __future__ import annotations
@@ -38,14 +35,7 @@ from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 
 class ClassicGroup:
-    """One group. Attributes are public for reading; only `apply` writes them.
-
-    `members` is in join order. `static` maps instance ids to member ids, `pending` has assigned ids
-    that have not joined yet, `unsynced` the members that have not requested their assignment.
-    `window` is set only during a first rebalance; `rebalancing_since_ms` is when it or a later
-    rebalance began, 0 after its end. `recorded` is the last record of this group, None
-    while it only stores offsets.
-    """
+    """One group. Attributes are public for reading; only `apply` writes them."""
 
     __slots__ = (
         "generation",
@@ -72,25 +62,27 @@ class ClassicGroup:
         self.settings = settings
         self.state = GroupState.EMPTY
         self.since_ms = -1  # unknown, as in records before version 2
-        self.rebalancing_since_ms = 0
+        self.rebalancing_since_ms = 0  # 0 while no rebalance is in progress
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static: dict[str, str] = {}
-        self.pending: set[str] = set()
-        self.unsynced: set[str] = set()
-        self.window: Window | None = None
-        self.recorded: GroupMetadataValue | None = None
+        self.members: dict[str, Member] = {}  # in join order
+        self.static: dict[str, str] = {}  # instance id -> member id
+        self.pending: set[str] = set()  # assigned ids that have not joined yet
+        self.unsynced: set[str] = set()  # members that have not requested their assignment
+        self.window: Window | None = None  # only during a first rebalance
+        self.recorded: GroupMetadataValue | None = None  # None while it only stores offsets
+        # Both are counted as members change: with thousands of members, counting them for each join
+        # of a round would take quadratic time.
         self.joined = 0  # how many members have a parked JoinGroup
         self.spoken: dict[str, int] = {}  # protocol name -> how many members speak it
 
     def copy(self) -> ClassicGroup:
-        """Return a copy in the same state; members and records are shared values."""
         twin = ClassicGroup.__new__(ClassicGroup)
         for name in self.__slots__:
             value = getattr(self, name)
+            # One level is enough: members and records are immutable.
             setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
         return twin
 
@@ -110,6 +102,7 @@ class ClassicGroup:
             holder = self.static.get(instance_id)
             if holder is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
+            # A later process with this instance id has joined: this one must end (KIP-345).
             if holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
@@ -117,6 +110,7 @@ class ClassicGroup:
     def speaks(self, protocol_type: str, protocols: Protocols) -> bool:
         """Return whether a member with these protocols is compatible: it shares one with all
         members."""
+        # The first member chooses the protocol type.
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
@@ -125,13 +119,14 @@ class ClassicGroup:
 
     def select_protocol(self) -> str:
         """Return the protocol of the next generation: of those that all members support, the one
-        preferred by most; ties go to the first vote."""
+        preferred by most."""
         candidates = {name for name, count in self.spoken.items() if count == len(self.members)}
         assert candidates, "members were let in only with a common protocol"
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
+        # Of a tie the first vote in join order, so that the same members get the same protocol.
         return max(votes, key=votes.__getitem__)
 
     def find_subscribed_topics(self) -> set[str] | None:
@@ -143,17 +138,18 @@ class ClassicGroup:
         for member in self.members.values():
             metadata = member.metadata(self.protocol)
             found = None if metadata is None else subscribed_topics(metadata)
+            # A member whose subscription is unknown may read any topic.
             if found is None:
                 return None
             topics |= found
         return topics
 
     def apply(self, step: Step) -> None:
-        """Apply a step, from this group's decisions or from its log."""
         _APPLY[type(step)](self, step)
 
     def _apply_entered(self, step: Entered) -> None:
-        if self.state is not GroupState.COMPLETING:  # a rebalance that begins again is the same one
+        # A rebalance that begins again is the same one: its duration counts from the first round.
+        if self.state is not GroupState.COMPLETING:
             self.rebalancing_since_ms = step.at_ms
         self._move(step.state, recorded=False)
         self.since_ms = step.at_ms
@@ -173,6 +169,7 @@ class ClassicGroup:
         if member.instance_id is not None:
             assert self.static.get(member.instance_id, member.id) == member.id
             self.static[member.instance_id] = member.id
+        # While there are members one of them leads, here and in `_apply_dropped`.
         if self.leader is None:
             self.leader = member.id
 
@@ -191,6 +188,7 @@ class ClassicGroup:
         assert new.instance_id is not None
         assert self.static[new.instance_id] == step.old_id
         self._count(self.members[step.old_id], -1)
+        # In the position of the old id: `members` is in join order.
         self.members = {
             (new.id if id_ == step.old_id else id_): (new if id_ == step.old_id else member)
             for id_, member in self.members.items()
@@ -217,6 +215,8 @@ class ClassicGroup:
         self.generation = step.number
         self.protocol = step.protocol
         self.leader = step.leader
+        # The decision answers all parked joins. With the answer each member knows its id, so from
+        # now on heartbeats keep its session.
         self.members = {
             id_: replace(member, join=None, is_new=False) for id_, member in self.members.items()
         }
@@ -235,9 +235,7 @@ class ClassicGroup:
             }
 
     def _apply_record(self, step: GroupRecord) -> None:
-        """Apply the record of a completed round. Known members keep what records do not contain
-        (other protocols, a parked JoinGroup). A parked SyncGroup was answered by the decision with
-        the record."""
+        """Apply the record of a completed round."""
         value = step.value
         assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"
         self._move(GroupState.STABLE if value.members else GroupState.EMPTY, recorded=True)
@@ -249,9 +247,11 @@ class ClassicGroup:
         known = self.members
         self.members = {}
         for stored in value.members:
+            # Just appended: the member keeps what records do not contain, such as other protocols.
             member = known.get(stored.member_id)
             if member is None:
                 member = _restore_member(stored, value.protocol)
+            # The decision with this record answers the parked SyncGroups.
             self.members[member.id] = replace(member, assignment=stored.assignment, sync=None)
         self.static = {m.instance_id: m.id for m in self.members.values() if m.instance_id}
         self.joined = sum(m.join is not None for m in self.members.values())
@@ -270,7 +270,6 @@ class ClassicGroup:
             self.state = state
 
     def _count(self, member: Member | None, by: int) -> None:
-        """Update `joined` and `spoken` when a member is added (+1) or removed (-1)."""
         if member is None:
             return
         if member.join is not None:
@@ -280,7 +279,6 @@ class ClassicGroup:
 
 
 def _restore_member(stored: MemberMetadata, protocol: str | None) -> Member:
-    """Return a member from its record, which has only the chosen protocol."""
     timeout = stored.rebalance_timeout
     return Member(
         stored.member_id,
@@ -289,6 +287,8 @@ def _restore_member(stored: MemberMetadata, protocol: str | None) -> Member:
         stored.client_host,
         stored.session_timeout if timeout == -1 else timeout,  # version 0 has none
         stored.session_timeout,
+        # A record has only the chosen protocol: a member with more counts as changed when it joins
+        # again after a load, and opens a round.
         ((protocol or "", stored.subscription),),
     )
 

@@ -1,9 +1,7 @@
 """JoinGroup: validation, member ids, and replies.
 
 The rules are Kafka's (GroupMetadataManager.classicGroupJoin and its callees). A join that has to
-wait is parked as a token in its Member. Versions matter in two places: from 4 on a new dynamic
-member must rejoin with its assigned id (KIP-394), and from 9 on a returning static leader gets the
-members and skips the assignment (KIP-814).
+wait is parked as a token in its Member.
 """
 
 from __future__ import annotations
@@ -59,6 +57,7 @@ def join(
     protocols = protocols_of((p.name, p.metadata) for p in request.protocols)
     if group.state is GroupState.DEAD:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    # Before the protocols, as in Kafka: a member without room is removed, whatever it supports.
     elif not _has_room(group, request.member_id):
         _turn_away(draft, ask.token, request.member_id)
         return draft.decision
@@ -75,12 +74,13 @@ def join(
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Return whether the group may take this member. In an open round the waiting members are
-    counted instead of all, so that a group over a lowered limit removes the last to rejoin."""
     limit = group.settings.group_max_size
     member = group.members.get(member_id)
+    # In an open round those that wait are counted instead of all members, so that a group over a
+    # lowered limit removes the last to rejoin.
     if group.state is GroupState.PREPARING:
         return (member is not None and member.join is not None) or group.joined < limit
+    # One member fits: the limit is at least 1.
     if group.state is GroupState.EMPTY:
         return True
     return member is not None or len(group.members) < limit
@@ -88,6 +88,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 
 def _turn_away(draft: Draft, token: int, member_id: str) -> None:
     member = draft.group.members.get(member_id)
+    # The round must not wait for a member that will not join: it may have been the last.
     if member is not None:
         drop(draft, member, MemberEvicted(member, Eviction.MAX_SIZE))
         end_if_all_joined(draft)
@@ -104,18 +105,20 @@ def _join_new(
     request: JoinGroupRequest,
     protocols: Protocols,
 ) -> None:
-    """Join a member without an id: static members get one at once, others depending on the
-    version."""
     group = draft.group
     instance_id = request.group_instance_id
+    # In the form of Kafka's ids: operators and tools read the client from it.
     owner = (ask.client.id or "")[:CLIENT_ID_CHARS] if instance_id is None else instance_id
     new_id = f"{owner}-{ask.fresh_id}"
+    # A static member is recognized by its instance id, so its join is never lost with the response.
     if instance_id is not None:
         old_id = group.static.get(instance_id)
         if old_id is None:
             _add(draft, ask, request, protocols, new_id)
         else:
             _replace(draft, ask, request, protocols, old_id, new_id)
+    # The client joins again with this id (KIP-394). One that gives up before the response leaves an
+    # id that ends with its session timeout, not a member that may wait for NEW_MEMBER_TIMEOUT_MS.
     elif ask.version >= KNOWN_ID_FROM:
         if len(group.pending) >= MAX_PENDING:
             draft.reply(ask.token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -136,6 +139,7 @@ def _join_known(
     """Join a member with an id: a pending one, or one that rejoins."""
     group = draft.group
     member_id = request.member_id
+    # Ids of static members are never pending: with an instance id this is no join of that id.
     if member_id in group.pending and request.group_instance_id is None:
         _add(draft, ask, request, protocols, member_id)
         return
@@ -148,6 +152,7 @@ def _join_known(
     if group.state is GroupState.COMPLETING and unchanged:
         # It may have missed the response to its first join.
         draft.reply(ask.token, answer_join(group, member_id))
+    # Nothing has changed that the assignment depends on, so the generation remains.
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader:
         draft.reply(ask.token, answer_join(group, member_id))
     else:
@@ -168,8 +173,8 @@ def _rejoins(member_id: str, leads: bool, unchanged: bool, reason: str | None) -
 def _park(
     draft: Draft, member: Member, token: int, request: JoinGroupRequest, protocols: Protocols
 ) -> None:
-    """Park the join of a member until the round ends, and update the member. An earlier join that
-    is still parked is answered, because its sender has given up."""
+    """Park the join of a member until the round ends, and update the member."""
+    # An earlier join that is still parked: its sender has given up, but its connection may be open.
     draft.reply(member.join, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
     changed = replace(
         member,
@@ -201,6 +206,7 @@ def _add(
         join=ask.token,
     )
     draft.do(Put(member, request.protocol_type))
+    # The timer of the open first round is not moved: it finds `grew` when it fires.
     if window is not None:
         draft.do(Window(window.delay_ms, window.remaining_ms, grew=True))
     draft.timer(session(member_id), NEW_MEMBER_TIMEOUT_MS)
@@ -216,14 +222,11 @@ def _replace(
     old_id: str,
     new_id: str,
 ) -> None:
-    """Replace a static member that rejoined without its id, under a new id.
-
-    While Stable this needs no rebalance if the protocol is unchanged, only a record with the new
-    id. While the leader computes an assignment, which has the old id, the round opens again.
-    """
+    """Replace a static member that rejoined without its id, under a new id."""
     group = draft.group
     old = group.members[old_id]
     led = group.leader
+    # An earlier process with this instance id still waits: two must not read the same partitions.
     draft.reply(old.join, join_error(ErrorCode.FENCED_INSTANCE_ID, old_id))
     draft.reply(old.sync, sync_error(ErrorCode.FENCED_INSTANCE_ID))
     new = Member(
@@ -240,6 +243,8 @@ def _replace(
     draft.log(MemberReplaced(old_id, new))
     draft.cancel(session(old_id))
     draft.expect(new)
+    # The purpose of static members: after a restart each has its partitions again without a round
+    # (KIP-345). Only the id changes, unless its new protocols change the choice of all.
     if group.state is GroupState.STABLE and draft.group.select_protocol() == group.protocol:
         _keep_round(draft, ask, new_id, led)
         return
@@ -247,6 +252,7 @@ def _replace(
     if group.state is GroupState.PREPARING:
         end_if_all_joined(draft)
     else:
+        # The leader may be computing an assignment, which has the old id.
         reopen(draft, f"static member {shown(new_id)} joined while others waited for assignments")
 
 
@@ -256,14 +262,12 @@ def _keep_round(
     new_id: str,
     led: str | None,
 ) -> None:
-    """Write the group with the new id and answer with the current generation.
-
-    Before version 9 a returning leader must not lead, because it would assign again without a
-    round. So the response has its old id as leader, which no member has (as in Kafka).
-    """
+    """Write the group with the new id and answer with the current generation."""
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
     draft.do(draft.record(assignments))
     answer = answer_join(draft.group, new_id)
+    # A leader that returns must not assign again, as there is no round. From version 9 on the
+    # response says so; before, it has the old id as leader, which no member has (as in Kafka).
     if ask.version >= SKIP_ASSIGNMENT_FROM:
         answer.skip_assignment = new_id == draft.group.leader
     else:

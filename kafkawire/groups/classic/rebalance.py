@@ -2,8 +2,7 @@
 
 `decide_timer` and `decide_loaded` return a decision; the others take the Draft of one and add to
 it. The rules follow Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and
-the expirations). kafkawire.groups.classic.join and kafkawire.groups.classic.sync validate and
-answer requests, and call `reopen` and `proceed` here.
+the expirations).
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ def proceed(draft: Draft, reason: str) -> None:
 
 
 def reopen(draft: Draft, reason: str) -> None:
-    """Open a round. Members learn of it from their heartbeats, those in the sync phase
-    immediately."""
     group = draft.group
     _log_start(draft, reason)
+    # Members learn of the round from their heartbeats. Those with a parked SyncGroup send none, so
+    # they are answered.
     if group.state is GroupState.COMPLETING:
         for member in group.members.values():
             if member.sync is not None:
@@ -63,13 +62,16 @@ def reopen(draft: Draft, reason: str) -> None:
                 draft.expect(member)  # a parked SyncGroup replaced heartbeats
     draft.do(SyncEnded(reset=group.state is GroupState.COMPLETING))
     draft.cancel(SYNC)
+    # Read before the next step, which may change this very copy.
     first = group.state is GroupState.EMPTY
     draft.do(Entered(GroupState.PREPARING, draft.now_ms))
     if first:
+        # Members that start together share one generation, instead of one round for each (KIP-134).
         delay_ms = group.settings.group_initial_rebalance_delay_ms
         remaining_ms = max(draft.group.rebalance_timeout_ms - delay_ms, 0)
         draft.do(Window(delay_ms, remaining_ms))
         draft.timer(JOIN, delay_ms)
+    # At once for a group of one whose member has joined, and after the last member has left.
     elif draft.group.all_joined:
         end(draft)
     else:
@@ -92,22 +94,20 @@ def _log_start(draft: Draft, reason: str) -> None:
 
 
 def end_if_all_joined(draft: Draft) -> None:
-    """End the open round if all members have joined; a first one stays open for its delay."""
     group = draft.group
+    # A first round stays open for its delay, however many have joined: others may be starting.
     if group.state is GroupState.PREPARING and group.window is None and group.all_joined:
         end(draft)
 
 
 def end(draft: Draft) -> None:
-    """End the open round with the members that have joined.
-
-    Other dynamic members are removed. Static ones stay until their session expires, so that a
-    restart within it causes no rebalance (KIP-345). If only such members are left, none could lead,
-    and the round stays open.
-    """
+    """End the open round with the members that have joined."""
     draft.cancel(JOIN)
+    # The timeout of all members, also of those that are removed below.
     timeout_ms = draft.group.rebalance_timeout_ms
     for member in list(draft.group.members.values()):
+        # Static members stay until their session expires, so that a restart within it causes no
+        # rebalance (KIP-345).
         if member.join is None and member.instance_id is None:
             draft.log(MemberEvicted(member, Eviction.REBALANCE_TIMEOUT, timeout_ms))
             draft.do(Dropped(member.id))
@@ -117,6 +117,8 @@ def end(draft: Draft) -> None:
         return
     leader = _elect(draft.group)
     if leader is None:
+        # Only static members that have not rejoined are left: a leader that is away would assign
+        # nothing. The round stays open until one joins, or their sessions have expired.
         draft.timer(JOIN, draft.group.rebalance_timeout_ms)
         count = len(draft.group.members)
         reason = (
@@ -129,11 +131,10 @@ def end(draft: Draft) -> None:
 
 
 def drop(draft: Draft, member: Member, event: MemberLeft | MemberEvicted) -> None:
-    """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID, so that a live
-    client joins again."""
     draft.log(event)
     draft.do(Dropped(member.id))
     draft.cancel(session(member.id))
+    # A client that is alive after all joins again as a new member.
     draft.reply(member.join, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
     draft.reply(member.sync, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
 
@@ -155,12 +156,12 @@ def decide_timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
 
 
 def decide_loaded(group: ClassicGroup, now_ms: int) -> Decision:
-    """Decide on a group loaded from the log. Each member gets a new session, because it could not
-    send heartbeats meanwhile. A group over a lowered limit opens a round, which will leave some
-    members out."""
+    """Decide on a group loaded from the log."""
     draft = Draft(group, now_ms)
+    # Sessions are not in the log, and members could not send heartbeats while it was loaded.
     for member in group.members.values():
         draft.expect(member)
+    # The limit was lowered: the round leaves out those that rejoin last.
     if len(group.members) > group.settings.group_max_size:
         reopen(draft, "it was loaded with more than group.max.size members")
     return draft.decision
@@ -172,7 +173,8 @@ def _join_due(draft: Draft) -> None:
         return
     window = group.window
     if window is not None and window.grew and window.remaining_ms:
-        # Members are still joining: wait again, but never beyond the rebalance timeout.
+        # Members are still joining: wait again, but never beyond the rebalance timeout (Kafka:
+        # tryCompleteInitialRebalanceElseSchedule).
         delay_ms = min(group.settings.group_initial_rebalance_delay_ms, window.remaining_ms)
         draft.do(Window(delay_ms, max(window.remaining_ms - window.delay_ms, 0)))
         draft.timer(JOIN, delay_ms)
@@ -183,6 +185,7 @@ def _join_due(draft: Draft) -> None:
 def _sync_due(draft: Draft) -> None:
     """Remove members that never requested their assignment (KAFKA-10134)."""
     group = draft.group
+    # In Stable, too: the leader has assigned, but a follower may never request its part.
     if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
         return
     late = [m for m in group.members.values() if m.id in group.unsynced]
@@ -194,6 +197,7 @@ def _sync_due(draft: Draft) -> None:
 
 def _session_due(draft: Draft, member_id: str) -> None:
     group = draft.group
+    # Its client never joined with the id that it got. A round waits for pending ids, too.
     if member_id in group.pending:
         draft.do(Dropped(member_id))
         if draft.group.state is GroupState.PREPARING and draft.group.all_joined:
@@ -204,6 +208,7 @@ def _session_due(draft: Draft, member_id: str) -> None:
         return
     timeout_ms = NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms
     drop(draft, member, MemberEvicted(member, Eviction.SESSION_TIMEOUT, timeout_ms))
+    # In an open round the others are joining already: there is only one less to wait for.
     if group.state is not GroupState.PREPARING:
         reopen(draft, f"the session of member {shown(member.id)} timed out")
     elif draft.group.all_joined:
@@ -213,6 +218,7 @@ def _session_due(draft: Draft, member_id: str) -> None:
 def _elect(group: ClassicGroup) -> str | None:
     """Return the leader of the next generation: the previous one if it joined, else the first that
     did."""
+    # Removing the leader makes another member the leader, so a group with members has one.
     assert group.leader is not None
     if group.members[group.leader].join is not None:
         return group.leader
@@ -223,24 +229,27 @@ def _begin_generation(draft: Draft, leader: str) -> None:
     """Answer all joined members, and wait for the leader's assignment."""
     if draft.group.window is not None:
         draft.do(WindowClosed())
+    # Read before the step, which clears the parked tokens.
     waiting = {member.id: member.join for member in draft.group.members.values()}
     number = draft.group.generation + 1
     draft.do(Generation(number, draft.group.select_protocol(), leader, draft.now_ms))
     for member in draft.group.members.values():
         draft.reply(waiting[member.id], answer_join(draft.group, member.id))
         draft.expect(member)
+    # A member that never requests its assignment would keep partitions that it does not read,
+    # while its heartbeats keep its session (KAFKA-10134).
     draft.timer(SYNC, draft.group.rebalance_timeout_ms)
 
 
 def _empty(draft: Draft) -> None:
-    """All members have left: write a generation without members, whose time starts the retention of
-    offsets."""
+    """All members have left: write a generation without members."""
     group = draft.group
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation + 1,
         protocol=None,
         leader=None,
+        # The retention of the group's offsets begins now (KIP-211).
         current_state_timestamp=draft.now_ms,
         members=[],
     )

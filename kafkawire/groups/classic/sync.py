@@ -1,7 +1,6 @@
 """SyncGroup, Heartbeat, LeaveGroup, and validation of OffsetCommit.
 
-The rules are Kafka's (GroupMetadataManager and ClassicGroup.validate*). A heartbeat needs no step
-and no copy of the group: ten thousand members send one every three seconds.
+The rules are Kafka's (GroupMetadataManager and ClassicGroup.validate*).
 """
 
 from __future__ import annotations
@@ -44,8 +43,10 @@ def sync(
     member = group.members[request.member_id]
     if member.id in group.unsynced:
         draft.do(Synced(member.id))
+        # The last one: none is left to be removed for being late.
         if not draft.group.unsynced:
             draft.cancel(SYNC)
+    # A follower that comes after the leader's assignment, or that repeats its request.
     if group.state is GroupState.STABLE:
         draft.reply(ask.token, answer_sync(group, member.assignment))
         return draft.decision
@@ -60,6 +61,8 @@ def sync(
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    # The sender is checked before the state, as in Kafka: one that is fenced or unknown gets that
+    # error during a round, too, instead of one after which it would join with the same id.
     code = group.find(request.member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
         return code
@@ -75,11 +78,13 @@ def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def _differs(said: str | None, known: str | None) -> bool:
+    # None: SyncGroup before version 5 names neither protocol nor type.
     return said is not None and known is not None and said != known
 
 
 def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
     """The leader has assigned: write the group, and send every parked member its part."""
+    # Both are read before the record is applied, which clears the parked tokens and the time.
     waiting = {member.id: member.sync for member in draft.group.members.values()}
     took_ms = draft.now_ms - draft.group.rebalancing_since_ms
     draft.do(draft.record({a.member_id: a.assignment for a in request.assignments}))
@@ -88,6 +93,7 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
         RebalanceCompleted(group.generation, len(group.members), group.protocol or "", took_ms)
     )
     for member in draft.group.members.values():
+        # The others get theirs by their own SyncGroup, in Stable.
         if waiting[member.id] is not None:
             draft.reply(waiting[member.id], answer_sync(draft.group, member.assignment))
             draft.expect(member)  # the parked request replaced heartbeats
@@ -96,8 +102,8 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
 def heartbeat(
     group: ClassicGroup, ask: GroupRequest[HeartbeatRequest, HeartbeatResponse], now_ms: int
 ) -> Decision:
-    """Answer a Heartbeat and extend the member's session."""
     request = ask.request
+    # No Draft: a heartbeat has no step, and ten thousand members send one every three seconds.
     decision = Decision(group.group_id)
     code, member = check_heartbeat(group, request)
     if member is not None:
@@ -121,13 +127,15 @@ def check_heartbeat(
             return code, None
     if request.generation_id != group.generation:
         return ErrorCode.ILLEGAL_GENERATION, None
+    # NONE in CompletingRebalance, too: consumers send heartbeats from the response to their join
+    # on (as in Kafka). With an error they would join again before they have an assignment.
     return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else _NONE, member
 
 
 def leave(
     group: ClassicGroup, ask: GroupRequest[LeaveGroupRequest, LeaveGroupResponse], now_ms: int
 ) -> Decision:
-    """Remove members, by member id or (from tools) by instance id alone."""
+    """Remove members, by member id or by instance id alone."""
     request = ask.request
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
@@ -142,12 +150,14 @@ def leave(
         )
         for identity in request.members
     ]
+    # After all have been removed: members that leave together cause one round.
     if draft.decision.steps:
         gone = len(group.members) - len(draft.group.members)
         if gone:
             proceed(draft, f"{format_member_count(gone)} left")
         else:
-            end_if_all_joined(draft)  # only pending ids were removed
+            # Only pending ids were removed, which no assignment has, but for which a round waits.
+            end_if_all_joined(draft)
     draft.reply(ask.token, LeaveGroupResponse(members=answers))
     return draft.decision
 
@@ -155,8 +165,10 @@ def leave(
 def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
     group = draft.group
     member_id = identity.member_id
+    # Tools remove static members by instance id alone (KIP-345).
     if member_id == "":
         member_id = group.static.get(identity.group_instance_id or "", "")
+    # Without a check of the instance id: only ids of dynamic members are ever pending.
     elif member_id in group.pending:
         draft.do(Dropped(member_id))
         draft.cancel(session(member_id))
@@ -180,14 +192,12 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """Validate an OffsetCommit; see kafkawire.groups.model.states for the response in each state.
-
-    Without a generation it comes from a tool or from a consumer that assigns its partitions itself,
-    which is not allowed while the group has members. A TxnOffsetCommit (`transactional`) is
-    accepted in any state, without member too: producers before KIP-447 know none.
-    """
+    """Validate an OffsetCommit, or a TxnOffsetCommit (`transactional`); see
+    kafkawire.groups.model.states for the response in each state."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    # Without a generation it comes from a tool, or from a consumer that assigns its partitions
+    # itself: that must not overwrite what members commit.
     if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if generation >= 0 or member_id or instance_id is not None:
@@ -196,8 +206,10 @@ def check_commit(
             return code
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
+    # A TxnOffsetCommit may come without a member, in any state: producers before KIP-447 know none.
     elif not transactional and group.state is not GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    # It has the response to its join, so its generation is right, but no assignment yet.
     if not transactional and group.state is GroupState.COMPLETING:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

@@ -18,14 +18,15 @@ CLASSIC = "classic"
 
 
 def describe_group(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
-    """Describe one group. Members' metadata and the chosen protocol are shown only while Stable:
-    during a round they are neither the old nor the new ones (as in Kafka)."""
+    """Describe one group; None: there is no such group."""
     if group is None:
         answer = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= NOT_FOUND_FROM:
             answer.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
             answer.error_message = f"Group {group_id} not found."
         return answer
+    # Members' metadata and the protocol are shown only while Stable: during a round they are
+    # neither the old nor the new ones (as in Kafka).
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         group_id=group_id,
@@ -49,8 +50,8 @@ def describe_group(group_id: str, group: ClassicGroup | None, version: int) -> D
 def list_groups(
     groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
-    """List the groups in one of `states` and of one of `types`; an empty filter matches all.
-    Filters ignore case; an unknown state or type matches nothing."""
+    """List the groups in one of `states` and of one of `types`; an empty filter matches all."""
+    # Filters ignore case, and an unknown state or type matches nothing (as in Kafka).
     wanted = {state.lower() for state in states}
     if types and CLASSIC not in {kind.lower() for kind in types}:
         return []

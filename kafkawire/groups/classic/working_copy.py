@@ -1,9 +1,7 @@
 """The draft of a decision: a copy of the group to which each step is applied immediately.
 
 Rules such as "when the last member has joined, the generation begins" need the future state of the
-group. A Draft copies the group when the first step is decided, applies every step to the copy and
-records it, so the group itself is unchanged until the decision is executed. The copy is shallow
-(members are immutable), and requests without steps never make one.
+group. The group itself is unchanged until the decision is executed.
 
 Used by kafkawire.groups.classic.join, kafkawire.groups.classic.rebalance and
 kafkawire.groups.classic.sync only.
@@ -36,6 +34,7 @@ class Draft:
 
     def do(self, step: Step) -> None:
         """Add a step and apply it to the copy."""
+        # Requests without steps, such as repeated ones, never copy the group.
         if not self._copied:
             self.group = self.group.copy()
             self._copied = True
@@ -43,11 +42,10 @@ class Draft:
         self.group.apply(step)
 
     def log(self, event: Event) -> None:
-        """Have the event logged when the decision was carried out."""
         self.decision.events.append(event)
 
     def reply(self, token: int | None, body: Response) -> None:
-        """Answer a request; no effect if `token` is None, because none is parked."""
+        """Answer a request; None: none is parked."""
         if token is not None:
             self.decision.effects.append(Reply(token, body))
 
@@ -92,18 +90,15 @@ class Draft:
 
 
 def join_error(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """Return a JoinGroup response without a generation."""
     return JoinGroupResponse(error_code=int(code), member_id=member_id)
 
 
 def sync_error(code: ErrorCode) -> SyncGroupResponse:
-    """Return a SyncGroup response without an assignment."""
     return SyncGroupResponse(error_code=int(code))
 
 
 def answer_join(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """Return the current generation as a response to one member; the leader gets the metadata of
-    all members."""
+    # Only the leader assigns, so only it gets the metadata of all members.
     leads = member_id == group.leader
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -116,7 +111,6 @@ def answer_join(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 
 
 def answer_sync(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """Return a member's assignment in the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment
     )

@@ -3,11 +3,8 @@
 Kafka writes a group to its log only when a generation is complete. The state in between (joining
 members, parked requests, the time limit of a round) is kept in memory and lost with the
 coordinator; clients retry. These changes follow the same rule as records: a decision lists them,
-only `ClassicGroup.apply` applies them, and deciding does not modify the group. So a decision can be
-discarded when its record cannot be appended, and a test can replay it.
-
-Values only; created by kafkawire.groups.classic.join, rebalance and sync, applied by
-kafkawire.groups.classic.group.
+only `ClassicGroup.apply` applies them. So a decision can be discarded when its record cannot be
+appended, and a test can replay it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 A decision changes nothing. Its `steps` are records (state that Kafka keeps in `__consumer_offsets`)
 and changes (state that Kafka keeps only in memory: a joining member, a parked request, a rebalance
 in progress; see kafkawire.groups.model.changes). The machine's `apply` applies both, in this
-order, after the records have been appended. Its `effects` are then performed. Timers are set
-immediately, because they are part of the volatile state; replies are sent after the commit that
-covers all applied steps.
+order, after the records have been appended. Its `effects` are then performed.
 
 Created by the state machines, executed by kafkawire.groups.coordinator, compared in tests.
 """
@@ -33,7 +31,6 @@ _SESSION = "session:"
 
 
 def session(member_id: str) -> str:
-    """Return the key of a member's session timer."""
     return _SESSION + member_id
 
 

@@ -2,8 +2,6 @@
 
 A decision lists them next to its steps; nothing depends on them. kafkawire.groups.event_log writes
 them to the log once the decision is carried out. The text of each continues "group NAME: ...".
-
-Values only; created by kafkawire.groups.classic.join, rebalance and sync.
 """
 
 from __future__ import annotations
@@ -146,7 +144,7 @@ Event = (
 
 
 def describe_member(member: Member) -> str:
-    """Name a member and its client, whose ids are chosen by clients."""
+    # Clients choose all of these texts: `shown` keeps each in one line and of bounded length.
     instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
     host = member.client_host.lstrip("/")  # as Java's InetAddress prints it
     client = f"client {shown(member.client_id)} at {shown(host)}"
@@ -154,12 +152,11 @@ def describe_member(member: Member) -> str:
 
 
 def format_member_count(members: int) -> str:
-    """Return a number of members in words."""
     return "1 member" if members == 1 else f"{members} members"
 
 
 def seconds(ms: int) -> str:
-    """Return a duration in seconds; 0 if the clock was set back."""
+    # Negative if the wall clock was set back meanwhile.
     return f"{max(ms, 0) / 1000:.1f} s"
 
 

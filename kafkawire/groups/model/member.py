@@ -25,8 +25,7 @@ class Member:
 
     `protocols` are (name, metadata) in the member's order of preference, each name once. `join` and
     `sync` are the tokens of its parked JoinGroup and SyncGroup. `is_new` until the first generation
-    that includes the member: it does not know its id yet, so it cannot send heartbeats, and its
-    session timer limits the wait instead (KAFKA-4636).
+    that includes the member.
     """
 
     id: str
@@ -44,6 +43,8 @@ class Member:
     @property
     def keeps_session(self) -> bool:
         """True while a parked request replaces heartbeats."""
+        # A new member does not know its id yet and cannot send heartbeats: its session timer limits
+        # how long its join may wait (KAFKA-4636).
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes | None:
@@ -59,22 +60,20 @@ class Member:
 
 
 def protocols_of(pairs: Iterable[tuple[str, bytes]]) -> Protocols:
-    """Return the protocols of a JoinGroup, each name once, because a duplicate would count as a
-    second vote."""
     kept: dict[str, bytes] = {}
     for name, metadata in pairs:
+        # Each name once: a duplicate would count as a second member that supports it.
         kept.setdefault(name, metadata)
     return tuple(kept.items())
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """Return the topics of a consumer's subscription; None if it cannot be parsed.
-
-    Reads only the common beginning of all versions of ConsumerProtocolSubscription: int16 version,
-    then an int32-counted array of int16-length strings.
-    """
+    """Return the topics of a consumer's subscription (ConsumerProtocolSubscription); None if it
+    cannot be parsed."""
     topics: set[str] = set()
     try:
+        # All versions begin with an int16 version and an int32-counted array of int16-length
+        # strings. What follows depends on the version and is not read.
         (count,) = _INT32.unpack_from(metadata, 2)
         position = 6
         if count > (len(metadata) - position) // 2:  # a topic takes at least two bytes

@@ -1,10 +1,8 @@
 """The records of `__consumer_offsets`: values, and their encoding in Kafka's format.
 
 A key begins with its record type and a value with its version, int16 each; a null value is a
-tombstone. Written: OffsetCommit (key type 1) at value version 3, or 1 if the commit has its own
-retention (only that version has the field), and GroupMetadata (key type 2) at value version 3.
-Kafka from 2.1 on and its formatters read these. Read: all versions. Records of other types (new
-group protocols) decode to None and are kept in the log.
+tombstone. Written: OffsetCommit (key type 1) and GroupMetadata (key type 2) in versions that Kafka
+from 2.1 on and its formatters read. Read: all versions.
 
 Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.load.
 """
@@ -33,6 +31,7 @@ GROUP_METADATA = 2
 
 GROUP_VERSION = 3
 OFFSET_VERSION = 3
+# Only version 1 can store the retention that a commit brings itself (OffsetCommit 2-4).
 OFFSET_VERSION_WITH_EXPIRY = 1
 
 
@@ -44,6 +43,7 @@ strings to be stored are checked when the request arrives."""
 def fits(text: str, spare_bytes: int = 0) -> bool:
     """Return whether a record can store `text` and `spare_bytes` more in one string."""
     room = STRING_BYTES - spare_bytes
+    # UTF-8 has at most four bytes for a character: few strings must be encoded to be measured.
     return len(text) * 4 <= room or len(text.encode()) <= room
 
 
@@ -83,7 +83,6 @@ OffsetKey = tuple[str, str, int]
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Encode key and value for the log."""
     if isinstance(record, GroupRecord):
         key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
         group = record.value
@@ -120,24 +119,24 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         group_id = _decode(GroupMetadataKey, key).group
         group = None if value is None else _decode(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
+    # Of the newer group protocols. It stays in the log, for a broker that supports them.
     return None
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:
     """Return the keys of the committed offsets in the batches of a damaged frame, as far as they
-    can be read.
-
-    Values are not read, because it is unknown which bytes are damaged.
-    """
+    can be read."""
     found: set[OffsetKey] = set()
     at = 0
     while at + HEAD_BYTES <= len(payload):
         size = read_head(payload, at).size_bytes
         with suppress(KafkaError, DecodeError):  # the records before the damage are read
             for record in records(payload, at):
+                # Only keys: which bytes are damaged is unknown, a wrong offset is worse than none.
                 if record.key is not None and version_of(record.key) in (0, OFFSET_COMMIT):
                     key = _decode(OffsetCommitKey, record.key)
                     found.add((key.group, key.topic, key.partition))
+        # A damaged length: where the next batch begins is unknown, and 0 would never end.
         if size < HEAD_BYTES:
             break
         at += size
@@ -173,8 +172,8 @@ def _offset(value: Buffer | None) -> Offset | None:
 
 
 def _decode(cls: type[T], data: Buffer) -> T:
-    """Decode like codec.compile.decode_versioned, without copying the bytes after the version: a
-    start may read a hundred thousand records."""
+    # Like codec.compile.decode_versioned, without copying the bytes after the version: a start may
+    # read a hundred thousand records.
     try:
         decode = decoder(cls, version_of(data))
     except ValueError as unknown:

@@ -1,12 +1,7 @@
 """Requests to the group state machines, and their settings.
 
-A GroupRequest is a decoded request with its context: the token of its reply, the version, the
-client, and a random id for a new member, because machines have no source of randomness. Settings is
-the part of BrokerConfig that the machines use; it is read for each request, so a dynamic change
-takes effect with the next one.
-
-A RequestKind pairs a request type with its response type. kafkawire.groups.service selects the
-kind, kafkawire.groups.coordinator creates the GroupRequest.
+A GroupRequest is a decoded request with its context. Settings is the part of BrokerConfig that the
+machines use; it is read for each request, so a dynamic change takes effect with the next one.
 """
 
 from __future__ import annotations
@@ -145,8 +140,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class RequestKind(Generic[RequestT, ResponseT]):
-    """A request type, its response type, and a function that makes an error response, with the
-    fields that Kafka sets with the code. `group_of` returns the group that a request is about."""
+    """`error` makes an error response, with the fields that Kafka sets with the code."""
 
     request: type[RequestT]
     response: type[ResponseT]
@@ -164,6 +158,7 @@ class GroupRequest(Generic[AskedT, AnsweredT]):
     version: int
     request: AskedT
     client: Client
+    # Random: the machines have no source of randomness.
     fresh_id: str = ""
 
     def error(self, code: ErrorCode) -> AnsweredT:
@@ -173,15 +168,18 @@ class GroupRequest(Generic[AskedT, AnsweredT]):
 
 def append_error(code: ErrorCode) -> ErrorCode:
     """Map an append error to the error code a group client expects (Kafka:
-    GroupCoordinatorService.handleOperationException); other errors are defects."""
+    GroupCoordinatorService.handleOperationException)."""
+    # Others: MESSAGE_TOO_LARGE, of a group that fits into no batch, and defects.
     return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 _APPEND = {
+    # Clients search for the coordinator again, and continue where the log can be written.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Of transactional batches and markers, whose senders know these codes.
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -243,7 +241,6 @@ def _commit_verified(request: VerifiedCommit, code: int) -> TxnOffsetCommitRespo
 
 
 def transactional_error(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
-    """Return a response with `code` for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -262,8 +259,8 @@ def transactional_error(request: TxnOffsetCommitRequest, code: int) -> TxnOffset
 
 
 def _marker(_: WriteMarker, code: int) -> MarkerWritten:
-    """Transaction coordinators send a marker again only after errors of a partition (Kafka:
-    GroupCoordinatorService.completeTransaction)."""
+    # A transaction coordinator knows only errors of a partition as reasons to send a marker again
+    # (Kafka: GroupCoordinatorService.completeTransaction).
     return MarkerWritten(int(ErrorCode.NOT_LEADER_OR_FOLLOWER) if code in _ELSEWHERE else code)
 
 

@@ -56,21 +56,25 @@ class GroupState(Enum):
 
 
 LEGAL: dict[GroupState, frozenset[GroupState]] = {
+    # The first member joins.
     GroupState.EMPTY: frozenset({GroupState.PREPARING, GroupState.DEAD}),
+    # All have joined or the wait is over: with some member a generation begins, else it is empty.
     GroupState.PREPARING: frozenset({GroupState.COMPLETING, GroupState.EMPTY, GroupState.DEAD}),
+    # The leader's assignment arrives, or a member joins, leaves or is too late before it does.
     GroupState.COMPLETING: frozenset({GroupState.STABLE, GroupState.PREPARING, GroupState.DEAD}),
+    # Not Empty: when the last member leaves, a round is opened and ends at once without members.
     GroupState.STABLE: frozenset({GroupState.PREPARING, GroupState.DEAD}),
     GroupState.DEAD: frozenset(),
 }
 """Legal transitions from each state; asserted at every transition."""
 
 RECORDED = frozenset({GroupState.EMPTY, GroupState.STABLE})
-"""States that a record can represent. While loading, records follow each other without the volatile
-states in between, so transitions within this set are legal for records."""
+"""States that a record can represent."""
 
 
 def may_move(old: GroupState, new: GroupState, *, recorded: bool) -> bool:
     """Return whether the transition from `old` to `new` is legal; `recorded`: by a record."""
     if new in LEGAL[old]:
         return True
+    # While loading, records follow each other without the volatile states in between.
     return recorded and old in RECORDED and new in RECORDED

@@ -40,12 +40,13 @@ TransactionStep = PendingBatch | TransactionMarker
 
 
 def encode_batch(step: PendingBatch, now_ms: int) -> bytearray:
-    """Return the transactional batch of a step: ordinary records, without sequence numbers."""
+    """Return the transactional batch of a step: ordinary records."""
     return build(
         [encode_record(record) for record in step.records],
         timestamp_ms=now_ms,
         producer_id=step.producer_id,
         producer_epoch=step.producer_epoch,
+        # The broker writes the batch in the name of the producer, whose sequence it must not use.
         base_sequence=-1,
         attributes=TRANSACTIONAL,
     )
