@@ -9,9 +9,6 @@
 If a commit fails, what was applied may be wrong: the partition is unloaded, every client that waits
 is answered NOT_COORDINATOR, and the partition is loaded from what is committed.
 
-The record of a completed transaction waits for no commit of its own: its outcome was fixed by the
-record before, and if a crash takes it, the markers are written again.
-
 One per led partition of `__transaction_state`, held by kafkawire.transactions.service.
 """
 
@@ -92,6 +89,7 @@ class CompletionWaiters:
         timer = self._env.call_later(timeout_s, _settle, done)
         try:
             await done
+        # Also if the connection has closed, which cancels the request.
         finally:
             timer.cancel()
             waiting.remove(done)
@@ -99,7 +97,6 @@ class CompletionWaiters:
                 del self._by_id[transactional_id]
 
     def wake(self, transactional_id: str) -> None:
-        """Continue the requests that wait for an id."""
         for done in self._by_id.get(transactional_id, ()):
             _settle(done)
 
@@ -129,8 +126,7 @@ class TransactionCounts:
         self.fenced = 0
 
     def add(self, answer: Answer | None, records: Sequence[TransactionRecord]) -> None:
-        """Count a decision that is carried out. An abort without any partition is not counted:
-        there was no transaction."""
+        """Count a decision that is carried out."""
         if answer is not None and answer.code is ErrorCode.PRODUCER_FENCED:
             self.fenced += 1
         for record in records:
@@ -139,6 +135,7 @@ class TransactionCounts:
                 continue
             if after.state is PREPARE_COMMIT:
                 self.committed += 1
+            # An abort without any partition only raises the epoch: there was no transaction.
             elif after.state is PREPARE_ABORT and after.partitions:
                 self.aborted += 1
 
@@ -203,7 +200,6 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             decided()
 
     def execute(self, request: Request) -> asyncio.Future[Answer]:
-        """As `submit`; the future gets the answer."""
         future = answer_future()
         self.submit(request, partial(settle_answer, future))
         return future
@@ -217,17 +213,17 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
         """Whether partitions belong to the open transaction, added if that is asked for; the record
-        need not be committed. False: nothing was done; `execute` or `verify` gives the reason.
-
-        For a caller that appends to the same commit log before the event loop runs on: a write or a
-        crash that loses the record loses everything that was appended after it, too.
-        """
+        need not be committed. False: nothing was done; `execute` or `verify` gives the reason. For
+        a caller that appends to the same commit log before the event loop runs on."""
+        # Without a wait for the commit: a write or a crash that loses the record loses everything
+        # that was appended after it, too.
         if self.phase is not CoordinatorPhase.ACTIVE:
             return False
         if isinstance(request, VerifyPartitions):
             return not any(self.shard.verify(request).values())
+        # Its record has to be prepared in slices.
         if self.shard.is_large(request):
-            return False  # its record has to be prepared
+            return False
         now_ms = self.env.clock.now_ms()
         decision = self.shard.decide(request, now_ms)
         if decision.answer is None or decision.answer.code is not ErrorCode.NONE:
@@ -245,6 +241,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         if self.phase is not CoordinatorPhase.ACTIVE:
             raise KafkaError(self.phase.value)
         found = query()
+        # The result may show a step whose commit fails, after which it was never true.
         if self.commits.unsettled:
             seen = answer_future()
             reply = partial(settle_answer, seen)
@@ -256,7 +253,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         return found
 
     def _answer(self, reply: Reply, answer: Answer) -> None:
-        """Give an answer, unless one was given: the coordinator was unloaded meanwhile."""
+        # Else the coordinator was unloaded meanwhile, which has answered it.
         if reply in self._waiting:
             del self._waiting[reply]
             reply(answer)
@@ -282,8 +279,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     async def _decide_prepared(
         self, request: AddPartitions, reply: Reply, decided: Decided | None
     ) -> None:
-        """Decide when the partitions of the record are encoded. Should the transaction have got
-        other partitions meanwhile, which no client does, they are encoded at once."""
+        """Decide when the partitions of the record are encoded."""
+        # Should the transaction have got others meanwhile, which no client does, the appender does
+        # not use these and encodes all at once.
         try:
             partitions = self.shard.partitions_after(request)
             await self.appender.prepare(request.transactional_id, partitions, self.env.slices)
@@ -298,7 +296,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
                 decided()
 
     async def _prepare_loaded(self, transactional_ids: Iterable[str], life: int) -> None:
-        """Encode the partitions of open transactions that are large, before they end."""
+        # The record that ends each has all of its partitions, and is encoded in one step otherwise.
         for transactional_id in transactional_ids:
             at = self.shard.transactions.get(transactional_id)
             if life == self._life and at is not None and at.state is ONGOING:
@@ -332,9 +330,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         *,
         awaited: bool = True,
     ) -> ErrorCode | None:
-        """Steps 2 to 4. The error, if the records could not be appended: nothing was done.
-        Without `awaited` no caller gets the answer, but answers that show the new state must wait
-        for the commit. Hot."""
+        """Steps 2 to 4. The error, if the records could not be appended: nothing was done. Without
+        `awaited` no caller gets the answer. Hot."""
         records = decision.records
         if records:
             failure = self.appender.append(records, now_ms)
@@ -350,15 +347,20 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             self.appender.log_defect(f"applying {decision.steps}")
             self.reload(delay_ms=DEFECT_RETRY_MS)
             return None
+        # After the commit: a marker that left before could commit a partition, while a crash takes
+        # the record with the outcome, and the transaction is aborted elsewhere.
         effects: list[Callable[[], None]] = []
         for effect in decision.effects:
             effects.append(partial(self._perform, effect))
         if answer is not None and decision.answer is not None:
             effects.append(partial(answer, decision.answer))
+        # Without effects, too: answers that show the new state must wait for its commit.
         if effects or (records and not awaited):
             self.commits.release(effects, appended=bool(records))
+        # A completion requests no commit: the outcome was fixed by the record before, and if a
+        # crash takes this one, the markers are written again.
         elif records:
-            self.commits.expect_write()  # of completions: a later load repeats one that is lost
+            self.commits.expect_write()
         return None
 
     def _perform(self, effect: Effect) -> None:
@@ -381,8 +383,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     def markers_done(self, work: SendMarkers, results: Results, *, durable: bool = True) -> None:
         """Take results of markers; those that failed are sent again after a while. `durable`:
-        markers that were written are committed; else an answer that shows the completed transaction
-        must wait for the commit of both."""
+        markers that were written are committed."""
+        # Unloaded meanwhile: after the load all markers are sent again.
         if self.phase is not CoordinatorPhase.ACTIVE:
             return
         now_ms = self.env.clock.now_ms()
@@ -391,14 +393,16 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         except Exception:
             self.appender.log_defect(f"markers of {work.transactional_id!r}")
             return
+        # A frame of its own, after those with the markers: no crash may keep the completion alone.
         if not durable:
-            self.partition.begin_frame()  # no crash may keep the completion alone
+            self.partition.begin_frame()
         again = [effect for effect in decision.effects if isinstance(effect, SendMarkers)]
         decision.effects = [each for each in decision.effects if isinstance(each, DropMarkers)]
         if self._carry_out(decision, now_ms, awaited=durable) is not None:
             if durable:
                 self._later(RETRY_MS, self.markers_done, work, results)
-            else:  # the markers may be lost, too
+            # The markers may be lost, too, so they are written again.
+            else:
                 self._later(RETRY_MS, self._perform, work)
             return
         for effect in again:
@@ -453,22 +457,22 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
                 return
             now_ms = self.env.clock.now_ms()
             decision = self.shard.decide_expiry(part, now_ms)
+            # The log refuses appends: expiry is not urgent, the next run repeats it.
             if self._carry_out(decision, now_ms) is not None:
-                return  # the log takes nothing; the next round comes
+                return
             await self.env.slices.pause()
 
     # -- loading and ending ---------------------------------------------------------------
 
     def new_loader(self) -> TransactionLoader:
-        """Return a loader of an empty state."""
         return TransactionLoader(self.env, self.config, self.partition, self.commit_log, self.place)
 
     def begin(self, loaded: TransactionLoader) -> None:
-        """Take over the loaded transactions."""
         self.shard = loaded.shard
         if loaded.large:
             self.env.spawn(self._prepare_loaded(loaded.large, self._life), "encode many partitions")
-        decided = list(self.shard.pending)  # now: requests will add others, with their markers
+        # A copy: requests will add others, which send their markers themselves.
+        decided = list(self.shard.pending)
         if decided:
             self.env.spawn(self._resume(decided, self._life), f"resume {self.place.path}")
 
@@ -479,43 +483,40 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
                 return
             now_ms = self.env.clock.now_ms()
             decision = self.shard.decide_resumed(transactional_id, now_ms)
+            # Else the id would stay prepared, with no marker to come.
             if self._carry_out(decision, now_ms) is not None:
-                self.reload(RETRY_MS)  # else an id would stay prepared, with no marker to come
+                self.reload(RETRY_MS)
             await self.env.slices.give_way()
 
     def discard(self) -> None:
-        """Discard the state and answer all waiting clients with NOT_COORDINATOR. Markers that wait
-        are sent after the next load."""
         self.shard = TransactionShard(self.config, self.partition.leader_epoch)
+        # The next load sends them again, with the epoch of then.
         self.sender.forget(self.markers_done)
         for reply in list(self._waiting):
             self._answer(reply, Answer(ErrorCode.NOT_COORDINATOR))
         self._completions.wake_all()
 
     def capture(self) -> EncodeSnapshot | None:
-        """Capture the transactional ids for a snapshot."""
         version = self.config.transaction_version
         return partial(encode, self.env, self.appender.next_offset, version, self.shard.live())
 
 
 def answer_future() -> asyncio.Future[Answer]:
-    """Create a future for an answer."""
     return asyncio.get_running_loop().create_future()
 
 
 def settle_answer(future: asyncio.Future[Answer], answer: Answer) -> None:
-    """Give a future its answer, if it still waits."""
-    if not future.done():  # the connection may have gone
+    # Cancelled, if its connection has closed.
+    if not future.done():
         future.set_result(answer)
 
 
 def _describe_decision(what: Request | str) -> str:
-    """Name a decision in a log line."""
     return what if isinstance(what, str) else f"{type(what).__name__} of {what.transactional_id!r}"
 
 
 def _portions(ids: Iterable[str]) -> Iterator[list[str]]:
-    """All ids there are now, in portions that take well under a millisecond to check."""
+    # A copy: the ids change between two portions.
     known = list(ids)
     for start in range(0, len(known), CHECKED_AT_ONCE):
         yield known[start : start + CHECKED_AT_ONCE]

@@ -1,12 +1,9 @@
 """Filling a TransactionShard from disk, and writing its records: snapshot plus the log after it.
 
 Records that cannot be parsed are skipped with a warning, as are unknown record types. Damaged
-ranges of the log are skipped: an id whose newest record was in one is forgotten, because its
-outcome may have been decided there, and an older state would decide it again. Its producer is
+ranges of the log are skipped: an id whose newest record was in one is forgotten. Its producer is
 answered INVALID_PRODUCER_ID_MAPPING and has to begin again; data of an open transaction stays open
 until an operator ends it (kafka-transactions find-hanging).
-
-Called by kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations
@@ -55,7 +52,6 @@ MAX_LOGGED_RANGES = 10
 
 
 def snapshot_place(folder: str, partition: Partition) -> SnapshotLocation:
-    """Where the snapshot of a partition of `__transaction_state` is."""
     return SnapshotLocation(
         folder, partition.topic_id, partition.index, SNAPSHOT_MAGIC, "transactions"
     )
@@ -84,14 +80,12 @@ class TransactionLoader(PartitionLoader):
         self._unreadable = False
 
     async def load(self, *, gained: bool = False) -> None:
-        """Load all committed records, then report damage: an id with a newer record than the
-        damaged one is not affected. Raises KafkaError or OSError if the log cannot be read."""
         await super().load(gained=gained)
+        # Only now is known which of the damaged ids have a newer record, and are not affected.
         if self._damaged:
             self._report_damage()
 
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
-        """Apply a record."""
         record = decode_record(key, value)
         if record is None:
             return
@@ -108,9 +102,10 @@ class TransactionLoader(PartitionLoader):
         """Ignore control batches: only groups have them in their log."""
 
     async def pass_damage(self, first: int, end: int) -> None:
-        """Forget the ids that had records there."""
         payloads = await self.partition.damaged_payloads(first, end)
         found = {name for payload in payloads for name in stored_ids(payload)}
+        # Forgotten: the outcome of the transaction may have been decided there, and the state of an
+        # older record would decide it again, perhaps differently.
         for transactional_id in found:
             self.shard.apply(TransactionRecord(transactional_id, None))
             self._forgotten[transactional_id] = None
@@ -148,11 +143,13 @@ def stored_ids(payload: Buffer) -> set[str]:
     at = 0
     while at + HEAD_BYTES <= len(payload):
         size = read_head(payload, at).size_bytes
-        with suppress(KafkaError, DecodeError):  # before the damage there may be sound records
+        # Before the damage there may be sound records.
+        with suppress(KafkaError, DecodeError):
             for record in records(payload, at):
                 decoded = decode_record(record.key, None)
                 if decoded is not None:
                     found.add(decoded.transactional_id)
+        # A damaged length: where the next batch begins is unknown.
         if size < HEAD_BYTES:
             break
         at += size
@@ -213,7 +210,6 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
         self._large: dict[str, _Encoded] = {}
 
     def begin(self, next_offset: int, log_bytes: int) -> None:
-        """Start to append at this offset; nothing is prepared."""
         super().begin(next_offset, log_bytes)
         self._large.clear()
 
@@ -241,13 +237,14 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
         after = records[0].value
         if known is None or after is None or len(records) > 1:
             return None
+        # Since then the feature may have changed, or the transaction got more partitions.
         usable = known.flexible == is_flexible(version) and known.partitions == after.partitions
         return known.content if usable else None
 
     def encode(self, records: Sequence[TransactionRecord], now_ms: int) -> list[bytearray]:
-        """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
         limit_bytes = self.partition.config.max_message_bytes
         for record in records:
+            # The record that ends this transaction must fit, too: otherwise it could never end.
             if record.value is not None and record.value.state is ONGOING:
                 limit_bytes = self.partition.config.max_message_bytes - SPARE_BYTES
         version = self._settings.transaction_version
@@ -255,9 +252,7 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
         return batches_of(records, limit_bytes, version, now_ms, encoded)
 
     def names_of(self, records: Sequence[TransactionRecord]) -> str:
-        """Name the transactional ids of some records."""
         return ", ".join(sorted({record.transactional_id for record in records})[:MAX_LOGGED_IDS])
 
     def error_of(self, code: ErrorCode) -> ErrorCode:
-        """Map an append error to the code that producers expect."""
         return append_error(code)

@@ -3,14 +3,10 @@
 A coordinator gives work (SendMarkers) and a function that takes results, some partitions at a time.
 Each partition goes to the queue of the broker that leads it now; a partition without a leader is
 reported so at once. All that waits for a broker goes in one request, up to a bound. After a failed
-request the queue of that broker waits, longer each time; what failed is reported, and comes back
-with the coordinator's next decision, for a leader that may have changed meanwhile. One request at a
-time also keeps markers in order: one that is sent again after a reload is written after the first,
-and never into the transaction after.
+request the queue of that broker waits, longer each time.
 
 The way to a broker is the port MarkerPort: for this broker a call, for others a WriteTxnMarkers
-request. Few markers for this broker are appended at once while no others are on their way. One per
-broker process, held by kafkawire.transactions.service.
+request. One per broker process, held by kafkawire.transactions.service.
 """
 
 from __future__ import annotations
@@ -111,11 +107,9 @@ class MarkerSender:
         return sum(len(each.work.partitions) for queue in self._queues.values() for each in queue)
 
     def append_at_once(self, work: SendMarkers) -> Results | None:
-        """Append few markers now; see MarkerPort. None: nothing was done, `send` them.
-
-        Not while others are on their way: one of the same producer from before a reload would be
-        written after these, into the transaction after (transaction version 1).
-        """
+        """Append few markers now; see MarkerPort. None: nothing was done, `send` them."""
+        # Not while others are on their way: one of the same producer from before a reload would be
+        # written after these, into the transaction after (transaction version 1).
         busy = self._sending or self._dividing
         if self._closed or busy or len(work.partitions) > MAX_MARKERS_NOW:
             return None
@@ -149,6 +143,7 @@ class MarkerSender:
     def _queue(self, work: SendMarkers, report: Report) -> None:
         by_leader: dict[Leader, list[TopicPartition]] = {}
         gone: dict[TopicPartition, ErrorCode | None] = {}
+        # Sorted: the order of a set differs between processes, and a seed must repeat a run.
         for partition in sorted(work.partitions):
             leader = self._port.leader_of(partition)
             if leader is None:
@@ -175,17 +170,19 @@ class MarkerSender:
                 dividing.wanted = False
         for queue in self._queues.values():
             kept = [each for each in queue if each.report != report]
+            # The same deque: `_take` may be in the middle of it when it calls a `report`.
             queue.clear()
             queue.extend(kept)
 
     def close(self) -> None:
-        """Send nothing more."""
         self._closed = True
         self._queues.clear()
 
     # -- one broker -----------------------------------------------------------------------
 
     def _wake(self, broker: int) -> None:
+        # One request at a time keeps markers in order: one that is sent again after a reload is
+        # written after the first, and never into the transaction after.
         if broker not in self._sending:
             self._sending.add(broker)
             self._env.spawn(self._drain(broker), f"markers to broker {broker}")
@@ -216,18 +213,20 @@ class MarkerSender:
             results = [{} for _ in sent]
         else:
             self._failures.pop(broker, None)
+        # What failed comes back with the coordinator's next decision, for a leader that may have
+        # changed meanwhile.
         for each, codes in zip(sent, results, strict=True):
             lost = dict.fromkeys(each.work.partitions, ErrorCode.NETWORK_EXCEPTION)
             each.report(each.work, {**lost, **codes})
 
     def _take(self, broker: int) -> list[_Queued]:
-        """Take the work of the next request. Work for a leader of an earlier epoch is reported
-        back: its partition may be led elsewhere by now."""
+        """Take the work of the next request."""
         queue = self._queues.get(broker, deque())
         taken: list[_Queued] = []
         count = 0
         while queue and (not taken or count + len(queue[0].work.partitions) <= MAX_MARKERS_AT_ONCE):
             each = queue.popleft()
+            # Of an earlier leader epoch: the partition may be led elsewhere by now.
             if any(self._port.leader_of(at) != each.leader for at in each.work.partitions):
                 moved = dict.fromkeys(each.work.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 each.report(each.work, moved)

@@ -3,8 +3,7 @@
 An id belongs to one partition of `__transaction_state` (kafkawire.coordination.service). Two tasks
 abort overdue transactions and forget expired ids.
 
-Requests decide before they return. To be called by the handlers, by way of kafkawire.transactions.
-wire, and by Produce and TxnOffsetCommit to verify partitions.
+Requests decide before they return.
 """
 
 from __future__ import annotations
@@ -89,7 +88,6 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
     # -- life -----------------------------------------------------------------------------
 
     def new_coordinator(self, partition: Partition) -> TransactionCoordinator:
-        """Return a coordinator that is not started."""
         return TransactionCoordinator(
             self.env, self.config, partition, self.commit_log, self.folder, self.sender,
             self._take_producer_id,
@@ -108,11 +106,10 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             ]
 
     async def close(self) -> None:
-        """Answer everything that waits; transactions can be loaded again from here. To be called
-        while the log still takes writes. Calling it again does nothing."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
+        # First: what is not sent now is sent after the next start.
         self.sender.close()
         await super().close()
 
@@ -133,10 +130,10 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             await self._each("forgetting expired transactional ids", TransactionCoordinator.expire)
 
     async def _each(self, what: str, act: CoordinatorTask) -> None:
-        """Do it for each coordinator; a defect in one must not end the task of all."""
         for coordinator in self.list_led():
             try:
                 await act(coordinator)
+            # A defect in one must not end the task of all.
             except Exception:
                 coordinator.appender.log_defect(what)
 
@@ -146,9 +143,8 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         self, request: Request, reply: Reply, decided: Callable[[], None] | None = None
     ) -> None:
         """Have the coordinator of an id decide a request now; `reply` is called with its answer,
-        perhaps before this returns, and `decided` as by the coordinator. What is wrong with a
-        request whatever the state of its id is answered without a coordinator too, as in Kafka.
-        Hot."""
+        perhaps before this returns, and `decided` as by the coordinator. Hot."""
+        # What is wrong whatever the state of the id is answered by any broker (as in Kafka).
         code = self._check(request)
         coordinator = self.find_coordinator(request.transactional_id)
         if code is ErrorCode.NONE and coordinator is not None:
@@ -159,7 +155,6 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
     def execute(
         self, request: Request, decided: Callable[[], None] | None = None
     ) -> asyncio.Future[Answer]:
-        """As `submit`; the future gets the answer."""
         future = answer_future()
         self.submit(request, partial(settle_answer, future), decided)
         return future
@@ -182,7 +177,6 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             return Answer(error.code)
 
     async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
-        """A code per partition: whether it is part of the open transaction."""
         coordinator = self.find_coordinator(request.transactional_id)
         if coordinator is None:
             return dict.fromkeys(request.partitions, self.absence(request.transactional_id))
@@ -190,7 +184,8 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
         """Whether partitions belong to the open transaction, as the coordinator's `answer_at_once`
-        says. False for a coordinator that is not this broker: it has another log."""
+        says."""
+        # Not by a coordinator elsewhere: its record is in another log than the caller's data.
         coordinator = self.find_coordinator(request.transactional_id)
         return coordinator is not None and coordinator.answer_at_once(request)
 
@@ -198,6 +193,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         """Return when no markers of an id are outstanding as far as is known here, or after
         `timeout_s` seconds."""
         coordinator = self.find_coordinator(transactional_id)
+        # Elsewhere: its completion is not known here, so the caller asks again after the time.
         if coordinator is None:
             await self.env.sleep(timeout_s)
         else:

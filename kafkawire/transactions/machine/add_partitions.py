@@ -18,12 +18,12 @@ from kafkawire.transactions.machine.transaction import (
 
 
 def check_add(at: Transaction | None, ask: AddPartitions, *, pending: bool) -> ErrorCode:
-    """The error of adding partitions, or NONE. `pending`: markers of this id are outstanding; that
-    is checked before the producer, whose id may be about to change."""
+    """The error of adding partitions, or NONE. `pending`: markers of this id are outstanding."""
     if not ask.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if at is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    # Before the producer is checked, whose id may be about to change.
     if pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     return _check_producer(at, ask)
@@ -40,7 +40,7 @@ def _check_producer(at: Transaction, ask: AddPartitions | VerifyPartitions) -> E
 
 
 def contains_all(at: Transaction, ask: AddPartitions) -> bool:
-    """True if the partitions are in the open transaction: nothing has to be stored."""
+    # As in Kafka, a repeated request is answered without a record.
     return at.state is ONGOING and ask.partitions <= at.partitions
 
 
@@ -55,7 +55,7 @@ def is_large(at: Transaction | None, ask: AddPartitions) -> bool:
 
 def verify(at: Transaction | None, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
     """A code per partition: NONE if it is in the transaction, TRANSACTION_ABORTABLE if it is not;
-    an error of the producer is that of every partition. Outstanding markers do not matter here."""
+    an error of the producer is that of every partition."""
     if not ask.transactional_id:
         code = ErrorCode.INVALID_REQUEST
     elif at is None:

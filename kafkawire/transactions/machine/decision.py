@@ -2,9 +2,8 @@
 
 A decision changes nothing. Its `steps` are what will be true: records, which have to be in
 `__transaction_state`, and the progress of markers, which is kept in memory only. All are applied
-by the one mutator of the machine, in this order, and only after the records have been appended. The
-answer leaves, and markers are sent, after the commit that covers the records: from then on the
-outcome of a transaction is fixed. Made by the machine, compared in tests.
+by the one mutator of the machine, in this order, and only after the records have been appended.
+Then the answer and the effects wait for the commit that covers the records.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class SendMarkers(NamedTuple):
 
     @property
     def marker(self) -> TransactionMarker:
-        """The marker to be written."""
         kind = COMMIT if self.commit else ABORT
         return TransactionMarker(
             self.producer_id,

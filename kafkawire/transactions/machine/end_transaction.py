@@ -1,9 +1,6 @@
 """EndTxn: what each state answers, under both transaction versions, as tables.
 
-Under version 2 (EndTxn 5, KIP-890) each transaction has its own epoch, so a repeated request is
-recognized: its epoch is one below the stored one, or it has the producer id before and the last
-epoch of it. Kafka: TransactionCoordinator.endTransaction. Pure; called by
-kafkawire.transactions.machine.shard.
+Kafka: TransactionCoordinator.endTransaction. Pure; called by kafkawire.transactions.machine.shard.
 """
 
 from __future__ import annotations
@@ -52,17 +49,21 @@ VERSION_1: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     ONGOING: (END, END),
     PREPARE_COMMIT: (WAIT, REFUSE),
     PREPARE_ABORT: (REFUSE, WAIT),
+    # One epoch for many transactions: whether the request is a repeated one, or an end without a
+    # transaction after this one, cannot be known. Its outcome decides.
     COMPLETE_COMMIT: (DONE, REFUSE),
     COMPLETE_ABORT: (REFUSE, DONE),
 }
-# state -> (commit, abort) with the current epoch; an abort without a transaction only bumps it
+# state -> (commit, abort) with the current epoch. An abort without a transaction raises the epoch:
+# after an error a client cannot know whether it has begun one (KIP-890).
 VERSION_2_CURRENT: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     EMPTY: (REFUSE, END),
     ONGOING: (END, END),
     COMPLETE_COMMIT: (REFUSE, END),
     COMPLETE_ABORT: (REFUSE, END),
 }
-# state -> (commit, abort) with the epoch, or the producer id, before
+# state -> (commit, abort) with the epoch, or the producer id, before: a repeated request. Each
+# transaction has its own epoch, so it cannot be the end of another one.
 VERSION_2_RETRY: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     PREPARE_COMMIT: (WAIT, REFUSE),
     PREPARE_ABORT: (REFUSE, WAIT),
@@ -108,8 +109,9 @@ def _check_version_2(at: Transaction, ask: EndTransaction, pending: bool) -> Err
     current = ask.producer_epoch == at.producer_epoch and ask.producer_id == at.producer_id
     if not _valid_epoch(at.state, current=current, retry=retry):
         return ErrorCode.PRODUCER_FENCED
+    # No client may own this epoch; an abort repairs it.
     if current and ask.commit and at.producer_epoch == LAST_EPOCH and at.state is ONGOING:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # no client may own this epoch; an abort repairs it
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     table = VERSION_2_RETRY if retry else VERSION_2_CURRENT
     return table[at.state][0 if ask.commit else 1]
 
@@ -124,8 +126,10 @@ def _rolled_over(at: Transaction, ask: EndTransaction) -> bool:
 
 
 def _valid_epoch(state: TransactionState, *, current: bool, retry: bool) -> bool:
+    # The outcome is decided and has raised the epoch.
     if state in PREPARED:
         return retry
+    # Repeated, or an abort of the next transaction, which may not have begun.
     if state in AT_REST and state is not EMPTY:
         return current or retry
     return current

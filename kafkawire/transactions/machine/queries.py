@@ -19,8 +19,8 @@ from kafkawire.transactions.machine.transaction import Transaction
 def list_transactions(
     shard: TransactionShard, wanted: ListFilter, now_ms: int
 ) -> Iterator[listed.TransactionState | None]:
-    """The ids that pass all filters, as of now; None for each of the others, so that the caller can
-    let other work run. A state that no id can be in matches none."""
+    """The ids that pass all filters, as of now; None for each of the others."""
+    # Copied now: a generator would read the ids when it is first asked, after later changes.
     return _list_transactions(list(shard.transactions.items()), wanted, now_ms)
 
 
@@ -37,6 +37,7 @@ def _list_transactions(
                 producer_id=at.producer_id,
                 transaction_state=at.state.label,
             )
+        # For each of the others, too, so that the caller can let other work run.
         else:
             yield None
 
@@ -53,7 +54,6 @@ def _passes(at: Transaction, wanted: ListFilter, now_ms: int) -> bool:
 def describe_transaction(
     shard: TransactionShard, transactional_id: str
 ) -> described.TransactionState:
-    """One id. Of a decided transaction, the partitions are those still without a marker."""
     at = shard.transactions.get(transactional_id)
     if not transactional_id or at is None:
         code = (
@@ -61,6 +61,7 @@ def describe_transaction(
         )
         return described.TransactionState(error_code=int(code), transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
+    # Of a decided transaction those still without a marker: what an operator waits for.
     for topic, index in sorted(shard.pending.get(transactional_id, at.partitions)):
         topics.setdefault(topic, []).append(index)
     return described.TransactionState(

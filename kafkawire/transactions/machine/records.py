@@ -2,10 +2,7 @@
 
 A key begins with its type, 0 for a transactional id, and a value with its version, int16 each; a
 null value is a tombstone. Written: value version 1, or 0 while the feature transaction.version is
-0. Kafka's TransactionLogMessageFormatter prints both. Read: both; keys of another type decode to
-None and stay in the log.
-
-Pure; used by the machine (which speaks in these classes) and by those who move the bytes.
+0. Kafka's TransactionLogMessageFormatter prints both. Read: both. Pure.
 """
 
 from __future__ import annotations
@@ -71,17 +68,16 @@ def encode_record(
     record: TransactionRecord, transaction_version: int, partitions: bytes | None = None
 ) -> tuple[bytes, bytes | None]:
     """Key and value for the log. `transaction_version`: the level of the cluster's feature;
-    `partitions`: the result of `partition_steps` for the partitions, if it is known.
-
-    Hot: a transaction is three records. The bytes are those of kafkawire.messages.stored, which a
-    test compares.
-    """
+    `partitions`: the result of `partition_steps` for the partitions, if it is known."""
+    # By hand, because a transaction is three records. The bytes are those of
+    # kafkawire.messages.stored, which a test compares.
     name = record.transactional_id.encode()
     key = _KEY.pack(KEY_TYPE, len(name)) + name
     at = record.value
     if at is None:
         return key, None
     flexible = is_flexible(transaction_version)
+    # Null in Empty, an empty list in the other states: Kafka's bytes are the same.
     if at.state is EMPTY:
         partitions = _NO_PARTITIONS_V1 if flexible else _NO_PARTITIONS_V0
     elif partitions is None:
@@ -100,12 +96,12 @@ def encode_record(
 
 
 def is_flexible(transaction_version: int) -> bool:
-    """True if values are written in version 1."""
     return transaction_version >= FLEXIBLE_VALUES_FROM
 
 
 def _tags(at: Transaction) -> bytes:
     """The tagged fields of a value: those that have not their default."""
+    # One call for the two that nearly all records have.
     if at.next_producer_id == NO_PRODUCER_ID != at.previous_producer_id and at.client_version:
         return _USUAL_TAGS.pack(
             2, PREVIOUS_PRODUCER_ID_TAG, 8, at.previous_producer_id,
@@ -122,7 +118,6 @@ def _tags(at: Transaction) -> bytes:
 
 
 def _partitions_of(partitions: frozenset[TopicPartition], *, flexible: bool) -> bytes:
-    """The partitions of a value."""
     if not partitions:  # of a completed transaction
         return b"\x01" if flexible else _COUNT.pack(0)
     if len(partitions) == 1:
@@ -140,13 +135,15 @@ def _partitions_of(partitions: frozenset[TopicPartition], *, flexible: bool) -> 
 def partition_steps(
     partitions: frozenset[TopicPartition], *, flexible: bool
 ) -> Generator[None, None, bytes]:
-    """Encode the partitions of a value by topic, sorted: the same state is the same bytes. Yields
-    after each MAX_ENCODED_AT_ONCE partitions or so; returns the bytes."""
+    """Encode the partitions of a value by topic. Yields after each MAX_ENCODED_AT_ONCE partitions
+    or so; returns the bytes."""
     topics: dict[str, list[int]] = {}
     for number, (topic, index) in enumerate(partitions, 1):
         topics.setdefault(topic, []).append(index)
         if not number % MAX_ENCODED_AT_ONCE:
             yield
+    # Sorted, so that the same state is the same bytes; in runs that are merged, because one call
+    # that sorts all names would hold the event loop.
     runs: list[list[str]] = []
     names = iter(topics)
     while run := sorted(islice(names, MAX_ENCODED_AT_ONCE)):
@@ -160,7 +157,8 @@ def partition_steps(
     pack_topic = _topic_v1 if flexible else _topic_v0
     since = 0
     for topic in merge(*runs):
-        indexes = topics.pop(topic)  # popped: freeing all of them at once would take long, too
+        # Popped: freeing all of them at once at the end would take long, too.
+        indexes = topics.pop(topic)
         indexes.sort()  # 20,000 in two milliseconds: no steps needed
         out += pack_topic(topic, indexes)
         since += len(indexes)
@@ -187,12 +185,11 @@ def _topic_v0(topic: str, indexes: list[int]) -> bytes:
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:
-    """The record, or None if its key is of a type that this program does not know.
-
-    Raises DecodeError for a missing key, an unknown value version or status, and damaged bytes.
-    """
+    """The record. Raises DecodeError for a missing key, an unknown value version or status, and
+    damaged bytes."""
     if key is None:
         raise DecodeError("no key")
+    # Of a type that this program does not know: it stays in the log.
     if version_of(key) != KEY_TYPE:
         return None
     transactional_id = decode_versioned(TransactionLogKey, key).transactional_id

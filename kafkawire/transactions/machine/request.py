@@ -1,9 +1,7 @@
 """Requests to the transaction machine and their answers, free of wire versions, and its settings.
 
-A request is about one transactional id: AddPartitionsToTxn 4 and 5 carry several, and are split by
-kafkawire.transactions.machine.wire, which also turns answers into responses of a version. Codes are
-those that the newest version knows. Produce and TxnOffsetCommit of this broker ask in these classes
-too.
+A request is about one transactional id: AddPartitionsToTxn 4 and 5 have several, and are split by
+the handler. Codes are those that the newest version knows.
 """
 
 from __future__ import annotations
@@ -96,7 +94,8 @@ class ListFilter(NamedTuple):
 
 def append_error(code: ErrorCode) -> ErrorCode:
     """Map an append error to the code a producer expects of its coordinator (Kafka:
-    TransactionStateManager.appendTransactionToLog); others are our own fault."""
+    TransactionStateManager.appendTransactionToLog)."""
+    # Others: MESSAGE_TOO_LARGE, of a transaction with too many partitions, and defects.
     return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 

@@ -3,11 +3,6 @@
 This is the pure half of a coordinator. `decide_*` answers a request, a result of markers, or a
 task; `apply` makes steps true, those just appended and those read back from the log alike.
 
-`pending` has, for each id whose outcome is decided, the partitions that still need a marker. Kafka
-has a pending state for two purposes: a record is being appended, or markers are being written. The
-first does not exist here, because a record is applied as soon as it is appended; the second is
-membership in `pending`, and answers CONCURRENT_TRANSACTIONS.
-
 Driven by kafkawire.transactions.coordinator, which appends, waits and sends. Pure.
 """
 
@@ -59,15 +54,17 @@ _NEEDS_PRODUCER_ID = TransactionDecision(needs_producer_id=True)
 WRITTEN = frozenset(
     {
         ErrorCode.NONE,
-        ErrorCode.UNSUPPORTED_VERSION,  # such a log never took data of a transaction
+        # Such a log never took data of a transaction.
+        ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
 """Results after which a partition needs no marker (Kafka:
 TransactionMarkerRequestCompletionHandler)."""
+# All other results are tried again. Kafka names which are, and fails on the rest, which would leave
+# the transaction open until a restart.
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Results that end the work. All others are tried again: Kafka names which are, and fails on the
-rest, which would leave the transaction open until a restart."""
+"""Results that end the work."""
 
 
 class TransactionShard:
@@ -80,6 +77,8 @@ class TransactionShard:
         self.settings = settings
         self.coordinator_epoch = coordinator_epoch
         self.transactions: dict[str, Transaction] = {}
+        # Of each id whose outcome is decided, the partitions that still need a marker. Kafka has a
+        # pending state also while a record is being appended; here it is applied at once.
         self.pending: dict[str, set[TopicPartition]] = {}
 
     # -- requests -------------------------------------------------------------------------
@@ -98,6 +97,8 @@ class TransactionShard:
     ) -> TransactionDecision:
         at = self.transactions.get(ask.transactional_id)
         code = initializing.check_request(ask, self.settings)
+        # Before the producer is checked: where a new producer id is about to take over, the old one
+        # is still stored.
         if code is ErrorCode.NONE and ask.transactional_id in self.pending:
             code = ErrorCode.CONCURRENT_TRANSACTIONS
         if code is ErrorCode.NONE and at is not None:
@@ -133,7 +134,6 @@ class TransactionShard:
         return TransactionDecision(Answer(code), [_step(ask.transactional_id, at, after)])
 
     def is_large(self, ask: AddPartitions) -> bool:
-        """True if the record of the decision should be prepared in steps."""
         return adding.is_large(self.transactions.get(ask.transactional_id), ask)
 
     def partitions_after(self, ask: AddPartitions) -> frozenset[TopicPartition]:
@@ -166,6 +166,7 @@ class TransactionShard:
             now_ms=now_ms,
         )
         decision = self._prepare(ask.transactional_id, at, after, now_ms)
+        # The client continues with these when the markers are written, at the earliest.
         if next_id != NO_PRODUCER_ID:
             decision.answer = Answer(ErrorCode.NONE, next_id, 0)
         else:
@@ -193,6 +194,7 @@ class TransactionShard:
         decision = TransactionDecision(steps=[_step(transactional_id, before, after)])
         if after.partitions:
             decision.effects.append(self._work(transactional_id, after, after.partitions))
+        # No marker is needed: both records are appended together.
         else:
             decision.steps.append(
                 _step(transactional_id, after, complete_transaction(after, now_ms))
@@ -216,13 +218,15 @@ class TransactionShard:
         self, work: SendMarkers, results: Mapping[TopicPartition, ErrorCode | None], now_ms: int
     ) -> TransactionDecision:
         """Decide on results of `work`, some or all of its partitions. None: the partition has no
-        leader in the metadata, so its topic is gone. A result may come twice, and from before the
-        coordinator was loaded; the id is complete when every partition has had its marker."""
+        leader in the metadata, so its topic is gone."""
         decision = TransactionDecision()
         at = self.transactions.get(work.transactional_id)
         remaining = self.pending.get(work.transactional_id)
+        # A result may come twice, or from before the coordinator was loaded.
         if at is None or remaining is None:
             return decision
+        # Work of an earlier transaction, or of an earlier coordinator epoch: its markers do not end
+        # the present one.
         if self._work(work.transactional_id, at, work.partitions) != work:
             return decision
         written: set[TopicPartition] = set()
@@ -234,6 +238,7 @@ class TransactionShard:
                 (written if done else stopped if code in FENCED else failed).add(partition)
         if written:
             decision.steps.append(MarkersWritten(work.transactional_id, frozenset(written)))
+        # A partition has seen a newer epoch of coordinator or producer: this work is outdated.
         if stopped:
             decision.effects.append(DropMarkers(work, frozenset(stopped)))
         elif failed:
@@ -280,8 +285,10 @@ class TransactionShard:
 
     def decide_resumed(self, transactional_id: str, now_ms: int) -> TransactionDecision:
         """Decide what an id that is in `pending` after loading needs: its markers again, with the
-        epoch of this coordinator. To be called once: a marker that is sent twice may be written
-        after the next transaction has begun, and end that one (transaction version 1)."""
+        epoch of this coordinator. To be called once."""
+        # Which of them were written before is not known; written twice they are legal. But one sent
+        # twice from here may be written after the next transaction has begun, and end that one
+        # (transaction version 1).
         at = self.transactions[transactional_id]
         remaining = self.pending[transactional_id]
         if remaining:
@@ -305,15 +312,15 @@ class TransactionShard:
             self.pending.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = after
+        # All partitions: the progress of markers is not in the log.
         if after.state in PREPARED:
             self.pending[transactional_id] = set(after.partitions)
         else:
             self.pending.pop(transactional_id, None)
 
     def live(self) -> list[tuple[str, Transaction]]:
-        """The transactional ids as of now, the contents of the live records: what would have to be
-        loaded to know everything that is durable. A list of references, for there may be a hundred
-        thousand."""
+        """The transactional ids as of now, the contents of the live records."""
+        # A list of references, as there may be a hundred thousand; the values are immutable.
         return list(self.transactions.items())
 
 

@@ -5,10 +5,7 @@ A step returns the next value and changes nothing; the coordinator appends it to
 decision has checked the request (Kafka: TransactionMetadata.prepare*). Times are milliseconds since
 1970.
 
-`previous_producer_id` is the producer id before the last step, of whatever kind, so that it is
-mostly equal to `producer_id`: it differs after a step that changed the id, which is how a repeated
-request with the old id is recognized. `last_producer_epoch` is not in the log: after a reload it is
--1, and an InitProducerId that repeats the epoch before is fenced (KIP-360). Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -56,17 +53,20 @@ AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 """No transaction is open: one may begin, and the id may expire."""
 
 _BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
+    # InitProducerId. That of an open transaction aborts it first, and is repeated by the client.
     EMPTY: AT_REST,
+    # A partition is added: the first one begins the transaction.
     ONGOING: AT_REST | {ONGOING},
     PREPARE_COMMIT: frozenset({ONGOING}),
-    PREPARE_ABORT: AT_REST | {ONGOING},  # transaction version 2 aborts without a transaction
+    # Transaction version 2 aborts without a transaction, to raise the epoch.
+    PREPARE_ABORT: AT_REST | {ONGOING},
+    # Every partition has its marker: once decided, the outcome never changes.
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
 }
 
 
 def may_follow(before: TransactionState, after: TransactionState) -> bool:
-    """Return True if a transactional id can go from one state to the other."""
     return before in _BEFORE[after]
 
 
@@ -95,9 +95,6 @@ class Transaction(NamedTuple):
     `producer_epoch` is -1 before the first record. `started_ms` is -1 if no transaction was begun
     since InitProducerId. `client_version`: the transaction version of the request that last changed
     the transaction; it is sent with the markers.
-
-    The steps that every transaction takes construct it by position, in the order of the fields,
-    which takes a fifth of the time of `_replace`.
     """
 
     producer_id: int
@@ -107,9 +104,15 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     started_ms: int = NO_TIME
     updated_ms: int = NO_TIME
+    # Before the last step, of whatever kind, so mostly equal to `producer_id`. It differs after a
+    # step that changed the id, which is how a repeated request with the old id is recognized.
     previous_producer_id: int = NO_PRODUCER_ID
+    # Taken when the outcome is decided and no epoch is left; in use once every partition has its
+    # marker, since markers carry the old id.
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
+    # Not in the log: after a reload an InitProducerId that repeats the epoch before is fenced
+    # (KIP-360).
     last_producer_epoch: int = NO_EPOCH
 
     @property
@@ -124,7 +127,6 @@ class Transaction(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        """True if the outcome of the transaction is a commit."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
 
@@ -157,6 +159,8 @@ def with_partitions(
 ) -> Transaction:
     """The id with an open transaction that has these partitions too."""
     begins = before.state in AT_REST
+    # By position, in the order of the fields, here and in the other steps that every transaction
+    # takes: a fifth of the time of `_replace`.
     return Transaction(
         before.producer_id,
         before.producer_epoch,
@@ -175,12 +179,9 @@ def with_partitions(
 def decide_outcome(
     before: Transaction, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int
 ) -> Transaction:
-    """The id with the outcome decided, by EndTxn.
-
-    From transaction version 2 on the epoch rises, so that a late request of this transaction cannot
-    reach the next one. `next_producer_id` is the id to continue with where no epoch is left, or -1.
-    A transaction that was never begun starts now.
-    """
+    """The id with the outcome decided, by EndTxn. `next_producer_id` is the id to continue with
+    where no epoch is left, or -1."""
+    # So that a late request of this transaction cannot reach the next one (KIP-890).
     bumps = client_version >= EPOCH_BUMPS_FROM
     return Transaction(
         before.producer_id,
@@ -200,11 +201,10 @@ def decide_outcome(
 def fence_producer(
     before: Transaction, *, transaction_version: int, next_producer_id: int, now_ms: int
 ) -> Transaction:
-    """The id with its transaction aborted by the broker, and its producer fenced: one bump.
-
-    `transaction_version` is the cluster's. Below 2 the epoch before is forgotten, so the producer
-    cannot continue; from 2 on it can, with InitProducerId and its epoch.
-    """
+    """The id with its transaction aborted by the broker, and its producer fenced.
+    `transaction_version` is the cluster's."""
+    # From 2 on the decided outcome raises the epoch, which fences the producer. It must not rise
+    # twice (KAFKA-19367).
     bumps = transaction_version >= EPOCH_BUMPS_FROM
     aborted = decide_outcome(
         before,
@@ -213,6 +213,7 @@ def fence_producer(
         next_producer_id=next_producer_id if bumps else NO_PRODUCER_ID,
         now_ms=now_ms,
     )
+    # With its old epoch, which is remembered, the producer can continue by InitProducerId.
     if bumps:
         return aborted
     return aborted._replace(
@@ -221,7 +222,7 @@ def fence_producer(
 
 
 def complete_transaction(before: Transaction, now_ms: int) -> Transaction:
-    """The id after all markers were written. Continues with the next producer id, if it has one."""
+    """The id after all markers were written."""
     rolls = before.client_version >= EPOCH_BUMPS_FROM and before.next_producer_id != NO_PRODUCER_ID
     return Transaction(
         before.next_producer_id if rolls else before.producer_id,
@@ -239,6 +240,6 @@ def complete_transaction(before: Transaction, now_ms: int) -> Transaction:
 
 
 def _bump_epoch(epoch: int) -> int:
-    """The next epoch. It never passes the last one: an id that got there by an old defect must
-    still be able to abort (KAFKA-20090)."""
+    # Never above the last one: an id that got there by an old defect must still be able to abort
+    # (KAFKA-20090).
     return min(epoch + 1, LAST_EPOCH)

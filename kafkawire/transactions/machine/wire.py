@@ -1,9 +1,6 @@
 """Requests of the wire as requests to the machine, and its answers as responses of a version.
 
-A producer that was replaced is answered PRODUCER_FENCED in versions that have it, and
-INVALID_PRODUCER_EPOCH in those before. Which version of the transaction protocol a request speaks
-follows from its own version, not from the cluster's feature (Kafka: TransactionVersion). Pure;
-called by the handlers.
+Pure; called by the handlers.
 """
 
 from __future__ import annotations
@@ -35,13 +32,15 @@ BATCHED_FROM = 4
 """AddPartitionsToTxn has many transactions from this version on, and speaks version 2."""
 ENDS_BY_BUMP_FROM = 5
 """EndTxn speaks version 2 of the protocol from this version on."""
+# The level that a request follows depends on its own version, not on the feature of the cluster, as
+# old and new clients work at the same time (Kafka: TransactionVersion).
 VERSION_2 = 2
 VERSION_1 = 0
 """The levels of transaction.version that a request speaks; Kafka calls the old one 0."""
 
 
 def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """The code for a client of `version`."""
+    # The code that producers had for a replaced one before PRODUCER_FENCED existed.
     if code is ErrorCode.PRODUCER_FENCED and version < known_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -51,7 +50,6 @@ def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
 
 
 def init_producer_of(request: InitProducerIdRequest) -> InitProducer:
-    """An InitProducerId that has a transactional id."""
     return InitProducer(
         request.transactional_id or "",
         request.transaction_timeout_ms,
@@ -63,7 +61,6 @@ def init_producer_of(request: InitProducerIdRequest) -> InitProducer:
 
 
 def init_producer_response(answer: Answer, version: int) -> InitProducerIdResponse:
-    """The response of InitProducerId."""
     code = fenced_code(answer.code, version, FENCED_FROM_INIT_PRODUCER_ID)
     return InitProducerIdResponse(
         error_code=int(code), producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
@@ -109,7 +106,6 @@ def add_offsets_of(request: AddOffsetsToTxnRequest, partition: TopicPartition) -
 
 
 def end_of(request: EndTxnRequest, version: int) -> EndTransaction:
-    """An EndTxn."""
     return EndTransaction(
         request.transactional_id,
         request.producer_id,
