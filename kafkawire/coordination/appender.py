@@ -39,7 +39,6 @@ class RecordAppender(ABC, Generic[RecordT]):
         """Map an append error to the error code that the coordinator's clients expect."""
 
     def begin(self, next_offset: int, log_bytes: int) -> None:
-        """Start to append at this offset, after loading what is below."""
         self.next_offset = next_offset
         self.log_bytes = log_bytes
 
@@ -49,18 +48,19 @@ class RecordAppender(ABC, Generic[RecordT]):
 
     def append(self, records: Sequence[RecordT], now_ms: int) -> ErrorCode | None:
         """Append the records. Return the error for the client, in which case nothing was appended.
-        Records that cannot be encoded are a defect, which is logged and answered with
-        UNKNOWN_SERVER_ERROR. Hot."""
+        Hot."""
         try:
             batches = self.encode(records, now_ms)
         except KafkaError as error:
             return self.log_refusal(error)
+        # A defect: requests are checked so that a record can store what they bring.
         except Exception:
             self.log_defect(f"encoding {len(records)} records of {self.names_of(records)}")
             return ErrorCode.UNKNOWN_SERVER_ERROR
         partition = self.partition
         try:
-            for batch in batches:  # only the first can fail, because there is no await in between
+            # All or nothing: only the first can fail, because there is no await in between.
+            for batch in batches:
                 partition.append_records(memoryview(batch), now_ms)
                 self.log_bytes += len(batch)
         except KafkaError as error:
@@ -69,12 +69,10 @@ class RecordAppender(ABC, Generic[RecordT]):
         return None
 
     def log_defect(self, what: str) -> None:
-        """Log the exception that is being handled, with the interrupted operation."""
         where = f"{self.partition.topic}-{self.partition.index}"
         logger.exception("%s: %s failed, its clients receive an error", where, what)
 
     def log_refusal(self, error: KafkaError) -> ErrorCode:
-        """Log an append that the log refused; return the error for the client."""
         where = self.partition.topic, self.partition.index
         logger.warning("%s-%d: append failed, clients will retry: %s", *where, error)
         return self.error_of(error.code)

@@ -17,6 +17,7 @@ RECORD_OVERHEAD_BYTES = 32
 def batches_of(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -> list[bytearray]:
     """Return the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
     a record that does not fit into a batch. Hot for one record."""
+    # Most appends of a coordinator are one record, for which there is a faster encoder.
     if len(records) == 1:
         key, value = records[0]
         batches = [build_one(key, value, now_ms)]
@@ -34,7 +35,6 @@ def batches_of(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -
 def _build_batches(
     records: Sequence[StoredRecord], limit_bytes: int, now_ms: int
 ) -> list[bytearray]:
-    """Return the records in batches; one that has more than one record is within the limit."""
     batches: list[bytearray] = []
     part: list[StoredRecord] = []
     size_bytes = HEAD_BYTES

@@ -1,9 +1,7 @@
 """The life of one coordinator partition: loading, failed commits, snapshots, closing.
 
 Kinds of coordinators add how they decide and answer. A subclass appends with its `appender`, and
-releases effects with `commits` after the commit that covers what was applied. If a commit fails,
-what was applied may be lost: the partition is unloaded, every waiting client is answered
-NOT_COORDINATOR and retries, and the partition is loaded again from committed records.
+releases effects with `commits` after the commit that covers what was applied.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ CLOSE_S = 10.0
 which waits as long again."""
 SNAPSHOT_LOG_BYTES = 512 * 1024
 """Log bytes to read before a snapshot is worth its write: some 8,000 commits or 4,000 records of
-transactions, a tenth of a second of a start, five seconds if all fifty partitions have as many. A
-large partition waits for twice its snapshot size, so that snapshots are not written more than the
-log."""
+transactions, a tenth of a second of a start, five seconds if all fifty partitions have as many."""
 
 LoaderT = TypeVar("LoaderT", bound=PartitionLoader)
 EncodeSnapshot = Callable[[], Awaitable[Contents]]
@@ -120,7 +116,6 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
 
     def reload(self, delay_ms: int = 0) -> None:
-        """Discard the state and load it again, after a delay."""
         if self.phase in (CoordinatorPhase.RESIGNED, CoordinatorPhase.CLOSED):
             return
         self._unload()
@@ -136,10 +131,12 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
             loader = self.new_loader()
             try:
                 await loader.load(gained=self._gained)
+                # Else it was reloaded or resigned while it waited: this state is outdated.
                 if life == self._life and self.phase is CoordinatorPhase.LOADING:
                     self._begin(loader)
             except (KafkaError, OSError) as failure:
-                if not logged:  # the disk or the remote tier may be unavailable for hours
+                # Once: the disk or the remote tier may be unavailable for hours.
+                if not logged:
                     logger.error(
                         "loading %s from %s-%d failed, it is retried every second: %s",
                         self.contents, self.partition.topic, self.partition.index, failure,
@@ -152,8 +149,8 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
                     self.reload(DEFECT_RETRY_MS)
 
     def begin_empty(self) -> None:
-        """Begin without loading: the partition is new. One that has records, because another broker
-        has created the topic at the same time, is loaded."""
+        """Begin without loading: the partition is new."""
+        # Another broker may have created the topic at the same time, and led the partition.
         if self.partition.next_offset:
             self.start()
         else:
@@ -166,18 +163,20 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         self.begin(loaded)
 
     def alive(self, life: int) -> bool:
-        """Return whether the state is still that of a load which is known by its `_life`."""
         return life == self._life and self.phase is CoordinatorPhase.ACTIVE
 
     # -- unloading ------------------------------------------------------------------------
 
     def _unload(self) -> None:
+        # First, so that nothing that `discard` answers can decide on the old state.
         self._life += 1
         self.phase = CoordinatorPhase.LOADING
         self.commits.clear()
         self.discard()
 
     def _commit_failed(self, failure: BaseException) -> None:
+        # What was applied may be lost. Waiting clients get NOT_COORDINATOR and retry, and find the
+        # state of the committed records.
         logger.error(
             "%s-%d: appending to the log failed, loading the %s again: %s",
             self.partition.topic, self.partition.index, self.contents, failure,
@@ -186,8 +185,9 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
 
     async def close(self, patience_s: float = CLOSE_S) -> None:
         """Answer what can be answered, reject other requests, and write a snapshot if that saves
-        time at the next start. `patience_s`: how long to wait until the last changes are committed;
-        the bucket, or followers, may not answer."""
+        time at the next start. `patience_s`: how long to wait until the last changes are
+        committed."""
+        # The bucket, or followers, may not answer.
         if self.phase is CoordinatorPhase.ACTIVE:
             self.before_close()
             try:
@@ -200,6 +200,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
                     self.partition.topic, self.partition.index, self.contents,
                     str(error) or f"not within {patience_s:.1f} s",
                 )  # fmt: skip
+            # Sooner than while running: the next start has the time that this write takes.
             else:
                 await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
         if self.phase is not CoordinatorPhase.RESIGNED:  # meanwhile
@@ -207,7 +208,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
 
     def resign(self) -> None:
         """End at once: another broker leads the partition. Nothing more is written to the log or a
-        snapshot, commits have no effect any more, waiting clients are answered NOT_COORDINATOR."""
+        snapshot."""
         self._end(CoordinatorPhase.RESIGNED)
 
     def _end(self, phase: CoordinatorPhase) -> None:
@@ -219,8 +220,10 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
     # -- snapshots ------------------------------------------------------------------------
 
     def _note_settled(self) -> None:
+        # Not while appends wait for a commit: the snapshot would have to wait for it, too.
         if self.commits.unsettled:
             return
+        # Twice the size of a large one, so that snapshots are not written more than the log.
         least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
         if self._records.log_bytes >= least and not self._storing:
             self.env.spawn(self._store(least), f"store {self.place.path}")
@@ -235,12 +238,15 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         if encode is None:
             return
         self._storing = True
+        # Of the moment of `capture`: records that are appended while it is encoded count as log.
         life, covered = self._life, self._records.log_bytes
         term = Term(self.partition.leader_epoch, self.env.clock.now_ms())
         try:
             contents = (await encode())._replace(term=term)
-            await self.commit_log.wait_until_committed()  # also what changed while it was encoded
-            if life == self._life:  # else another broker may lead the partition
+            # Also what changed while it was encoded: a snapshot must not be ahead of the log.
+            await self.commit_log.wait_until_committed()
+            # Else another broker may lead the partition.
+            if life == self._life:
                 await self._write(contents, life, covered)
             await slices.empty_slowly(contents.pairs, self.env.slices.give_way)
         except (KafkaError, OSError) as error:
@@ -249,7 +255,6 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
             self._storing = False
 
     async def _write(self, contents: Contents, life: int, covered: int) -> None:
-        """Write a snapshot that covers so many bytes of the log."""
         size_bytes = await self.env.offload.submit(
             "files", snapshot.write, self.env.fs, self.place, contents
         )

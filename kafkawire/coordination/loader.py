@@ -1,14 +1,9 @@
 """Loading a coordinator from its snapshot and the log after it.
 
 A loader reads the newest usable snapshot, then the committed part of the log after it, in slices
-small enough for other work of the event loop. A snapshot that may not be of this log is ignored.
-Its records must be those before its end, which is so if no later leader epoch begins before that.
-And where another broker may have led the partition since, it must be young: compaction removes
-tombstones and markers after delete.retention.ms, and an older snapshot would restore what they
-deleted or ended. A batch that cannot be parsed is skipped with a
-warning, so that it does not affect the other groups or transactional ids. Damaged ranges of the log
-are passed to the loader's `pass_damage`. Other failures of the log are errors, because they may be
-temporary.
+small enough for other work of the event loop. A snapshot that may not be of this log is ignored. A
+batch that cannot be parsed is skipped with a warning. Damaged ranges of the log are passed to the
+loader's `pass_damage`. Other failures of the log are errors, because they may be temporary.
 """
 
 from __future__ import annotations
@@ -38,8 +33,7 @@ class PartitionLoader(ABC):
     """The state of one coordinator partition while it is loaded; call `load` once.
 
     `next_offset`: the end of the loaded records; `log_bytes`: bytes read after the snapshot, which
-    has `snapshot_bytes` (0: there was none). `contents`: what is loaded, for log lines;
-    `slice_records`: records of a snapshot that are applied at a time.
+    has `snapshot_bytes` (0: there was none). `contents`: what is loaded, for log lines.
     """
 
     contents: ClassVar[str]
@@ -77,6 +71,7 @@ class PartitionLoader(ABC):
         """Load all committed records; `gained`: another broker led the partition until now. Raises
         KafkaError or OSError if the log cannot be read."""
         partition = self.partition
+        # Only committed records are loaded. What is appended but not committed would be missing.
         try:
             await self._commit_log.wait_until_committed()
         except KafkaError as error:
@@ -111,7 +106,7 @@ class PartitionLoader(ABC):
         next_offset, pairs = found.next_offset, found.pairs
         if next_offset > end:
             # With flush=os a crash can lose records that a snapshot has. Their offsets will be
-            # assigned again, so the file must be deleted before that.
+            # assigned again, so the file must be deleted before that: later it would seem to fit.
             logger.warning("removing snapshot %s: it is ahead of the log", place.path)
             await env.offload.submit("files", snapshot.remove, env.fs, place)
             return
@@ -124,7 +119,8 @@ class PartitionLoader(ABC):
             for key, value in pairs[start : start + self.slice_records]:
                 self._take(key, value)
             await env.slices.pause()
-        for pending in found.pending:  # as many as open transactions committed: few
+        # In one step: as many as open transactions have committed, which is few.
+        for pending in found.pending:
             try:
                 self.take_pending(pending)
             except DecodeError as error:
@@ -135,13 +131,17 @@ class PartitionLoader(ABC):
     def _misfit(self, found: snapshot.Contents, *, gained: bool) -> str:
         """Return why the records of a snapshot may not be those before its end in the log."""
         partition, term = self.partition, found.term
+        # Of a backup, or an earlier program.
         if term is None:
             return "it has no leader epoch, and another broker led the partition" if gained else ""
+        # Another leader may have replaced the end of the log, if its epoch begins before it.
         if found.next_offset > partition.epoch_end(term.leader_epoch)[1]:
             return (
                 f"it ends at offset {found.next_offset}, before which a later leader epoch than "
                 f"its own, {term.leader_epoch}, begins"
             )
+        # Another broker may have led since and written tombstones or markers, which compaction
+        # removes after delete.retention.ms: the snapshot would restore what they deleted or ended.
         age_ms = abs(self.env.clock.now_ms() - term.taken_ms)
         if term.leader_epoch < partition.leader_epoch and age_ms > self._max_age_ms():
             return (
@@ -151,11 +151,12 @@ class PartitionLoader(ABC):
         return ""
 
     def _max_age_ms(self) -> int:
-        """Half of the time after which tombstones are removed: the clocks of two brokers differ."""
+        # Half of the time after which tombstones are removed: the clocks of two brokers differ.
         return self.partition.config.delete_retention_ms // 2
 
     def _load_batches(self, buffer: Buffer) -> None:
         for position, head in iter_batches(buffer):
+            # The bytes may begin with batches that the snapshot has.
             if head.last_offset < self.next_offset:
                 continue
             if head.attributes & CONTROL:
@@ -171,6 +172,7 @@ class PartitionLoader(ABC):
             for record in records(buffer, position):
                 if record.offset >= self.next_offset:
                     self._take(record.key, record.value, producer_id)
+        # Skipped, so that it does not affect the other groups or transactional ids.
         except (KafkaError, DecodeError) as error:
             logger.warning(
                 "skipping the rest of a batch of %s, offsets %d-%d: %s",

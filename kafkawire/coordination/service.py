@@ -5,12 +5,8 @@ topic is created by the first search for a coordinator. After a start its partit
 the background; requests get COORDINATOR_LOAD_IN_PROGRESS until then. Names of partitions led by
 other brokers get NOT_COORDINATOR.
 
-Leadership changes while the broker runs (`resign`, `lead`). A change may arrive while the service
-opens, which takes locks of the topic service, whose holder may be the one that reports the change:
-so changes wait for nothing, are numbered, and what was found before a change does not count after
-it. An index never has two coordinators: one that has resigned writes nothing more from that moment
-on, and its last snapshot is written before the next coordinator reads it, since both use the pool
-"files", which runs one call at a time.
+Leadership changes while the broker runs (`resign`, `lead`). Changes wait for nothing, are numbered,
+and what was found before a change does not count after it. An index never has two coordinators.
 """
 
 from __future__ import annotations
@@ -99,6 +95,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
                 await self._open()
 
     async def _open(self) -> None:
+        # Read before the wait, during which leadership may change.
         existed, since = self.topic in self.catalog.by_name, self._serial
         found = await self._create_coordinators(existed=existed)
         for index, coordinator in enumerate(found):
@@ -117,7 +114,6 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
             await self.close()
 
     async def _create_coordinators(self, *, existed: bool) -> list[CoordinatorT | None]:
-        """Return a new coordinator for each partition that is led here."""
         found: list[CoordinatorT | None] = []
         try:
             for partition in await self._internal():
@@ -125,6 +121,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
                 if not existed and (added := found[-1]) is not None:
                     added.begin_empty()
                 await self.env.slices.give_way()
+        # Also when it is cancelled: `close` does not know them, as they are not in `coordinators`.
         except BaseException:
             for made in filter(None, found):
                 made.resign()
@@ -138,6 +135,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         self.gained.clear()
         if self._creating is not None:
             self._creating.cancel()
+        # One deadline for all of them: while the log commits nothing, each would wait for as long.
         deadline = self.env.clock.monotonic() + CLOSE_S
         for coordinator in self.list_led():
             await coordinator.close(max(deadline - self.env.clock.monotonic(), 0.0))
@@ -147,7 +145,10 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
     async def resign(self, indexes: Iterable[int]) -> None:
         """End the coordinators of partitions that this broker does not lead any more: they write
         nothing more, and their clients are answered NOT_COORDINATOR. Call after the catalog has the
-        new leaders and the log has unloaded the partitions. Waits for no disk and no lock."""
+        new leaders and the log has unloaded the partitions."""
+        # Waits for no disk and no lock: the caller holds the lock of the topic service, for which
+        # `open` may wait. A snapshot that is being written is written before the next coordinator
+        # reads it: both use the pool "files", which runs one call at a time.
         ended: list[CoordinatorT] = []
         for index in indexes:
             self._serial += 1
@@ -161,6 +162,7 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
             while ended:
                 ended.pop().resign()
                 await self.env.slices.give_way()
+        # Cancelled: none of them may write any more.
         finally:
             for coordinator in ended:
                 coordinator.resign()
@@ -180,7 +182,6 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
             self._creating = self.env.spawn(self._create_gained(), f"lead {self.topic}")
 
     async def _create_gained(self) -> None:
-        """Create the coordinators of what was gained; retry while partitions cannot be loaded."""
         logged = False
         while self.gained and not self._closed:
             try:
@@ -229,7 +230,6 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         return partitions[self.partition_of(name, len(partitions))]
 
     def list_led(self) -> list[CoordinatorT]:
-        """The coordinators of the partitions led by this broker."""
         return [coordinator for coordinator in self.coordinators if coordinator is not None]
 
     def find_coordinator(self, name: str) -> CoordinatorT | None:
@@ -248,7 +248,6 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         return ErrorCode.NOT_COORDINATOR
 
     def absence_at(self, index: int) -> ErrorCode:
-        """Return the error for a partition without a coordinator here."""
         if self._closed:
             return CoordinatorPhase.CLOSED.value
         gained = index in self.gained

@@ -1,9 +1,7 @@
 """Effects that wait: each leaves after the commit that covers all that was applied before it.
 
 A coordinator says what it has appended and which effects (answers, markers) belong to it; commits
-settle these in order. An effect without an append of its own joins the last one that is not
-settled, so that no client is notified of state that could still be lost; with nothing unsettled it
-leaves at once, which makes heartbeats cheap. Each coordinator has one.
+settle these in order. Each coordinator has one.
 """
 
 from __future__ import annotations
@@ -52,8 +50,10 @@ class CommitQueue:
             self.unsettled.append(effects)
             wait = self._commit_log if self._partition is None else self._partition
             wait.after_commit(partial(self._note_commit, self._life))
+        # It may show what was appended before: no client is notified of state that may be lost.
         elif self.unsettled:
             self.unsettled[-1].extend(effects)
+        # At once, which makes requests that only read cheap.
         else:
             for effect in effects:
                 effect()
@@ -79,6 +79,7 @@ class CommitQueue:
             self._failed(failure)
 
     def _note_commit(self, life: int, failure: BaseException | None) -> None:
+        # The partition was resigned before the commit: the next leader may not have the record.
         if life != self._life or failure is not None or self._find_refusal() is not None:
             self._note_write(life, failure)
             return

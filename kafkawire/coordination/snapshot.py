@@ -13,13 +13,11 @@
        pending        producer id i64, flags u8 (1: superseded), then as a record
        CRC-32C        u32      of everything before it
 
-All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
-and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
-time: one that is missing, damaged or of another topic is ignored, and the log is read instead; a
-broker does not start with one of a newer version (kafkawire.broker.stored_formats). So is one that
-does not fit the log (kafkawire.coordination.loader): leader epoch and time say whether another
-broker can have led the partition since. Versions 1 and 2 are still written for backups, which are
-of no leader epoch. A change of the format needs a new version and a reader for the old ones.
+All numbers are big-endian. A snapshot only saves time: one that is missing, damaged or of another
+topic is ignored, as is one that does not fit the log (kafkawire.coordination.loader), and the log
+is read instead; a broker does not start with one of a newer version
+(kafkawire.broker.stored_formats). A change of the format needs a new version and a reader for the
+old ones.
 
 Blocking; called through the offload pools. The format of groups and of transactions, which have no
 pending offsets.
@@ -93,7 +91,6 @@ class SnapshotLocation:
 
     @property
     def path(self) -> str:
-        """The file."""
         return os.path.join(self.folder, f"{self.name}-{self.partition}.snapshot")
 
 
@@ -101,9 +98,12 @@ def write(fs: FileSystem, place: SnapshotLocation, contents: Contents) -> int:
     """Write a snapshot; durable on return. Return the size in bytes. Raises OSError; the previous
     snapshot is then unchanged."""
     fs.makedirs(place.folder)
+    # Synced under a temporary name, then renamed, then the folder is synced: after a crash at any
+    # point there is a complete new or old snapshot.
     temporary = place.path + ".new"
     file = fs.open(temporary, create=True)
     try:
+        # A crash may have left a longer one.
         file.truncate(0)
         size_bytes, crc = 0, 0
         for chunk in _chunks(place, contents):
@@ -138,6 +138,7 @@ def _chunks(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
 
 def _parts(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
     next_offset, pairs, pending, term = contents
+    # Backups are of no leader epoch, and written in the oldest version that can store them.
     version = _VERSION_WITH_PENDING if pending else _VERSION
     if term is not None:
         version = _VERSION_WITH_TERM
@@ -177,6 +178,7 @@ def refuse_newer(fs: FileSystem, path: str) -> None:
     file = fs.open(path)
     try:
         version = _HEAD.unpack(file.pread(_HEAD.size, 0))[1]
+        # A flipped bit may make a version that never was: only a sound file is of a newer program.
         if version > _VERSION_WITH_TERM and _is_sound(file.pread(file.size(), 0)):
             check_version(path, version, _VERSION_WITH_TERM)
     finally:
