@@ -77,7 +77,6 @@ class Columns(Generic[RowT]):
 
     @classmethod
     def row_bytes(cls) -> int:
-        """Bytes of one row in all columns."""
         return sum(WIDTHS[form] for _, form in cls.FORM)
 
     def __len__(self) -> int:
@@ -95,7 +94,7 @@ class Columns(Generic[RowT]):
         raise NotImplementedError
 
     def append(self, row: RowT) -> None:
-        """Append a row; only if the columns are arrays (not read from a file)."""
+        # Only of a table that is written: columns of a file may be views.
         for column, (_, form), value in zip(self.columns, self.FORM, row, strict=True):
             if form == UUID:
                 cast("bytearray", column).extend(cast("bytes", value))
@@ -137,12 +136,10 @@ class EntryColumns(Columns[Entry]):
 
     @property
     def number(self) -> Numbers:
-        """Partition numbers."""
         return self._numbers("number")
 
     @property
     def base_offset(self) -> Numbers:
-        """First offsets."""
         return self._numbers("base_offset")
 
     @property
@@ -182,7 +179,6 @@ class ObjectColumns(Columns[ManifestObject]):
         return bytes(self._ids("segment")[16 * at : 16 * at + 16])
 
     def retention_class(self, at: int) -> str:
-        """Return the name of its retention class."""
         return self.classes[self._numbers("class_at")[at]]
 
     def class_at(self, name: str) -> int:
@@ -193,7 +189,6 @@ class ObjectColumns(Columns[ManifestObject]):
 
     @property
     def class_numbers(self) -> Numbers:
-        """Indexes of the retention classes."""
         return self._numbers("class_at")
 
     @property
@@ -202,7 +197,6 @@ class ObjectColumns(Columns[ManifestObject]):
 
     @property
     def created_ms(self) -> Numbers:
-        """Creation times."""
         return self._numbers("created_ms")
 
     @property
@@ -221,6 +215,7 @@ class PartitionColumns(Columns[ManifestPartition]):
     ) -> None:
         super().__init__(columns)
         self.blob: bytes | bytearray | memoryview = bytearray() if columns is None else blob
+        # The file has only lengths; with their sums a row is found at once.
         self._ends = array("Q")
         end = 0
         for length in self._numbers("epochs_length"):
@@ -270,7 +265,6 @@ def read_column(form: str, part: memoryview) -> Column:
 
 
 def column_bytes(form: str, column: Column) -> bytes:
-    """Return a column as bytes of a file."""
     if form != UUID and sys.byteorder == "big":
         turned: array[int] = array(form, cast("Numbers", column))
         turned.byteswap()

@@ -1,7 +1,7 @@
 """The contents of a bucket, for readers of its records.
 
 The rule for readers: each offset of a partition in [log start, end) is read from the object with
-the highest generation, because a rewritten segment and its inputs exist together for a while. Pure.
+the highest generation. Pure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Manifest:
 
     @property
     def sequence(self) -> int:
-        """The number of the last folded delta."""
         return self.state.sequence
 
     @property
@@ -58,7 +57,6 @@ class Manifest:
 
     @cached_property
     def topics(self) -> dict[str, ManifestTopic]:
-        """Topics by name."""
         return {topic.name: topic for topic in self.state.topics}
 
     @property
@@ -68,7 +66,6 @@ class Manifest:
 
     @property
     def entries(self) -> EntryColumns:
-        """The entries of all objects."""
         return self.state.entries
 
     @property
@@ -116,6 +113,7 @@ class Manifest:
             (max(bases[at], log_start), min(ends[at], end), at) for at in self.entries_of(number)
         ]
         rows = sorted(each for each in rows if each[0] < each[1])
+        # The usual case. They overlap only while a rewritten segment and its inputs both exist.
         if all(one[1] <= two[0] for one, two in pairwise(rows)):
             return [Span(base, last, self.object_of(at), at) for base, last, at in rows]
         return self._resolve(rows)
@@ -131,16 +129,19 @@ class Manifest:
             while following < len(rows) and rows[following][0] <= left:
                 base, end, entry = rows[following]
                 owner = self.object_of(entry)
-                # A heap returns the smallest first.
+                # A heap returns the smallest first. Of one generation the later upload is used, so
+                # that all readers read the same object.
                 rank = -self.objects.generation[owner], -self.objects.created_ms[owner], -owner
                 heappush(opened, (rank, entry, Span(base, end, owner, entry)))
                 following += 1
+            # Others that have ended stay below the first, and are removed when they become it.
             while opened and opened[0][2].end <= left:
                 heappop(opened)
             if not opened:
                 continue
             best = opened[0][2]
             last = spans[-1] if spans else None
+            # A boundary of an entry that is not read splits no span.
             if last is not None and last.entry == best.entry and last.end == left:
                 spans[-1] = last._replace(end=right)
             else:

@@ -1,8 +1,7 @@
 """Fold deltas into one snapshot.
 
 Folding deltas one by one, all together, or repeatedly gives the same snapshot and the same bytes,
-so concurrent or repeated folds write the same object. It runs in the worker process
-(kafkawire.tiering.publishing.bucket), because a large cluster takes seconds. Pure.
+so concurrent or repeated folds write the same object. Pure.
 """
 
 from __future__ import annotations
@@ -73,17 +72,18 @@ class _Folding:
         self._add_objects(snapshot)
 
     def apply(self, delta: Delta) -> None:
-        """Apply the next delta."""
         head = self.head
         head.sequence, head.node_id = delta.sequence, delta.node_id
         head.epoch = max(head.epoch, delta.epoch)
         head.created_ms = max(head.created_ms, delta.created_ms)
+        # Never lower: a partition number or producer id must not be given twice.
         if delta.cluster is not None:
             head.cluster = ClusterFacts(
                 max(head.cluster.next_partition, delta.cluster.next_partition),
                 max(head.cluster.next_producer_id, delta.cluster.next_producer_id),
                 delta.cluster.configs,
             )
+        # Each delta has a changed topic as a whole, so the later one replaces the earlier one.
         for topic in delta.topics:
             self._drop_topic(topic.id, set(topic.partitions))
             self._topics[topic.id] = topic
@@ -91,9 +91,11 @@ class _Folding:
         for topic_id in delta.deleted_topics:
             self._drop_topic(topic_id, set())
         for row in delta.partitions:
+            # A partition of a topic that was deleted meanwhile must not come back.
             if row.number in self._alive:
                 self._partitions[row.number] = _later(self._partitions.get(row.number), row)
         self._add_objects(delta)
+        # After its objects: one that is added and deleted in the same delta is deleted.
         for uuid, delete_after_ms in delta.deleted.items():
             self._objects.pop(uuid, None)
             self._deleted[uuid] = delete_after_ms
@@ -112,6 +114,7 @@ class _Folding:
         self._sources.append(content)
         for row in range(len(content.objects)):
             uuid = content.objects.uuid(row)
+            # Removed first: objects are in the order of their last addition.
             self._objects.pop(uuid, None)
             self._deleted.pop(uuid, None)
             self._objects[uuid] = source, row
@@ -119,6 +122,7 @@ class _Folding:
     def result(self) -> Snapshot:
         """Return all live rows in the order of a snapshot."""
         head = self.head
+        # Sorted, here and below: the bytes must not depend on how the deltas were folded.
         partitions = PartitionColumns()
         for _, row in sorted(self._partitions.items()):
             partitions.append(row)
@@ -144,6 +148,8 @@ class _Folding:
             content, first = self._sources[source], firsts[source]
             copied = len(objects)
             objects.copy_rows(content.objects, start, stop)
+            # Each source numbers its retention classes itself. One without a live object is not in
+            # `numbers_of`, and no copied row has it.
             renamed = [numbers_of.get(name, 0) for name in content.objects.classes]
             numbers = objects.class_numbers
             for at in range(copied, len(objects)):
@@ -165,9 +171,9 @@ class _Folding:
 
 
 def _later(old: ManifestPartition | None, new: ManifestPartition) -> ManifestPartition:
-    """Return the newer row, with log start and end that never decrease."""
     if old is None:
         return new
+    # Neither may decrease: records that were deleted, or are in the bucket, remain so.
     log_start, end = max(old.log_start, new.log_start), max(old.end, new.end)
     return ManifestPartition(new.number, log_start, end, new.epochs)
 

@@ -117,16 +117,13 @@ class TableRow:
 
     @property
     def name(self) -> str:
-        """The name of the section type."""
         return f"{SECTION_NAMES.get(self.kind, f'type {self.kind}')} section"
 
     @property
     def known(self) -> bool:
-        """Whether this program can read it."""
         return self.kind in SECTION_NAMES and self.version == SECTION_VERSION
 
     def check(self) -> None:
-        """Raise FormatError if the checksum is wrong."""
         if crc32c(self.stored) != self.checksum:
             raise FormatError(f"its {self.name} is damaged")
 
@@ -146,6 +143,7 @@ class TableRow:
 
 def write_file(kind: int, sections: Sequence[tuple[int, int, bytes]]) -> bytes:
     """Return the file of some sections, (type, rows, body) each. The result is deterministic."""
+    # All are marked as required: an older program that skipped one would lose a part of the bucket.
     table: list[bytes] = []
     stored: list[bytes] = []
     for section, rows, body in sections:
@@ -159,14 +157,16 @@ def write_file(kind: int, sections: Sequence[tuple[int, int, bytes]]) -> bytes:
         stored.append(data)
     rest = b"".join(table)
     size = HEADER_BYTES + len(rest) + sum(map(len, stored))
+    # Twice: the checksum is of the header without its own field.
     head = HEADER.pack(MAGIC, VERSION, 0, size, kind, len(sections))
     head = HEADER.pack(MAGIC, VERSION, _header_sum(head, rest), size, kind, len(sections))
     return b"".join((head, rest, *stored))
 
 
 def _header_sum(head: bytes | memoryview, table: bytes | memoryview) -> int:
-    """Return the checksum of the header without its own field. Its position is the same in every
-    version, so that a damaged version number is not taken for a newer version."""
+    """Return the checksum of the header without its own field."""
+    # Its position is the same in every version, so that a damaged version number is not taken for a
+    # newer version.
     view = memoryview(head)
     return crc32c(table, crc32c(view[16:HEADER_BYTES], crc32c(view[:12])))
 
@@ -199,10 +199,12 @@ def _read_header(view: memoryview) -> tuple[int, int, int]:
     if magic != MAGIC:
         raise FormatError("it does not begin as a manifest does")
     stop = HEADER_BYTES + count * ROW.size
+    # Before the checksum, which covers as many rows as the header says.
     if count > MAX_SECTIONS or stop > len(view):
         raise FormatError(f"its header speaks of {count} sections, which it has no room for")
     if _header_sum(view[:HEADER_BYTES], view[HEADER_BYTES:stop]) != checksum:
         raise FormatError("its header is damaged")
+    # After the checksum: only an intact file can be of a newer program.
     if version > VERSION:
         raise NewerFormatError(
             f"it has format version {version}, this kafkawire reads up to {VERSION}: "
@@ -229,6 +231,7 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
         if stored > len(view) - at:
             raise FormatError(f"its {row.name} goes beyond its end")
         _refuse_unknown(row)
+        # Before anything is unpacked, as the length decides how much memory that takes.
         if length > MAX_BODY_BYTES or (not flags & PACKED and stored != length):
             raise FormatError(f"its {row.name} has {length} bytes, which cannot be")
         rows.append(row)
@@ -244,6 +247,8 @@ def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, ManifestSect
     kind, table = read_table(data)
     sections: dict[int, ManifestSection] = {}
     for row in table:
+        # Optional sections that this program does not know are verified, too: a file is sound as a
+        # whole.
         body = row.body()
         if not row.known:
             continue
@@ -470,8 +475,8 @@ def _read_deleted(section: ManifestSection | None) -> dict[bytes, int]:
 
 
 def _check(content: Delta) -> None:
-    """Check that the columns are consistent."""
     objects, entries = content.objects, content.entries
+    # An object's entries are found by the sum of those before it.
     if sum(objects.entries) != len(entries):
         raise FormatError(f"its objects do not have the {len(entries)} entries it holds")
     if max(objects.class_numbers, default=-1) >= len(objects.classes):

@@ -30,12 +30,10 @@ _SUFFIX = ".segment"
 
 
 def snapshot_key(sequence: int) -> str:
-    """Return the key of the snapshot up to this sequence number."""
     return f"{SNAPSHOTS}{sequence:0{SEQUENCE_DIGITS}}"
 
 
 def delta_key(sequence: int) -> str:
-    """Return the key of the delta with this sequence number."""
     return f"{DELTAS}{sequence:0{SEQUENCE_DIGITS}}"
 
 
@@ -55,7 +53,6 @@ def segment_uuid(key: str) -> bytes | None:
 
 
 def pack_key(number: int) -> str:
-    """Return the key of the filter pack with this number."""
     return f"{PACKS}{number:0{SEQUENCE_DIGITS}}"
 
 

@@ -2,9 +2,7 @@
 
 It is not part of the manifest: a pack states facts about objects, which never change, so the two
 need not agree at any moment, and only a search by key reads it. A pack that is named here may be
-gone, and an object may be gone that it covers. `next`: the number of the next pack. A crash may
-leave an object with that key, which the next attempt replaces, so that nothing is left over.
-`obsolete`: packs that were replaced, and when their objects may be deleted. JSON. Pure.
+gone, and an object may be gone that it covers. JSON. Pure.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ FORMAT = 1
 
 
 class FilterPack(NamedTuple):
-    """A pack, and the uuids of the objects it covers, back to back: a list of a hundred thousand
-    objects is read in 16 ms, where it takes 50 with a text for each."""
+    """A pack, and the uuids of the objects it covers."""
 
     number: int
     shape: PackShape
+    # Back to back: a list of a hundred thousand objects is read in 16 ms, where it takes 50 with a
+    # text for each.
     uuids: bytes
 
     @property
     def objects(self) -> list[bytes]:
-        """The uuids of the objects."""
         return [self.uuids[at : at + UUID_BYTES] for at in range(0, len(self.uuids), UUID_BYTES)]
 
 
@@ -51,13 +49,14 @@ class ObsoletePack(NamedTuple):
 class PackList:
     """The contents of `filters/current`."""
 
+    # The number of the next pack. A crash may leave an object with that key, which the next attempt
+    # replaces, so that nothing is left over.
     next: int = 1
     packs: Sequence[FilterPack] = ()
     obsolete: Sequence[ObsoletePack] = ()
 
 
 def write_packs(packs: PackList) -> bytes:
-    """Encode the list."""
     packed = (
         {
             "number": each.number,

@@ -2,7 +2,6 @@
 
 `current` is JSON: {"format": 2, "snapshot": sequence, "obsolete": [...], "crc": text}, of format 1
 without the checksum. `obsolete` is for the owner of the bucket: folded files that will be removed.
-A reader that does not find a delta or snapshot reads `current` again, because there is a newer one.
 Pure: the caller fetches objects.
 """
 
@@ -46,7 +45,6 @@ class Obsolete:
     since_ms: int
 
     def keys(self) -> list[str]:
-        """The keys of these objects."""
         deltas = [delta_key(n) for n in range(self.first, self.last + 1)]
         return [*deltas, snapshot_key(self.snapshot)]
 
@@ -149,6 +147,7 @@ def _manifest(done: StopIteration) -> Manifest:
 
 def _steps(known: Manifest | None = None) -> Fetch:
     """Yield keys, receive their bytes (None: missing), return the manifest."""
+    # A reader polls: usually there are a few deltas since, and the snapshot need not be read.
     if known is not None:
         deltas = yield from _deltas(known.sequence)
         if (yield from _still(known.sequence + len(deltas))):
@@ -161,6 +160,8 @@ def _steps(known: Manifest | None = None) -> Fetch:
         current = unpack_current(data)
         key = snapshot_key(current.snapshot)
         data = yield key
+        # Folded and removed since `current` was read, which then names a newer one. If it names the
+        # same one again, that is lost.
         if data is None:
             if current.snapshot == seen:
                 break
@@ -176,7 +177,7 @@ def _steps(known: Manifest | None = None) -> Fetch:
 
 
 def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
-    """Read the deltas after a sequence number."""
+    # Their numbers have no gaps, so no listing is needed.
     deltas: list[Delta] = []
     while True:
         key = delta_key(sequence + len(deltas) + 1)
@@ -187,8 +188,8 @@ def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
 
 
 def _still(sequence: int) -> Generator[str, bytes | None, bool]:
-    """Return whether nothing beyond a sequence number was folded; otherwise a missing delta may
-    have been folded and removed."""
+    """Return whether nothing beyond a sequence number was folded."""
+    # Otherwise the delta that ended the search may have been folded and removed.
     data = yield CURRENT
     return data is not None and unpack_current(data).snapshot <= sequence
 
@@ -200,6 +201,7 @@ def read_object(key: str, data: bytes | memoryview) -> Delta:
     except FormatError as failure:
         raise type(failure)(f"{key} cannot be read: {failure}") from None
     number = int(key.rpartition("-")[2])
+    # A valid file, copied to another key.
     if content.sequence != number:
         raise FormatError(f"{key} says it has sequence number {content.sequence}")
     return content

@@ -2,8 +2,7 @@
 
     {"format": 2, "snapshot": 7, "crc": "1f2e3d4c"}
 
-The checksum is the CRC-32C of all bytes before `, "crc"`. Without it one flipped bit makes another
-digit, and other offsets, files or objects are valid JSON, too. Pure.
+The checksum is the CRC-32C of all bytes before `, "crc"`. Pure.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ _END = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n?\Z')
 
 def seal(text: str) -> bytes:
     """Return the text of a JSON object, which has members, with its checksum."""
+    # One flipped bit makes another digit: other offsets, files or objects are valid JSON, too.
     body = text.rstrip().removesuffix("}").encode()
     return b'%s, "crc": "%08x"}\n' % (body, crc32c(body))
 
 
 def unseal(data: bytes, name: str, sealed_since: int, key: str = "format") -> dict[str, Any]:
     """Return the object in a file `name`, without its checksum. One of a format before
-    `sealed_since`, which the member `key` says, has none; one of a later program may have another,
-    and is for the caller to refuse.
-
-    Raises FormatError if it is damaged or no object.
-    """
+    `sealed_since`, which the member `key` says, has none. Raises FormatError if it is damaged or no
+    object."""
     try:
         says: Any = json.loads(data)
         found = says.get(key)
     except (ValueError, AttributeError, RecursionError):
         raise FormatError(f"{name} is not what kafkawire writes") from None
     end = _END.search(data)
-    # A flipped bit does not make a file with a checksum one without: format or checksum is left.
+    # A flipped bit does not make a file with a checksum one without: format or checksum is left. A
+    # later program may have another kind of checksum; the caller refuses its format.
     if end is None and ("crc" in says or found == sealed_since):
         raise FormatError(f"{name} is damaged: it has no checksum")
     if end is not None and int(end[1], 16) != crc32c(data[: end.start()]):

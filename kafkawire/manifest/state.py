@@ -1,9 +1,8 @@
 """The contents of a manifest: deltas, each a round of changes, and snapshots up to one of them.
 
 A delta contains changed items completely: a topic with all its settings and partitions, a partition
-with its log start, end and epochs. So applying one again has no effect, and of two with the same
-item the later one is used; only log starts, ends and the numbers of the cluster never decrease. A
-snapshot is a delta from the empty state. Pure; `format` encodes them.
+with its log start, end and epochs. A snapshot is a delta from the empty state. Pure; `format`
+encodes them.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Delta:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether it is empty."""
+        # Entries belong to objects, so they need no check of their own.
         return self.cluster is None and not (
             self.topics or self.deleted_topics or self.deleted or self.partitions or self.objects
         )
