@@ -12,23 +12,20 @@ files are in `machine`.
 Facts that are easy to get wrong:
 
 - **Epochs decide.** A broker has a higher epoch with each start. Writes are refused below the
-  fence and below the newest copy's epoch, under one lock per node id with the writes themselves.
+  fence and below the newest copy's epoch.
 - **ACK is durable, HAVE is where to continue.** After a start of the follower, HAVE may be lower
-  than an earlier ACK, by about 32 MiB: bytes after the last stored durable log position may be
-  wrong after a power failure, or in the page cache and not on the disk after a failed fsync. The
-  broker sends them again, over the old ones. LIST and READ still have all acknowledged bytes.
+  than an earlier ACK, by about 32 MiB. The broker sends these bytes again, over the old ones. LIST
+  and READ still have all acknowledged bytes.
 - **Two logs have the same bytes only before the log position where one continued the other.** A
   copy knows that log position for each earlier epoch (its lineage), and LIST of an earlier epoch
   ends there. If two starts of a broker both continued epoch 1, because the first one failed, their
   logs differ from the lower of the two log positions on: the copy of the first one is cut there.
-- **A change of the epoch is stored before bytes are removed**, and complete with the rename of the
-  folder. After a crash in between the next start removes them and renames.
+- **A change of the epoch is stored before bytes are removed.**
 - **A failed fsync ends the process.** It acknowledges nothing more; the supervisor starts it again.
 - **A torn tail is kept.** Files may have bytes that were never acknowledged; the recovery of the
   broker that takes over cuts them.
 - **A damaged copy is not used, and not changed.** Its epoch is refused, the other copies serve. The
-  log is sent again once the broker has a higher epoch: an empty copy of the same epoch would count
-  for what the damaged one has acknowledged.
+  log is sent again once the broker has a higher epoch.
 - **One ACK for many BYTES.** What one receive brings is synced once.
 
 Connections are authenticated by a key, not encrypted. Not done: compression; a limit for the space

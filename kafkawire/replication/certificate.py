@@ -1,10 +1,8 @@
 """The certificate of a follower, with which its connections are encrypted
 (replication.security.protocol=SSL).
 
-The follower makes it for itself, and it is in the follower's row in SQL. Brokers accept this
-certificate and no other one, so there is no authority, no name to compare and no date to renew it.
-Brokers prove to have the key of the follower, as without encryption. TLS 1.3: both ends are
-kafkawire.
+The follower makes it for itself, and it is in the follower's row in SQL. Brokers prove to have the
+key of the follower, as without encryption.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from kafkawire.replication.machine import Files
 
 NAME = "certificate"
 """The file in the follower's folder."""
+# Which certificate is accepted is decided by SQL, not by dates: clocks of machines may be wrong.
 WITHOUT_END = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
-"""RFC 5280: a certificate without an end. Which one is accepted is decided by SQL, not by dates:
-clocks of machines may be wrong."""
+"""RFC 5280: a certificate without an end."""
 FROM_BEGINNING = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -73,11 +71,13 @@ def make() -> FollowerCertificate:
 
 
 def server_context(found: FollowerCertificate, folder: str) -> ssl.SSLContext:
-    """Return the context of a follower. `folder`: for a file that exists during this call, because
-    OpenSSL reads keys from files. Raises OSError."""
+    """Return the context of a follower. `folder`: for a file that exists during this call. Raises
+    OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Both ends are kafkawire, so there are no older clients.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="certificate.") as file:  # mode 0600
+    # OpenSSL reads keys from files only. This one has mode 0600.
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="certificate.") as file:
         file.write(found.certificate + found.key)
         file.flush()
         context.load_cert_chain(file.name)
@@ -88,6 +88,8 @@ def client_context(certificate: str) -> ssl.SSLContext:
     """Return the context of a broker that accepts one certificate only. Raises ssl.SSLError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # it has no name; no other one is accepted
+    # The certificate has no name to compare: it is the only one that is accepted, so there is no
+    # authority that could have signed one for another name.
+    context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
     return context

@@ -1,8 +1,8 @@
 """One connection of a broker, in a thread of its own: the proof, then a log or reads.
 
 A connection that writes: BEGIN is answered with HAVE (or FENCED), then BYTES are written. What was
-received at once is made durable with one fsync and acknowledged with one ACK, so a broker that
-sends faster than the disk syncs gets fewer and larger ACKs. MARK is acknowledged too.
+received at once is made durable with one fsync and acknowledged with one ACK. MARK is acknowledged
+too.
 
 A connection that reads: FENCE is answered with FENCED, LIST with COPY, READ with BYTES of the copy
 that was listed last.
@@ -105,7 +105,6 @@ class BrokerConnection:
             self._writers.end(writer)
 
     def refuse(self, reason: Message) -> None:
-        """Send the reason for its end."""
         self._messages.refuse(reason)
 
     def _hello(self) -> HelloMessage:
@@ -116,6 +115,7 @@ class BrokerConnection:
         hello = self._messages.first(self._limits.handshake_s)
         if not isinstance(hello, HelloMessage):
             raise FollowerError("HELLO is the first message of a connection")
+        # Of this connection's nonce: a recorded HELLO proves nothing.
         wanted = proof(
             identity.key, nonce, hello.purpose, hello.node_id, hello.epoch, hello.cluster_id
         )
@@ -137,6 +137,7 @@ class BrokerConnection:
             is_due = False
             for message in self._messages.messages():
                 if isinstance(message, BeginMessage) and not has_begun:
+                    # First: the former connection of this log may still write.
                     self._writers.begin(writer)
                     self._begin(node, hello, message)
                     has_begun = True
@@ -150,6 +151,8 @@ class BrokerConnection:
                     is_due = True
                 elif isinstance(message, ForgetMessage):
                     node.forget(epoch)
+            # Once for all messages of one receive: a broker that sends faster than the disk syncs
+            # gets fewer and larger ACKs.
             if is_due:
                 self._messages.send(AckMessage(node.sync(epoch)))
             has_more = self._messages.receive()
@@ -181,6 +184,7 @@ class BrokerConnection:
     def _fence(self, node: NodeCopies, epoch: int) -> None:
         try:
             node.fence(epoch)
+        # A later start of the broker was faster: the answer names its epoch.
         except Fenced as refusal:
             epoch = refusal.higher
         self._messages.send(FencedMessage(epoch))

@@ -72,8 +72,8 @@ class Follower:
         self._files.close(self._lock)
 
     def _open(self) -> None:
-        """Load the identity and the copies."""
-        self._files.sync_folder(self._folder)  # a process may have been killed before it did
+        # A process may have been killed before it did: what is read now must not be lost later.
+        self._files.sync_folder(self._folder)
         nodes = [int(name) for name in self._files.names(self._folder) if _NODE.fullmatch(name)]
         self.identity = self._load_identity(is_new=not nodes)
         for node_id in nodes:
@@ -96,8 +96,10 @@ class Follower:
         if content is not None:
             ids = bytes.fromhex(content["replica_id"]), bytes.fromhex(content["key"])
             return FollowerIdentity(*ids)
+        # With another identity brokers would not find the copies that they were acknowledged.
         if not is_new:
             raise FollowerError(f"{path} is missing, and the folder has copies. {_LOST_IDENTITY}")
+        # The name of the folder first: brokers will rely on this identity.
         self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         made = FollowerIdentity(
             secrets.token_bytes(REPLICA_ID_BYTES), secrets.token_bytes(KEY_BYTES)

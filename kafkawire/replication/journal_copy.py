@@ -1,14 +1,7 @@
 """One copy of a broker's commit log: a folder with its journals, byte for byte at their positions.
 
-The folder has the files of the journals and the file `copy`.
-Bytes are appended; `sync` makes them durable and returns up to where.
-
-After a start of the process bytes after the durable log position in the file `copy` may be wrong: a
-power failure may have left zeros there, or a failed fsync of an earlier process bytes that are in
-the page cache and not on the disk. So the copy continues from that position, and the broker sends
-the bytes again, over those that are there. They are not removed, since some have been acknowledged:
-`listing` and `read` have them meanwhile. Not thread-safe: kafkawire.replication.node_copies has the
-lock.
+The folder has the files of the journals and the file `copy`. Bytes are appended; `sync` makes them
+durable and returns up to where. Not thread-safe: kafkawire.replication.node_copies has the lock.
 """
 
 from __future__ import annotations
@@ -67,9 +60,10 @@ class CopyState:
 
     def continue_log(self, epoch: int, continues: int, at: int) -> CopyState:
         """Return the state after a higher epoch has continued the log of `continues` at a log
-        position. That log may have been continued by this copy's epoch at a lower one, in which
-        case the bytes after that are not the same either."""
+        position."""
         common = self.common(continues)
+        # Two starts may both have continued that log, the first of which failed: this copy has its
+        # bytes from a lower position on, which are not those of the log either.
         cut = min(at, NO_LIMIT if common is None else common)
         earlier = [(each, min(end, at)) for each, end in self.lineage if each < continues]
         return replace(
@@ -141,12 +135,10 @@ class CopyListing:
 
 
 def journal_name(number: int) -> str:
-    """Return the name of a journal's file, which is the same at the broker."""
     return f"{number:010d}.journal"
 
 
 def position_text(position: int) -> str:
-    """Return a log position for a log line."""
     return f"byte {position & POSITION_MASK} of journal {position >> POSITION_BITS}"
 
 
@@ -167,8 +159,14 @@ class JournalCopy:
         for name in files.names(folder):
             if match := _JOURNAL.fullmatch(name):
                 self._sizes[int(match[1])] = files.size(f"{folder}/{name}")
+        # `mark` stores the first journal before it deletes those before it: one was interrupted.
         for number in [each for each in self._sizes if each < state.first]:
-            self._remove(number)  # a deletion that was interrupted
+            self._remove(number)
+        # Bytes after the durable log position may be wrong: a power failure may have left zeros
+        # there, or a failed fsync of an earlier process bytes that are in the page cache and not on
+        # the disk. So the copy continues from that position, and the broker sends them again. They
+        # are not removed, since some have been acknowledged: `listing` and `read` have them
+        # meanwhile.
         self._kept = self._last()
         """Bytes before this log position may have been acknowledged by an earlier process."""
         self.end = self._synced = self._find_trusted_end()
@@ -180,11 +178,13 @@ class JournalCopy:
         """Begin an empty copy. `begun`: see CopyState."""
         folder = f"{node_folder}/{epoch}"
         new = folder + sealed_file.NEW_SUFFIX
+        # Of a process that ended here.
         if os.path.basename(new) in files.names(node_folder):
-            delete_folder(files, new)  # of a process that ended here
+            delete_folder(files, new)
         files.make_folder(new)
         state = CopyState(epoch, first, first << POSITION_BITS, begun=begun)
         save_copy_state(files, new, state)
+        # The commit point: a folder with an epoch as its name always has a state.
         files.rename(new, folder)
         files.sync_folder(node_folder)
         return cls(files, folder, state)
@@ -193,8 +193,10 @@ class JournalCopy:
     def open(cls, files: Files, folder: str) -> JournalCopy:
         """Open a copy, and complete a change of its epoch that was interrupted. Raises OSError,
         FollowerError if its state is damaged."""
-        files.sync_folder(folder)  # an earlier process may have been killed before it did
+        # An earlier process may have been killed before it did.
+        files.sync_folder(folder)
         state, epoch = load_copy_state(files, folder), int(os.path.basename(folder))
+        # A higher epoch than the name's, with a cut, is a change that was interrupted.
         if state.epoch < epoch or (state.epoch > epoch and state.cut is None):
             raise FollowerError(
                 f"{folder}/{NAME} is that of epoch {state.epoch}: the folder was renamed"
@@ -210,7 +212,6 @@ class JournalCopy:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the broker that writes this log."""
         return self._state.epoch
 
     @property
@@ -220,12 +221,10 @@ class JournalCopy:
 
     @property
     def folder(self) -> str:
-        """The path of the folder."""
         return self._folder
 
     @property
     def committed(self) -> int:
-        """The best known committed log position of the broker."""
         return self._state.committed
 
     def common(self, epoch: int) -> int | None:
@@ -243,7 +242,9 @@ class JournalCopy:
         if not self._sizes and self.end != begin:
             self._save(replace(self._state, first=first, durable=begin))
             self.end = self._synced = begin
-        if self.end < self._state.durable:  # files were lost
+        # Files were lost. Stored before the broker sends them again: a crash while they are written
+        # must not leave a state that calls them durable.
+        if self.end < self._state.durable:
             self._save(replace(self._state, durable=self.end))
         return self.end
 
@@ -257,6 +258,7 @@ class JournalCopy:
                 f"{self._folder} ends at {position_text(self.end)}"
             )
         try:
+            # Space for fences and deletions, without which the follower could not be repaired.
             if self._files.free_bytes(self._folder) < RESERVED_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if position != self.end:
@@ -286,13 +288,16 @@ class JournalCopy:
         """Remember the committed log position, and delete the journals before `first`, except the
         last one."""
         committed = max(committed, self._state.committed)
-        self._state = replace(self._state, committed=committed)  # stored with the next change
+        # Stored with the next change: a lower value after a crash is only less well known.
+        self._state = replace(self._state, committed=committed)
         first = min(first, self.end >> POSITION_BITS)
         if any(number < first for number in self._sizes):
             state = replace(self._state, first=first, durable=self.sync())
+            # Before the deletions: a journal that is missing must not look lost after a crash.
             try:
                 self._save(state)
-            except OSError:  # as on a full disk, which this is to give space
+            # A full disk, to which the deletions give space. One journal makes room for the state.
+            except OSError:
                 self._remove(min(self._sizes))
                 self._save(state)
             for number in sorted(self._sizes):
@@ -304,6 +309,8 @@ class JournalCopy:
         """Make this the copy of a higher epoch, whose log continues that of `continues` from the
         log position `at` on."""
         self.sync()
+        # Stored before bytes are removed, and complete with the rename of the folder. After a crash
+        # in between the next start removes them and renames.
         self._save(replace(self._state, durable=self.end).continue_log(epoch, continues, at))
         try:
             self._complete_change()
@@ -333,7 +340,7 @@ class JournalCopy:
             deleted = f"{parent}/{name}{DELETED_SUFFIX}"
             if os.path.basename(deleted) in self._files.names(parent):
                 delete_folder(self._files, deleted)
-            # Renamed, because a folder without some of its journals is no copy.
+            # Renamed first, because a folder without some of its journals is no copy.
             self._files.rename(self._folder, deleted)
             self._files.sync_folder(parent)
             delete_folder(self._files, deleted)
@@ -407,10 +414,10 @@ class JournalCopy:
         return fd
 
     def _roll(self, number: int) -> None:
-        """Move the end to the beginning of a later journal. Bytes of an earlier process between
-        them are not in the broker's log."""
+        """Move the end to the beginning of a later journal."""
         if len(self._unsynced) >= MAX_UNSYNCED_JOURNALS:
             self._sync_files()
+        # Bytes of an earlier process between the two are not in the broker's log.
         if self.end < self._kept:
             self._cut(self.end, below=number)
         self.end = number << POSITION_BITS
@@ -431,6 +438,8 @@ class JournalCopy:
     def _roll_back(self) -> None:
         """Remove what was written since the last sync, and by the write that failed."""
         try:
+            # Not what an earlier process may have acknowledged, even if it was just overwritten:
+            # the broker sends the same bytes.
             self._cut(max(self._synced, self._kept))
         except OSError as failure:
             raise DiskFailed(
@@ -463,6 +472,7 @@ class JournalCopy:
 
     def _sync_files(self) -> None:
         """Sync all files and the folder, and close those of journals before the last one."""
+        # If one fails the others stay unsynced: after DiskFailed the process ends.
         for number in sorted(self._unsynced):
             path = f"{self._folder}/{journal_name(number)}"
             self._files.sync(self._open[number], path)

@@ -28,7 +28,6 @@ class Files:
         return open_own(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
 
     def close(self, fd: int) -> None:
-        """Close a file."""
         os.close(fd)
 
     def read(self, fd: int, length: int, position: int) -> bytes:
@@ -49,18 +48,18 @@ class Files:
             position += written
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        """Set the size of a file."""
         os.ftruncate(fd, size_bytes)
 
     def size(self, path: str) -> int:
-        """Return the size of a file."""
         return os.stat(path).st_size
 
     def sync(self, fd: int, path: str) -> None:
         """Make the content of a file durable. Raises DiskFailed."""
         try:
-            if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves bytes in the drive's cache
+            # macOS: fsync leaves bytes in the drive's cache.
+            if hasattr(fcntl, "F_FULLFSYNC"):
                 fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            # It syncs the size of a file, too; times of changes do not matter.
             elif hasattr(os, "fdatasync"):
                 os.fdatasync(fd)
             else:
@@ -80,7 +79,6 @@ class Files:
             raise failed_sync(path, failure) from failure
 
     def free_bytes(self, path: str) -> int:
-        """Return the free space of the volume with a path."""
         found = os.statvfs(path)
         return found.f_frsize * found.f_bavail
 
@@ -94,7 +92,6 @@ class Files:
             os.remove(path)
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder."""
         return sorted(os.listdir(path))
 
     def make_folder(self, path: str) -> None:
@@ -107,7 +104,6 @@ class Files:
         self.sync_folder(above)
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder."""
         os.rmdir(path)
 
     def lock(self, path: str) -> int:
@@ -123,7 +119,6 @@ class Files:
 
 
 def failed_sync(path: str, failure: OSError) -> DiskFailed:
-    """Return the failure of an fsync."""
     return DiskFailed(
         f"fsync of {path} failed ({failure.strerror}), so it is not known which bytes are on the "
         "disk: this follower acknowledges nothing more and ends. The broker sends bytes that were "

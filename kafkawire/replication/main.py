@@ -1,9 +1,8 @@
 """The follower process: `python -P -m kafkawire.replication.main PARENT`.
 
 It reads its options as one frame, responds with one frame when it serves, and exits when its input
-ends (the supervisor has closed it or has died) or at SIGTERM. It finishes nothing before that: what
-it has acknowledged is durable. A folder that cannot be used, or a disk that fails, ends it with
-code 1 and a sentence on standard error.
+ends (the supervisor has closed it or has died) or at SIGTERM. A folder that cannot be used, or a
+disk that fails, ends it with code 1 and a sentence on standard error.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ logger = logging.getLogger("kafkawire.replication.main")  # it runs as __main__
 
 
 def main() -> None:
-    """Run the process."""
     # Ctrl-C in a terminal is for the supervisor, which ends this process.
     sink, _ = begin((signal.SIGHUP, signal.SIGINT), killed_with_parent=False)
+    # At once, here and below: what it has acknowledged is durable, so there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     frame = read_frame(0)
     options = None if frame is None else pickle.loads(frame)

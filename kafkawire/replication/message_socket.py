@@ -18,8 +18,7 @@ FIRST_BYTES = 4096
 """The same before a connection is trusted: HELLO and what may follow it at once."""
 LINGER_S = 1.0
 LINGER_BYTES = 8 << 20
-"""How long, and how many bytes, a refused connection is read: closing it with unread bytes would
-discard the ERROR on its way."""
+"""How long, and how many bytes, a refused connection is read."""
 
 
 class MessageSocket:
@@ -82,11 +81,9 @@ class MessageSocket:
         return message
 
     def send(self, message: Message) -> None:
-        """Send a message."""
         self._socket.sendall(encode(message))
 
     def send_bytes(self, position: int, data: bytes) -> None:
-        """Send a BYTES."""
         for part in encode_bytes(position, data):
             self._socket.sendall(part)
 
@@ -95,8 +92,9 @@ class MessageSocket:
         self._socket.settimeout(seconds)
 
     def _receive_more(self, received: int) -> int:
-        """Receive what else has arrived, and return how many bytes that is. TLS returns at most
-        one record of 16 KiB at a time, each of which would be synced by itself."""
+        """Receive what else has arrived, and return how many bytes that is."""
+        # TLS returns at most one record of 16 KiB at a time, each of which would be synced by
+        # itself.
         free, start = memoryview(self._buffer)[received:], received
         self._socket.setblocking(False)
         try:
@@ -113,6 +111,8 @@ class MessageSocket:
         with contextlib.suppress(OSError):
             self._socket.settimeout(LINGER_S)
             self.send(reason)
+            # Then read what the other end has sent: a close with unread bytes resets the
+            # connection, which would discard the reason on its way.
             shut_down(self._socket, socket.SHUT_WR)
             deadline, left = self._clock() + LINGER_S, LINGER_BYTES
             while left > 0 and self._clock() < deadline:
@@ -123,6 +123,7 @@ class MessageSocket:
 
 
 def shut_down(connection: socket.socket, how: int) -> None:
-    """Shut a connection down as TCP does, also one with TLS: a thread that reads from it gets its
-    end. Raises OSError if it is closed."""
+    """Shut a connection down, also one with TLS: a thread that reads from it gets its end. Raises
+    OSError if it is closed."""
+    # That of TCP: the method of SSLSocket forgets the TLS object that the thread is using.
     socket.socket.shutdown(connection, how)

@@ -236,7 +236,6 @@ def check_size(value: bytes, size: int, what: str) -> None:
 
 
 def check_natural(value: int, what: str) -> None:
-    """Raise WireError if a number is negative."""
     if value < 0:
         raise WireError(f"an invalid {what} in a message")
 
@@ -248,7 +247,6 @@ def check_position(value: int, what: str) -> None:
 
 
 def check_journal(number: int) -> None:
-    """Raise WireError if a number is too large for a journal."""
     if not 0 <= number <= MAX_JOURNAL:
         raise WireError(f"{number} is no journal number")
 

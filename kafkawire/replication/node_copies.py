@@ -67,8 +67,6 @@ class NodeCopies:
         If there is a copy of this epoch it is resumed. Otherwise the newest copy that has the log
         of epoch `continues` becomes that of this epoch, without its bytes at and after `at`.
         Otherwise an empty copy begins with the journal `first`; earlier copies stay until `forget`.
-        After a start of this process the log position may be lower than what was acknowledged
-        before: kafkawire.replication.journal_copy has the reason.
         """
         with self._hold_lock():
             self._check(epoch)
@@ -77,6 +75,7 @@ class NodeCopies:
                 copy = self._new_copy(epoch, continues, at, first)
             else:
                 self._check_begun(copy, continues, at)
+            # Copies of earlier epochs are only read from now on: their descriptors are not needed.
             for each in self._copies.values():
                 if each is not copy:
                     each.close()
@@ -104,6 +103,7 @@ class NodeCopies:
             deleted = 0
             for earlier in sorted(each for each in self._copies if each < epoch):
                 copy = self._copies[earlier]
+                # Nothing unknown is deleted: a folder with other files stays.
                 if unknown := copy.delete():
                     self._report_unknown(copy, unknown)
                 else:
@@ -122,6 +122,7 @@ class NodeCopies:
             self._check(epoch)
             if self._fence < epoch:
                 self._files.make_folder(self._folder)
+                # Stored first: a fence that a restart forgets is none.
                 sealed_file.save(self._files, f"{self._folder}/fence", {"epoch": epoch})
                 self._fence = epoch
                 logger.info(
@@ -151,7 +152,10 @@ class NodeCopies:
 
     @contextlib.contextmanager
     def _hold_lock(self) -> Iterator[None]:
+        # One lock for writes and fences: after `fence` has returned, nothing that an earlier
+        # process of the broker sends is written or acknowledged.
         with self._lock:
+            # The process is about to end; no other thread may acknowledge anything until then.
             if self._failed is not None:
                 raise self._failed
             try:
@@ -184,6 +188,7 @@ class NodeCopies:
             )
             return
         self._fence = NO_EPOCH if fence is None else fence["epoch"]
+        # After the fence, without which it is not known which copies may be written to.
         for name in names:
             path = f"{self._folder}/{name}"
             if _EPOCH.fullmatch(name):
@@ -195,7 +200,6 @@ class NodeCopies:
                     logger.warning("%s cannot be deleted: %s", path, failure.strerror)
 
     def _open_copy(self, path: str, epoch: int) -> None:
-        """Open a copy, or leave it out."""
         try:
             copy = JournalCopy.open(self._files, path)
         except (OSError, FollowerError) as failure:
@@ -217,6 +221,7 @@ class NodeCopies:
         """Raise Fenced if there is a higher epoch, FollowerError if that is not known."""
         if self._unusable:
             raise FollowerError(self._unusable)
+        # A damaged copy counts: the broker of its epoch has started, whatever its files say.
         higher = max(self._fence, *self._copies, *self._left_out, NO_EPOCH)
         if higher > epoch:
             raise Fenced(higher)
@@ -235,7 +240,6 @@ class NodeCopies:
         )
 
     def _current(self, epoch: int) -> JournalCopy:
-        """Return the copy that is written to."""
         self._check(epoch)
         copy = self._copies.get(epoch)
         if copy is None:
@@ -245,12 +249,14 @@ class NodeCopies:
     def _new_copy(self, epoch: int, continues: int, at: int, first: int) -> JournalCopy:
         """Return the copy of a higher epoch than all others: a continued one or an empty one.
         Raises FollowerError if the copy of this epoch is left out."""
+        # An empty one of the same epoch would count for what the damaged one has acknowledged.
         if epoch in self._left_out:
             raise FollowerError(self._left_out[epoch])
         for earlier in sorted(self._copies, reverse=True):
             copy = self._copies[earlier]
             if copy.common(continues) is None:
                 continue
+            # The cut would remove acknowledged bytes, of which this may be the only good copy.
             if at < copy.committed:
                 raise FollowerError(
                     f"broker {self._node_id} continues its log at {position_text(at)} with epoch "
@@ -271,6 +277,7 @@ class NodeCopies:
 
     def _of(self, epoch: int) -> tuple[JournalCopy, int]:
         """Return the copy with the log of an epoch, and the log position before which it has it."""
+        # Its own copy first, which has the whole log; the others end where they continued it.
         for candidate in sorted(self._copies, key=lambda each: (each == epoch, each), reverse=True):
             copy = self._copies[candidate]
             limit = copy.common(epoch)

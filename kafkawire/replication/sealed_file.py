@@ -1,8 +1,7 @@
 """Small files with a checksum, replaced atomically and durably: identity, fence, copy.
 
 Two lines: a JSON object, whose `version` is 1, and the CRC-32C of the first line as hexadecimal
-digits. A new content is written to a file with the suffix `.new`, synced, renamed, and the folder
-synced. A file that does not fit is reported and never replaced.
+digits. A file that does not fit is reported and never replaced.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ def save(files: Files, path: str, content: dict[str, Any]) -> None:
     then, and after a crash, the file has either content."""
     line = json.dumps({"version": VERSION, **content}).encode()
     new = path + NEW_SUFFIX
+    # One that a crash has left; `create` refuses a file that exists.
     files.remove(new)
     fd = files.open(new, create=True)
     try:
@@ -34,6 +34,7 @@ def save(files: Files, path: str, content: dict[str, Any]) -> None:
         files.sync(fd, new)
     finally:
         files.close(fd)
+    # After the sync of the content: a crash between the two leaves the former file.
     files.rename(new, path)
     files.sync_folder(os.path.dirname(path))
 
@@ -52,7 +53,8 @@ def load(files: Files, path: str) -> dict[str, Any] | None:
     line, _, rest = data.partition(b"\n")
     if rest != b"%08x\n" % crc32c(line):
         raise FollowerError(f"{path} is damaged: its checksum is wrong")
-    content = json.loads(line)  # its checksum fits, so it is what `save` has written
+    # Its checksum fits, so it is what `save` has written.
+    content = json.loads(line)
     if content["version"] != VERSION:
         raise FollowerError(
             f"{path} has format version {content['version']}, and this program reads version "

@@ -70,7 +70,6 @@ class FollowerServer:
         self._acceptor = Thread(target=self._accept_all, name="follower-accept", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept connections."""
         self._acceptor.start()
 
     def close(self) -> None:
@@ -86,6 +85,7 @@ class FollowerServer:
 
     def _accept_all(self) -> None:
         """Accept connections until `close`. The program of its thread."""
+        # A follower that accepts nothing would look alive to its supervisor: it ends instead.
         try:
             self._accept_until_closed()
         except Exception as failure:
@@ -129,6 +129,7 @@ class FollowerServer:
                 )
             else:
                 thread = Thread(target=self._serve, args=(connection, peer), daemon=True)
+                # Before it starts: it removes itself at its end.
                 self._connections[thread] = connection
                 try:
                     thread.start()
@@ -168,6 +169,7 @@ class FollowerServer:
         secured = self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         )
+        # Before the handshake, which `close` may have to end. The plain socket is detached.
         with self._lock:
             self._connections[current_thread()] = secured
         try:
@@ -185,6 +187,7 @@ class FollowerServer:
             set_options(connection)
             broker.run()
             self._log(logging.INFO, "connection from %s ended", peer)
+        # Final: after a failed fsync nothing may be acknowledged any more, on any connection.
         except DiskFailed as failure:
             self._fatal(str(failure))
         except Fenced as refusal:

@@ -151,7 +151,8 @@ class WireDecoder:
             yield message
 
     def _next_frame(self) -> memoryview | None:
-        """Return the next complete frame. One in the last read is not copied."""
+        """Return the next complete frame."""
+        # The usual case, without a copy: the whole frame is in the last read.
         if not self._partial:
             rest = self._rest
             if len(rest) >= _HEAD.size and len(rest) >= (size := self._size(rest)):
@@ -173,6 +174,7 @@ class WireDecoder:
     def _size(self, frame: Buffer) -> int:
         """Return the size of a frame of which the head has been received."""
         length, kind, _ = _HEAD.unpack_from(frame)
+        # Checked before the body has arrived, so that its length decides about no memory.
         form = self._forms.get(kind)
         if form is None:
             raise WireError(f"a message of kind {kind} is not expected here")
@@ -195,8 +197,8 @@ _PROOF_LABEL = b"kafkawire replication 1\0"
 _BYTES = 32
 _MAX_FIRST_BYTES = 1024
 """Body of CHALLENGE and HELLO, also of later versions, which are refused by their version."""
+# The checksum begins with the kind: a damaged kind would otherwise be another valid message.
 _SEEDS = [crc32c(bytes((kind,))) for kind in range(256)]
-"""Checksum of each kind: a damaged kind would otherwise be another valid message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,8 @@ def _decode_copy(body: memoryview) -> CopyMessage:
 
 def _encode_error(message: ErrorMessage) -> bytes:
     cut = message.text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-    return cut.decode("utf-8", "ignore").encode()  # not in the middle of a character
+    # Not in the middle of a character, which the decoder would refuse.
+    return cut.decode("utf-8", "ignore").encode()
 
 
 def _encode_data(message: BytesMessage) -> bytes:

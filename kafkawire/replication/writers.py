@@ -1,8 +1,7 @@
 """The connections that write, one for each log: a new one replaces the one before it.
 
 A broker that lost its connection opens another one, of which the follower may be notified earlier
-than of the loss. The new one begins when the thread of the former one has ended, because both would
-otherwise write at the same log position.
+than of the loss.
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ class Writers:
     def begin(self, writer: LogWriter) -> None:
         """Make a connection the one that writes its log, after the former one has ended. Raises
         FollowerError if that does not end."""
+        # Until the thread of the former one has ended: both would write at the same log position.
         while True:
             with self._lock:
                 former = self._current.setdefault(writer.log, writer)
             if former is writer:
                 return
+            # Without the lock, which the former one needs for its end.
             if not former.stop_within(self._replaced_s):
                 raise FollowerError(
                     f"the former connection for this log has not ended within "
@@ -41,8 +42,8 @@ class Writers:
                 )
 
     def end(self, writer: LogWriter) -> None:
-        """Note that a connection writes no more."""
         with self._lock:
+            # Not if it never began, as it waited for a former one.
             if self._current.get(writer.log) is writer:
                 del self._current[writer.log]
         writer.set_ended()
@@ -63,5 +64,4 @@ class LogWriter:
         return self._ended.wait(within_s)
 
     def set_ended(self) -> None:
-        """Notify the connection that waits for this one."""
         self._ended.set()
