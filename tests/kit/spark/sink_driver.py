@@ -17,8 +17,8 @@ from kafkawire_spark.sink.staging import StagedPart, StagingWriter
 from kafkawire_spark.sink.transaction import BatchIdentity, SinkConnection, SinkTransaction
 from tests.kit.spark.sink import Killed
 
-STEPS = ("init_producer", "committed", "add_partitions", "append", "add_offsets", "commit_offsets",
-         "end")  # fmt: skip
+STEPS = ("init_producer", "fetch_committed_offsets", "add_partitions", "append", "add_offsets",
+         "commit_offsets", "end")  # fmt: skip
 ROWS = 40
 
 
