@@ -51,7 +51,7 @@ def reason_of(failure: BaseException) -> str:
     return _ERRNO.sub("", str(failure)) or type(failure).__name__
 
 
-def shown(text: str) -> str:
+def shorten_for_log(text: str) -> str:
     """Return a client's text for a log line: of bounded length and in one line."""
     cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     return cut if cut.isprintable() and cut else repr(cut)

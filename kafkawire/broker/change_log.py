@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kafkawire.broker.overrides import ResourceType
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
-from kafkawire.log_lines import LineLimit, shown
+from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
 from kafkawire.security.audit import Audit, caller_of
 
@@ -89,7 +89,7 @@ class ChangeLog:
             if change.value is not None:
                 logger.warning(
                     "%s: stored %s for %s, but this broker does not know the setting: it has no "
-                    "effect", resource, shown(change.key), sender,
+                    "effect", resource, shorten_for_log(change.key), sender,
                 )  # fmt: skip
             return
         value = "its default" if change.value is None else repr(change.value)
@@ -115,4 +115,4 @@ def partitions(count: int) -> str:
 def _resource(change: ConfigChange) -> str:
     if change.resource_type == ResourceType.BROKER and change.name == ALL_BROKERS:
         return "all brokers"
-    return f"{ResourceType(change.resource_type).name.lower()} {shown(change.name)}"
+    return f"{ResourceType(change.resource_type).name.lower()} {shorten_for_log(change.name)}"

@@ -18,7 +18,7 @@ from kafkawire.groups.model.events import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from kafkawire.log_lines import LineLimit, shown
+from kafkawire.log_lines import LineLimit, shorten_for_log
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class GroupEventLog:
             logger.warning(
                 "group %s: %d rebalances within %.0f s, its consumers read nothing during each; "
                 "the last because %s. `kafkawire groups why` shows its members",
-                shown(group_id),
+                shorten_for_log(group_id),
                 window.count,
                 now - window.begun,
                 event.reason,
@@ -110,7 +110,7 @@ class GroupEventLog:
             del self._stuck[next(iter(self._stuck))]
         self._stuck[group_id] = now if last is None or due else last
         if due:
-            logger.warning("group %s %s", shown(group_id), event)
+            logger.warning("group %s %s", shorten_for_log(group_id), event)
 
     def _write(self, level: int, group_id: str, event: Event) -> None:
         if not logger.isEnabledFor(level):
@@ -122,4 +122,4 @@ class GroupEventLog:
             return
         if omitted:
             logger.warning("%d events of groups were not logged: too many in a short time", omitted)
-        logger.log(level, "group %s: %s", shown(group_id), event)
+        logger.log(level, "group %s: %s", shorten_for_log(group_id), event)

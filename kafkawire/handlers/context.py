@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.security.acls.model import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -96,7 +96,9 @@ class RequestContext:
     @property
     def sender(self) -> str:
         """The client and its address, for log lines."""
-        client = "a client" if self.client_id is None else f"client {shown(self.client_id)}"
+        client = (
+            "a client" if self.client_id is None else f"client {shorten_for_log(self.client_id)}"
+        )
         return Sender.of(f"{client} at {self.client_host}", self.caller)
 
     @property

@@ -19,7 +19,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.replication.failures import Fenced, FollowerError
 from kafkawire.replication.follower import Follower
 from kafkawire.replication.journal_copy import position_text
@@ -126,8 +126,9 @@ class BrokerConnection:
             )
         if self._cluster_id and hello.cluster_id != self._cluster_id:
             raise FollowerError(
-                f"broker {hello.node_id} belongs to the cluster {shown(hello.cluster_id)}, and "
-                f"this follower to {shown(self._cluster_id)}"
+                f"broker {hello.node_id} belongs to the cluster "
+                f"{shorten_for_log(hello.cluster_id)}, and this follower to "
+                f"{shorten_for_log(self._cluster_id)}"
             )
         return hello
 

@@ -35,7 +35,7 @@ from kafkawire.handlers.slices import (
 )
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
-from kafkawire.log_lines import LineLimit, shown
+from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.plural import count
 from kafkawire.security.principals import USER
@@ -379,7 +379,7 @@ class Host:
         for connection in list(self.connections):
             principal = connection.principal
             if principal.kind == USER and principal.name in names:
-                connection.abort(f"user {shown(principal.name)} was deleted")
+                connection.abort(f"user {shorten_for_log(principal.name)} was deleted")
 
     async def drain(self, linger_s: float) -> None:
         """Start no further request, and close each connection once its last responses are sent, or
@@ -423,5 +423,5 @@ class _Slot:
 
 def _sender(connection: Connection) -> str:
     client = connection.client_id
-    name = "a client" if client is None else f"client {shown(client)}"
+    name = "a client" if client is None else f"client {shorten_for_log(client)}"
     return f"of {name} at {connection.client_host}"

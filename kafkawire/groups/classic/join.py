@@ -29,7 +29,7 @@ from kafkawire.groups.model.events import (
 from kafkawire.groups.model.member import Member, Protocols, protocols_of
 from kafkawire.groups.model.request import GroupRequest
 from kafkawire.groups.model.states import GroupState
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MAX_PENDING = 10_000
@@ -165,9 +165,9 @@ def _join_known(
 def _rejoins(member_id: str, leads: bool, unchanged: bool, reason: str | None) -> str:
     """Return why the join of a known member opens a round; `reason`: the client's own words
     (KIP-800)."""
-    who = f"{'leader' if leads else 'member'} {shown(member_id)}"
+    who = f"{'leader' if leads else 'member'} {shorten_for_log(member_id)}"
     what = "rejoined" if unchanged else "joined with other topics or protocols"
-    return f"{who} {what}{f' ({shown(reason)})' if reason else ''}"
+    return f"{who} {what}{f' ({shorten_for_log(reason)})' if reason else ''}"
 
 
 def _park(
@@ -211,7 +211,7 @@ def _add(
         draft.do(Window(window.delay_ms, window.remaining_ms, grew=True))
     draft.timer(session(member_id), NEW_MEMBER_TIMEOUT_MS)
     draft.log(MemberJoined(member))
-    proceed(draft, f"member {shown(member_id)} joined")
+    proceed(draft, f"member {shorten_for_log(member_id)} joined")
 
 
 def _replace(
@@ -253,7 +253,10 @@ def _replace(
         end_if_all_joined(draft)
     else:
         # The leader may be computing an assignment, which has the old id.
-        reopen(draft, f"static member {shown(new_id)} joined while others waited for assignments")
+        reopen(
+            draft,
+            f"static member {shorten_for_log(new_id)} joined while others waited for assignments",
+        )
 
 
 def _keep_round(

@@ -32,7 +32,7 @@ from kafkawire.groups.model.events import (
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.records import GroupRecord
 from kafkawire.groups.model.states import LEGAL, GroupState
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.messages.stored import GroupMetadataValue
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -210,7 +210,7 @@ def _session_due(draft: Draft, member_id: str) -> None:
     drop(draft, member, MemberEvicted(member, Eviction.SESSION_TIMEOUT, timeout_ms))
     # In an open round the others are joining already: there is only one less to wait for.
     if group.state is not GroupState.PREPARING:
-        reopen(draft, f"the session of member {shown(member.id)} timed out")
+        reopen(draft, f"the session of member {shorten_for_log(member.id)} timed out")
     elif draft.group.all_joined:
         end(draft)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafkawire.groups.model.member import Member
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 
 
 class Eviction(Enum):
@@ -73,7 +73,7 @@ class MemberReplaced:
     member: Member
 
     def __str__(self) -> str:
-        return f"{describe_member(self.member)} replaces member {shown(self.old_id)}"
+        return f"{describe_member(self.member)} replaces member {shorten_for_log(self.old_id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class RebalanceCompleted:
     def __str__(self) -> str:
         return (
             f"rebalance completed in {seconds(self.took_ms)}, generation {self.generation}, "
-            f"{format_member_count(self.members)}, protocol {shown(self.protocol)}"
+            f"{format_member_count(self.members)}, protocol {shorten_for_log(self.protocol)}"
         )
 
 
@@ -144,11 +144,13 @@ Event = (
 
 
 def describe_member(member: Member) -> str:
-    # Clients choose all of these texts: `shown` keeps each in one line and of bounded length.
-    instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
+    # Clients choose all of these texts: each is kept in one line and of bounded length.
+    instance = (
+        "" if member.instance_id is None else f", instance {shorten_for_log(member.instance_id)}"
+    )
     host = member.client_host.lstrip("/")  # as Java's InetAddress prints it
-    client = f"client {shown(member.client_id)} at {shown(host)}"
-    return f"member {shown(member.id)} ({client}{instance})"
+    client = f"client {shorten_for_log(member.client_id)} at {shorten_for_log(host)}"
+    return f"member {shorten_for_log(member.id)} ({client}{instance})"
 
 
 def format_member_count(members: int) -> str:
@@ -161,4 +163,4 @@ def seconds(ms: int) -> str:
 
 
 def _format_reason(reason: str) -> str:
-    return f": {shown(reason)}" if reason else ""
+    return f": {shorten_for_log(reason)}" if reason else ""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io import slices
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import Transactions
 from kafkawire.security.quotas.alterations import (
@@ -185,7 +185,7 @@ MAX_LINES = 20
 def _log(changes: Sequence[QuotaChange], sender: str) -> None:
     for entity, key, value in changes[:MAX_LINES]:
         whom = ", ".join(
-            f"the default {kind}" if name is None else f"{kind} {shown(name)}"
+            f"the default {kind}" if name is None else f"{kind} {shorten_for_log(name)}"
             for kind, name in entity
         )
         what = "has no limit any more" if value is None else f"is now limited to {value:.15g}"

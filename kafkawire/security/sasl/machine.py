@@ -19,7 +19,7 @@ from typing import Any
 
 from kafkawire.codec.compile import DecodeError, decode, decoder
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.log_lines import shown
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.messages.headers import RequestHeader
 from kafkawire.messages.registry import APIS, request_class, spec_of
 
@@ -160,8 +160,8 @@ class LoginMachine:
             self.mechanism = mechanism
         return FrameDecision(
             FrameKind.HANDSHAKE, version, number, error=error, delayed=bool(error),
-            reason=f"{shown(mechanism)} is none of the mechanisms {', '.join(self._mechanisms)}"
-            if error else "",
+            reason=f"{shorten_for_log(mechanism)} is none of the mechanisms "
+            f"{', '.join(self._mechanisms)}" if error else "",
         )  # fmt: skip
 
     def _token(self, token: bytes, decision: FrameDecision) -> FrameDecision:

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kafkawire.log_lines import LineLimit, shown
+from kafkawire.log_lines import LineLimit, shorten_for_log
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -119,7 +119,7 @@ class Logins:
         )
         omitted = self._lines.admit()
         level = logging.DEBUG if omitted is None else logging.INFO
-        who = f"user {shown(user)}" if user else "a client"
+        who = f"user {shorten_for_log(user)}" if user else "a client"
         logger.log(
             level, "refused the log-in of %s at %s on listener %s%s: %s%s", who,
             connection.client_host, connection.listener, mechanism and f" with {mechanism}", cause,

@@ -6,7 +6,7 @@ Covers: kafkawire.groups.model.events.
 from __future__ import annotations
 
 from kafkawire.groups.model.decision import JOIN, SYNC
-from kafkawire.log_lines import MAX_SHOWN, shown
+from kafkawire.log_lines import MAX_SHOWN, shorten_for_log
 from tests.kit.groups.script import Script, script, stable
 
 
@@ -111,7 +111,7 @@ def test_group_of_static_members_waits_for_them() -> None:
 
 
 def test_texts_of_clients_are_cut_and_in_one_line() -> None:
-    assert shown("plain") == "plain"
-    assert shown("") == "''"
-    assert shown("two\nlines") == "'two\\nlines'"
-    assert len(shown("x" * 9000)) == MAX_SHOWN + 3
+    assert shorten_for_log("plain") == "plain"
+    assert shorten_for_log("") == "''"
+    assert shorten_for_log("two\nlines") == "'two\\nlines'"
+    assert len(shorten_for_log("x" * 9000)) == MAX_SHOWN + 3
