@@ -182,7 +182,7 @@ def encode_batches(
         oldest = int(columns.times[row])
         head = (0, 0, -1, MAGIC, 0, codec, end - row - 1, oldest, newest)
         tail = (producer_id, epoch, sequence, end - row)
-        yield _sealed(head + tail, out.data[:size], codec), end - row
+        yield _seal_batch(head + tail, out.data[:size], codec), end - row
         if sequence >= 0:
             sequence = (sequence + end - row) % SEQUENCES
         row = end
@@ -190,7 +190,7 @@ def encode_batches(
             out = np.empty(max(batch_bytes - HEAD_BYTES, 1), np.uint8)
 
 
-def _sealed(fields: tuple[int, ...], body: memoryview, codec: int) -> bytearray:
+def _seal_batch(fields: tuple[int, ...], body: memoryview, codec: int) -> bytearray:
     packed = compress(codec, body)
     if codec != NONE and len(packed) >= len(body):
         packed, fields = body, (*fields[:5], NONE, *fields[6:])

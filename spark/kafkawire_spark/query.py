@@ -149,7 +149,7 @@ class Shell:
     def _sentence(self, error: BaseException) -> str:
         from kafkawire_spark.session import sentence
 
-        return shortened(sentence(error))
+        return shorten_error(sentence(error))
 
 
 def names_once(statement: str, names: set[str]) -> bool:
@@ -181,7 +181,7 @@ def parts_of(name: str) -> list[str]:
     return [part.replace("``", "`") for part in _PART.findall(name)]
 
 
-def shortened(text: str) -> str:
+def shorten_error(text: str) -> str:
     """Return Spark's error as one sentence, without its class, code, plan and advice on
     catalogs."""
     line = text.strip().split("\n\n", 1)[0].replace("\n", " ")

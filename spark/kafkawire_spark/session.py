@@ -174,7 +174,7 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _undisturbed(), _quiet_start():
+        with _defer_interrupt(), _quiet_start():
             return builder.getOrCreate()
     except KeyboardInterrupt:
         begun = SparkSession.getActiveSession()
@@ -206,7 +206,7 @@ def check_master(master: str) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _defer_interrupt() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block: a Java process interrupted during its start would never
     end."""
     if threading.current_thread() is not threading.main_thread():

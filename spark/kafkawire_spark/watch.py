@@ -20,15 +20,17 @@ MAX_POLLS = 20
 running."""
 
 
-def watched(frame: DataFrame, scan: Callable[[str], None]) -> list[Any]:
+def collect_with_progress(frame: DataFrame, scan: Callable[[str], None]) -> list[Any]:
     """Return all rows of a job. `scan` is called periodically with the name of the job's group, and
     once at the end. If the wait ends early, e.g. by Ctrl-C, the job is cancelled."""
-    rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, scan)
+    rows: list[Any] = run_with_progress(frame.sparkSession.sparkContext, frame.collect, scan)
     return rows
 
 
-def watching(context: SparkContext, work: Callable[[], T], scan: Callable[[str], None]) -> T:
-    """Return the result of `work`, whose jobs are watched as by `watched`."""
+def run_with_progress(
+    context: SparkContext, work: Callable[[], T], scan: Callable[[str], None]
+) -> T:
+    """Return the result of `work`, whose jobs are watched as by `collect_with_progress`."""
     from pyspark import InheritableThread  # has the Spark properties of the calling thread
 
     group = f"kafkawire-{id(work)}"
@@ -70,7 +72,7 @@ def _until_idle(context: SparkContext, group: str) -> None:
         time.sleep(POLL_S)
 
 
-def completed(context: SparkContext, group: str) -> int:
+def count_completed_tasks(context: SparkContext, group: str) -> int:
     """Return how many tasks of a group's jobs are done."""
     tracker = context.statusTracker()
     done = 0

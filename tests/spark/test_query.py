@@ -28,7 +28,7 @@ from kafkawire_spark.query import (
     is_blank,
     names_once,
     parts_of,
-    shortened,
+    shorten_error,
     split,
 )
 
@@ -74,12 +74,12 @@ def test_errors_are_one_sentence() -> None:
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `nocol` cannot be resolved. Did you mean one "
         "of the following? [`id`]. SQLSTATE: 42703; line 1 pos 7;\n'Project ['nocol]\n+- x"
     )
-    assert shortened(said) == (
+    assert shorten_error(said) == (
         "A column `nocol` cannot be resolved. Did you mean one of the following? [`id`]."
     )
     said = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601\n\n== SQL ==\nx"
-    assert shortened(said) == "Syntax error at or near 'selec'."
-    assert shortened("") == "Spark does not say why"
+    assert shorten_error(said) == "Syntax error at or near 'selec'."
+    assert shorten_error("") == "Spark does not say why"
 
 
 def test_values_are_printed_as_json() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kafkawire_spark import watch
-from kafkawire_spark.watch import completed, watching
+from kafkawire_spark.watch import count_completed_tasks, run_with_progress
 
 
 class Context:
-    """The part of a SparkContext that `watching` needs: one job with one stage. InheritableThread
-    finds no JVM here, so it only runs its target."""
+    """The part of a SparkContext that `run_with_progress` needs: one job with one stage.
+    InheritableThread finds no JVM here, so it only runs its target."""
 
     def __init__(self) -> None:
         self.group = ""
@@ -59,10 +59,10 @@ def test_result_is_returned_and_progress_reported(context: Any) -> None:
         seen.append(group)
         context.ended.set()
 
-    assert watching(context, work, scan) == 7
+    assert run_with_progress(context, work, scan) == 7
     assert set(seen) == {context.group}
-    assert completed(context, context.group) == 3
-    assert completed(context, "another") == 0
+    assert count_completed_tasks(context, context.group) == 3
+    assert count_completed_tasks(context, "another") == 0
     assert not context.cancelled
 
 
@@ -71,7 +71,7 @@ def test_error_of_job_is_raised(context: Any) -> None:
         raise ValueError("no such column")
 
     with pytest.raises(ValueError, match="no such column"):
-        watching(context, work, lambda group: None)
+        run_with_progress(context, work, lambda group: None)
 
 
 def test_interruption_cancels_job_and_waits_for_tasks(
@@ -88,5 +88,5 @@ def test_interruption_cancels_job_and_waits_for_tasks(
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=one_poll))
     with pytest.raises(KeyboardInterrupt):
-        watching(context, lambda: context.ended.wait(60), interrupted)
+        run_with_progress(context, lambda: context.ended.wait(60), interrupted)
     assert polls == [context.group]

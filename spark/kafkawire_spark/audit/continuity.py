@@ -169,7 +169,7 @@ class Continuity:
         if stretch.kind in (ROWS, UNCOVERED):
             return
         said = sum(stretch.counts.values())
-        for reason, count in _spent(stretch.counts, missed):
+        for reason, count in _assign_reasons(stretch.counts, missed):
             self._outcome.gaps[reason] = self._outcome.gaps.get(reason, 0) + count
         if missed > said:
             finding(UNEXPLAINED).add_within(missed - said, base, end)
@@ -177,7 +177,7 @@ class Continuity:
             finding(UNEXPECTED).add_within(said - missed, base, end)
 
 
-def _spent(counts: dict[str, int], missed: int) -> Iterator[tuple[str, int]]:
+def _assign_reasons(counts: dict[str, int], missed: int) -> Iterator[tuple[str, int]]:
     """Return the reasons of `missed` offsets, each at most with its count."""
     for reason in sorted(counts):
         count = min(counts[reason], missed)

@@ -174,7 +174,7 @@ class Counting:
             one.report.counts = _counts(one.stretches)
         if self._coverages is None:
             for one in made:
-                one.stretches = one.stretches.joined()
+                one.stretches = one.stretches.merge_all()
         found = [(one, compare(one.stretches, one.rows, one.coverage)) for one in made]
         self._read_differing(found, progress)
         if self._coverages is not None:
@@ -218,7 +218,7 @@ class Counting:
                 wanted.append((one, at))
                 parts.append(part)
         for (one, at), account in zip(wanted, self._read(parts, "counted", progress), strict=True):
-            one.stretches.counted(at, account)
+            one.stretches.store_count(at, account)
 
     def _read_differing(
         self, found: Sequence[tuple[_One, ComparedCounts]], progress: Progress
@@ -326,10 +326,10 @@ def _enter_confirmed(one: _One, offsets: int, account: Account) -> None:
     """Enter what the source has where run reports have control or aborted records."""
     counts = one.report.counts
     assert counts is not None
-    if denied := _denied(one.coverage, account):
+    if denied := _find_denied_records(one.coverage, account):
         rows = sum(each.end - each.base for each in denied)
         text = (
-            f"the source has {rows} committed records at {_named(denied)}, "
+            f"the source has {rows} committed records at {_describe_offsets(denied)}, "
             "which the account of their run has as control records or aborted"
         )
         one.report.problems.append(AuditProblem(MISSING, text, rows, tuple(denied)))
@@ -360,8 +360,9 @@ def _settle(one: _One, each: Difference, account: Account | None) -> None:
     ranges = [each.range]
     if account is None:
         text += " (by its manifest: too many to be read)"
-    elif each.short and (denied := _denied(one.coverage, account)):
-        ranges, text = denied, f"{text}; there is one at {_named(denied)} where its run saw none"
+    elif each.short and (denied := _find_denied_records(one.coverage, account)):
+        ranges = denied
+        text += f"; there is one at {_describe_offsets(denied)} where its run saw none"
     missing = each.records - each.most if each.short else each.least - each.records
     one.report.problems.append(AuditProblem(kind, text, missing, tuple(ranges)))
 
@@ -385,7 +386,7 @@ def _table_has(each: Difference) -> str:
     return f"{rows}, and {more} that were control, aborted or damaged"
 
 
-def _denied(known: Coverage, account: Account) -> list[Range]:
+def _find_denied_records(known: Coverage, account: Account) -> list[Range]:
     """Find records of the source that the run reports deny, as far as both list their gaps."""
     if sum(gap.end - gap.base for gap in account.gaps) < sum(account.counts.values()):
         return []
@@ -401,6 +402,6 @@ def _denied(known: Coverage, account: Account) -> list[Range]:
     return found[:FINDINGS_KEPT]
 
 
-def _named(ranges: Sequence[Range]) -> str:
+def _describe_offsets(ranges: Sequence[Range]) -> str:
     shown = ", ".join(span_of(each) for each in ranges[:SHOWN])
     return f"offset {shown}" + (", ..." if len(ranges) > SHOWN else "")

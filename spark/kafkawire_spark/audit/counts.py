@@ -49,7 +49,7 @@ class Stretches:
         unknown: list[int] = np.flatnonzero(self.records < 0).tolist()
         return [at for at in unknown if at not in self.whys]
 
-    def counted(self, at: int, account: Account) -> None:
+    def store_count(self, at: int, account: Account) -> None:
         """Record the result of reading stretch `at`."""
         if account.counts.keys() <= {*WITHOUT_ROW, COMPACTED}:
             self.records[at] = records_of(account)
@@ -59,7 +59,7 @@ class Stretches:
         else:
             self.whys[at] = "nothing of the source that can be read has all of them"
 
-    def joined(self) -> Stretches:
+    def merge_all(self) -> Stretches:
         """Merge all stretches; the count is known if all are."""
         ends = self.boundaries[[0, -1]]
         unknown = np.flatnonzero(self.records < 0)

@@ -16,7 +16,7 @@ from kafkawire.progress import Progress, silent
 from kafkawire_spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire_spark.audit.coverage import Coverage
 from kafkawire_spark.audit.judging import Boundaries, Judge, Judgement, Where, judge, load
-from kafkawire_spark.audit.listing import AuditError, ListedTable, named, scan
+from kafkawire_spark.audit.listing import AuditError, ListedTable, describe_files, scan
 from kafkawire_spark.audit.scanning import (
     DDL,
     DEAD,
@@ -56,15 +56,15 @@ def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
 
     def through(listed: ListedTable) -> Sequence[tuple[Any, ...]]:
         from kafkawire_spark.session import sentence
-        from kafkawire_spark.watch import watched
+        from kafkawire_spark.watch import collect_with_progress
 
         done = spark.sparkContext.accumulator(0)
         what, count = f"files of {listed.report.table} read", len(listed.files)
         progress(what, 0, count)
         try:
             # a retried task counts its files again
-            return watched(
-                _judged(spark, listed, done.add),
+            return collect_with_progress(
+                _scan_and_judge(spark, listed, done.add),
                 lambda group: progress(what, min(done.value, count), count),
             )
         except Exception as error:  # errors of Spark and py4j have no common class
@@ -87,7 +87,9 @@ def through_new_spark(opening: Callable[[], SparkSession], progress: Progress = 
     return through
 
 
-def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None]) -> DataFrame:
+def _scan_and_judge(
+    spark: SparkSession, listed: ListedTable, done: Callable[[int], None]
+) -> DataFrame:
     """Yield findings on files, and a judgement for each partition with rows."""
     cores = max(1, spark.sparkContext.defaultParallelism)
     size = sum(file.size_bytes for file in listed.files)
@@ -127,10 +129,10 @@ def _scanner(
 
 
 def _judging(coverages: Mapping[Where, Coverage] | None, boundaries: Boundaries) -> Batches:
-    return lambda batches: judged(batches, coverages, boundaries)
+    return lambda batches: judge_batches(batches, coverages, boundaries)
 
 
-def judged(
+def judge_batches(
     batches: Iterator[pa.RecordBatch],
     coverages: Mapping[Where, Coverage] | None,
     boundaries: Boundaries,
@@ -193,7 +195,7 @@ def _judge(listed: ListedTable, through: Through) -> dict[Where, list[int]]:
     if any(problem.kind == MISSING for problem in report.problems) and listed.merged():
         raise AuditError(f"{report.table} was compacted while it was read: audit it again")
     if others:
-        rows = f"{named(sorted(others))} with {sum(others.values()):,} rows"
+        rows = f"{describe_files(sorted(others))} with {sum(others.values()):,} rows"
         report.notes.append(f"{rows} of other programs, without an offset, in the adopted table")
     for where in sorted({*judgements, *(listed.coverages or {}), *listed.nexts}):
         judgement = judgements.get(where) or _rowless(where, listed)

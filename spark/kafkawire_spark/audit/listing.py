@@ -164,13 +164,15 @@ def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
             for file in record.dead
         ]
     settled = {"r": committed, "c": compacted}
-    for key in _unlisted(report, table, {file.path for file in facts}, settled, adopted=adopted):
+    for key in _report_unlisted_files(
+        report, table, {file.path for file in facts}, settled, adopted=adopted
+    ):
         files.append(ScanFile(0, key, place.size(key), adopted=True))
     coverages = coverages_of(share for record in records for share in record.shares)
     ends = records[-1].ends if records else {}
     nexts = {(topic, part): at for topic, parts in ends.items() for part, at in parts.items()}
     made = ListedTable(
-        report, places, files, coverages, nexts, lambda: table.compacted() != compacted
+        report, places, files, coverages, nexts, lambda: table.read_last_replacement() != compacted
     )
     made.ids = records[-1].ids if records else {}
     return made
@@ -179,9 +181,9 @@ def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
 def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:
     """List the files once no concurrent run or compaction has changed them."""
     for _ in range(MAX_ATTEMPTS):
-        before = table.committed(), table.compacted()
+        before = table.read_last_run(), table.read_last_replacement()
         files = table.files()
-        if (table.committed(), table.compacted()) == before:
+        if (table.read_last_run(), table.read_last_replacement()) == before:
             return files, before
     raise AuditError(f"{table.place.url} changes faster than it can be listed: audit it later")
 
@@ -203,7 +205,7 @@ def scan_of(place: int, file: FileFacts, *, dead: bool = False, adopted: bool = 
     return ScanFile(place, file.path, file.size_bytes, *where, file.rows, dead)
 
 
-def _unlisted(
+def _report_unlisted_files(
     report: TableReport,
     table: Table,
     listed: set[str],
@@ -228,16 +230,18 @@ def _unlisted(
         else:
             foreign.append(key)
     if begun:
-        report.notes.append(f"{named(begun)} of a run in progress, or one that `run` will finish")
+        report.notes.append(
+            f"{describe_files(begun)} of a run in progress, or one that `run` will finish"
+        )
     if foreign and table.hides:
-        report.notes.append(f"{named(foreign)} that no commit lists; no reader sees them")
+        report.notes.append(f"{describe_files(foreign)} that no commit lists; no reader sees them")
     elif foreign:
-        text = f"{named(foreign)} that no commit lists, and who reads the folder sees them"
+        text = f"{describe_files(foreign)} that no commit lists, and who reads the folder sees them"
         report.problems.append(AuditProblem(FOREIGN, text))
     return theirs
 
 
-def named(keys: list[str]) -> str:
+def describe_files(keys: list[str]) -> str:
     shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
     return f"{len(keys)} file{'s' if len(keys) > 1 else ''} ({shown})"
 

@@ -128,7 +128,7 @@ def run(
                 print_unread(shell.unread())
             return
         failed = False
-        for statement in _typed():
+        for statement in _read_statements():
             try:
                 show_result(_answer(shell, spark, statement, limit))
                 print_unread(shell.unread())
@@ -165,7 +165,7 @@ def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
             raise
 
 
-def _typed() -> Iterator[str]:
+def _read_statements() -> Iterator[str]:
     """Yield statements from the terminal, with history, or from a pipe."""
     from kafkawire_spark.query import split, statements_of
 

@@ -131,11 +131,11 @@ def report(
 def _make_report(name: str, request: Request, master: str, progress: Progress) -> Report:
     """Make the report; Spark is started only after the arguments are checked."""
     from kafkawire_spark.pipeline.preflight import reach_source
-    from kafkawire_spark.reports.jobs import nothing, prepared, run_report
+    from kafkawire_spark.reports.jobs import nothing, prepare_scope, run_report
     from kafkawire_spark.session import open_session
 
     reach_source(request.source)
-    scope = prepared(name, request, progress)
+    scope = prepare_scope(name, request, progress)
     try:
         if not scope.offsets:
             return nothing(name, scope)

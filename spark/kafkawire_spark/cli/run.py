@@ -63,7 +63,9 @@ def run(
     _check(lambda: check_job(planned), forever)
     try:
         if forever:
-            run_continuous(planned, master, lambda outcome: _notify(outcome, as_json), _failed)
+            run_continuous(
+                planned, master, lambda outcome: _notify(outcome, as_json), _print_failure
+            )
             return
         outcomes: list[RunOutcome] = []
         try:
@@ -77,7 +79,7 @@ def run(
         fail("interrupted; the next run continues from there", 130)
 
 
-def _failed(problem: SourceError, wait_s: float) -> None:
+def _print_failure(problem: SourceError, wait_s: float) -> None:
     print(f"kafkawire: {problem}; retrying in {wait_s:.0f} s", file=sys.stderr)
 
 
@@ -150,7 +152,7 @@ def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
     runs = [outcome for outcome in outcomes if outcome.record is not None]
     if len(runs) == 1 and runs[0].record is not None and not as_json:
         rows = submitted.partitions(runs[0].record, runs[0].lags)
-        few = [submitted.shown(row) for row in rows[: submitted.ROWS_SHOWN]]
+        few = [submitted.format_partition_row(row) for row in rows[: submitted.ROWS_SHOWN]]
         print_table(few, submitted.PARTITION_COLUMNS, f"run {runs[0].record.run}")
         if len(rows) > len(few):
             print(f"and {count(len(rows) - len(few), 'more partition')}")

@@ -100,7 +100,7 @@ class Merging:
         for batch in table.to_batches():
             merged.add(batch)
         data, stats = merged.close()
-        if not self.hides and state.replaced(number) is not None:
+        if not self.hides and state.read_replaced(number) is not None:
             return None
         self.place.put(path, data)
         run = max(file.run for file in group)
@@ -108,7 +108,7 @@ class Merging:
         done = Done(index, (facts,), (), ())
         if state.put_done(COMPACTIONS, number, done):
             return done
-        return state.done(COMPACTIONS, number, index)
+        return state.read_done(COMPACTIONS, number, index)
 
 
 def _read(place: Place, file: FileFacts) -> pa.Table:
@@ -167,18 +167,18 @@ def _finish(
     table: Table, state: TableState, executor: Executor, encoding: Encoding, plan: Compaction
 ) -> None:
     old = [file for group in plan.groups for file in group]
-    if table.compacted() < plan.number:
+    if table.read_last_replacement() < plan.number:
         try:
             new = _merge(table, state, executor, encoding, plan)
         except Exception:
-            if table.compacted() < plan.number:
+            if table.read_last_replacement() < plan.number:
                 raise
             new = []
     else:
         new = []
     table.replace(old, new, plan.number)
     state.forget_done(COMPACTIONS, plan.number, len(plan.groups))
-    state.settled(state.hint()._replace(compaction=plan.number))
+    state.put_hint(state.hint()._replace(compaction=plan.number))
 
 
 def _merge(
@@ -196,7 +196,7 @@ def _merge(
 def sweep(table: Table) -> list[str]:
     """Delete files of a Parquet table that belong to a finished run or compaction and are not among
     its files: an executor that was given up may have written them late. Return their names."""
-    last = {"r": table.committed(), "c": table.compacted()}
+    last = {"r": table.read_last_run(), "c": table.read_last_replacement()}
     kept = {file.path for file in table.files()}
     extra = [
         key

@@ -91,7 +91,7 @@ class Engine:
         was begun before, and whether a limit left offsets out."""
         check_owner(self.table, self.job)
         last = self.settle()
-        catalog = self._opened()
+        catalog = self._open_current_catalog()
         run = self.state.run(last + 1)
         if run is not None:
             return catalog, last, run, True, False
@@ -108,7 +108,7 @@ class Engine:
             self._catalog.close()
             self._catalog = None
 
-    def _opened(self) -> SourceCatalog:
+    def _open_current_catalog(self) -> SourceCatalog:
         """Return the current catalog."""
         if self._catalog is None:
             self._catalog = open_catalog(self.job.reading.source)
@@ -118,11 +118,11 @@ class Engine:
 
     def settle(self) -> int:
         """Clean up after committed runs; return the number of the last run, 0 if there is none."""
-        last, hint = self.table.committed(), self.state.hint()
+        last, hint = self.table.read_last_run(), self.state.hint()
         for number in range(hint.run + 1, last + 1):
             self._settle_run(number)
         if last > hint.run:
-            self.state.settled(self.state.hint()._replace(run=last))
+            self.state.put_hint(self.state.hint()._replace(run=last))
         finish_compactions(self.table, self.state, self._executor, self.encoding())
         return last
 
@@ -200,7 +200,7 @@ class Engine:
         else:
             with phase(self._progress, COMMITTING):
                 self._commit(run, list(done.values()), resumed, begun)
-        self.state.settled(self.state.hint()._replace(run=run.number))
+        self.state.put_hint(self.state.hint()._replace(run=run.number))
         record = self.state.record(run.number)
         assert record is not None
         return record
@@ -298,11 +298,11 @@ class Engine:
         remove_unfinished(self.table.place)
 
     def _is_committed(self, run: Run) -> bool:
-        return self.table.committed() >= run.number
+        return self.table.read_last_run() >= run.number
 
     def _lags(self, last: int) -> dict[tuple[str, int], int]:
         record = self.state.record(last) if last else None
-        catalog = self._opened()
+        catalog = self._open_current_catalog()
         return {
             (topic, partition): max(0, catalog.bounds(topic, partition).end - offset)
             for topic, parts in (record.ends if record else {}).items()

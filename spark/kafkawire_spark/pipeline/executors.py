@@ -15,7 +15,7 @@ from kafkawire.reading.model.source import TaskFailed
 from kafkawire_spark.mapping import map_in_arrow
 from kafkawire_spark.pipeline.jobs.state import Done, dump, load_done, load_json
 from kafkawire_spark.session import java_cause, sentence
-from kafkawire_spark.watch import completed, watched
+from kafkawire_spark.watch import collect_with_progress, count_completed_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,9 +69,11 @@ class OnSpark:
         """Return the column `done` of a job of `count` tasks; Ctrl-C cancels the job."""
         try:
             context = self.spark.sparkContext
-            rows = watched(frame, lambda group: progress(min(count, completed(context, group))))
+            rows = collect_with_progress(
+                frame, lambda group: progress(min(count, count_completed_tasks(context, group)))
+            )
         except Exception as problem:
-            raise translated(problem) from problem
+            raise translate_error(problem) from problem
         texts: list[str] = [row[0] for row in rows]
         return [load_done(load_json(text.encode(), "a task's result")) for text in texts if text]
 
@@ -94,7 +96,7 @@ def result_batch(done: Done | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=_SCHEMA)
 
 
-def translated(problem: BaseException) -> BaseException:
+def translate_error(problem: BaseException) -> BaseException:
     """Return the message of an error in a Spark task: kafkawire's own sentence if it has one, else
     its cause."""
     if not isinstance(problem, Exception):

@@ -11,7 +11,12 @@ from kafkawire_spark.pipeline.jobs.job import LATEST, SourceSection
 from kafkawire_spark.pipeline.jobs.section import JobError
 from kafkawire_spark.pipeline.jobs.state import Positions
 from kafkawire_spark.source.options import TopicSubscription
-from kafkawire_spark.source.ranges import CatalogContents, assigned, limited, why_shorter
+from kafkawire_spark.source.ranges import (
+    CatalogContents,
+    limit_offsets,
+    list_subscribed_partitions,
+    why_shorter,
+)
 
 Key = tuple[str, int]
 SHARE_BYTES = 4 << 20
@@ -50,7 +55,7 @@ def partitions(
     )
     if not (names or pairs or reading.pattern):
         return []
-    found = assigned(catalog, TopicSubscription(names, reading.pattern, pairs))
+    found = list_subscribed_partitions(catalog, TopicSubscription(names, reading.pattern, pairs))
     return [key for key in found if key[0] not in remade]
 
 
@@ -101,7 +106,7 @@ def ranges(
     keys = partitions(catalog, reading, known or {}, remade)
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
-    upto = limited(catalog, begin, latest, max_offsets) if max_offsets else latest
+    upto = limit_offsets(catalog, begin, latest, max_offsets) if max_offsets else latest
     found = [PartitionRange(*key, begin[key], upto[key]) for key in keys if upto[key] > begin[key]]
     ends = {topic: dict(parts) for topic, parts in (known or {}).items()}
     for (topic, partition), offset in upto.items():
@@ -143,10 +148,10 @@ def tasks_of(
     concurrently, if each has enough for a file of its own."""
     enough = sum(part.size_bytes for part in parts) // SHARE_BYTES
     tasks = plan_tasks(parts, task_bytes=task_bytes, min_tasks=max(1, min(parallelism, enough)))
-    return [_joined(task) for task in tasks]
+    return [_merge_adjacent_ranges(task) for task in tasks]
 
 
-def _joined(task: Task) -> tuple[PartitionRange, ...]:
+def _merge_adjacent_ranges(task: Task) -> tuple[PartitionRange, ...]:
     found: dict[Key, PartitionRange] = {}
     for part in task.parts:
         topic, partition, base, end = part.range

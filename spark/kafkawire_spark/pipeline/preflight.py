@@ -38,19 +38,19 @@ def check_job(job: Job) -> None:
     reach_source(source)
     table = check_table(job)
     state = TableState(table.place)
-    last = table.committed()
+    last = table.read_last_run()
     catalog = open_catalog(source)
     try:
         begun = state.run(last + 1)  # is finished first, as it was planned
         if begun is not None:
             _check_columns(job, table, begun.value, begun.key)
             return
-        known = _known(state, last)
+        known = _read_last_positions(state, last)
         keys = planning.partitions(catalog, job.reading, known, ())
         topics = _with_records(catalog, job, keys, known if last else None)
     finally:
         catalog.close()
-    value, key = (_resolved(job, topics, key=key) for key in (False, True))
+    value, key = (_resolve_format(job, topics, key=key) for key in (False, True))
     if value is not None and key is not None:
         _check_columns(job, table, value, key)
 
@@ -83,7 +83,7 @@ def check_table(job: Job) -> Table:
     return table
 
 
-def _known(state: TableState, last: int) -> Positions:
+def _read_last_positions(state: TableState, last: int) -> Positions:
     """Return where the last run ended."""
     if not last:
         return {}
@@ -101,7 +101,7 @@ def _with_records(
     return sorted({key[0] for key in keys if catalog.bounds(*key).end > begin[key]})
 
 
-def _resolved(job: Job, topics: list[str], *, key: bool) -> Format | None:
+def _resolve_format(job: Job, topics: list[str], *, key: bool) -> Format | None:
     """Return the format of values or keys with its schema; None for one that the registry may not
     have yet, as nothing was written. Raises SourceError."""
     from kafkawire_spark.pipeline.values.converters import resolve
@@ -147,9 +147,11 @@ def reach_store(place: Place) -> None:
 
 def _reach_catalog(job: Job) -> None:
     """Connect to a REST catalog. Raises Unreachable."""
-    from kafkawire_spark.pipeline.tables.iceberg_catalog import resolved
+    from kafkawire_spark.pipeline.tables.iceberg_catalog import replace_variables
 
-    _reach_url("the Iceberg catalog", str(resolved(job.table.catalog or {}).get("uri", "")))
+    _reach_url(
+        "the Iceberg catalog", str(replace_variables(job.table.catalog or {}).get("uri", ""))
+    )
 
 
 def _reach_url(what: str, url: str) -> None:

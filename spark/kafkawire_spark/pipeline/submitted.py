@@ -153,7 +153,7 @@ def sentence(outcome: RunOutcome) -> str:
     )
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
+def format_partition_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of `partitions` as text, by PARTITION_COLUMNS."""
     gone = row["no_row"]
     reasons = ", ".join(f"{offsets} {reason}" for reason, offsets in sorted(gone.items())) or None

@@ -108,7 +108,7 @@ class Work:
         return writer.finish([_account(plain) for plain in note["accounts"]])
 
     def _already(self, index: int) -> Done | None:
-        return TableState(self.target.place).done(RUNS, self.target.number, index)
+        return TableState(self.target.place).read_done(RUNS, self.target.number, index)
 
     def _is_committed(self) -> bool:
         return TableState(self.target.place).has_record(self.target.number)

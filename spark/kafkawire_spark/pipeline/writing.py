@@ -115,7 +115,7 @@ class TaskWriter:
         done = Done(self._task, tuple(self._files), dead, tuple(shares), self._retried)
         if self._state.put_done(RUNS, self._target.number, done):
             return done
-        first = self._state.done(RUNS, self._target.number, self._task)
+        first = self._state.read_done(RUNS, self._target.number, self._task)
         self._undo(first)
         return first or done
 

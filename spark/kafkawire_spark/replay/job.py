@@ -97,7 +97,7 @@ def replay(wish: ReplayRequest, opened: Opened, progress: Progress) -> Summary:
     key = record.key_of(wish.name or wish.to)
     target = WireTarget(wish.bootstrap, wish.to)
     try:
-        fixed = _fixed(wish, opened, target, key)
+        fixed = _fix_plan(wish, opened, target, key)
     finally:
         target.close()
     return Summary(fixed, _write(wish, opened, fixed, progress), opened.notes)
@@ -137,11 +137,11 @@ def open_rows(url: str, topic: str) -> Opened:
     return Opened(table.place, topic, [f for f in files if f.topic in (topic, "")], notes)
 
 
-def _fixed(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
+def _fix_plan(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
     """Return the plan of the replay: the stored one of this name, or a new one."""
     there = target.scan()
     if there is None:
-        there = _created(wish, opened, target)
+        there = _create_target(wish, opened, target)
     if target.setting("message.timestamp.type") == "LogAppendTime":
         raise ReplayError(
             f"the topic {wish.to} has message.timestamp.type=LogAppendTime, which would replace "
@@ -162,7 +162,7 @@ def _fixed(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) ->
     return kept
 
 
-def _created(wish: ReplayRequest, opened: Opened, target: WireTarget) -> TopicState:
+def _create_target(wish: ReplayRequest, opened: Opened, target: WireTarget) -> TopicState:
     if not wish.create:
         raise ReplayError(f"there is no topic {wish.to}; --create makes it")
     partitions = _partitions(opened) if wish.partitions is None else wish.partitions.values()
@@ -219,9 +219,11 @@ def _write(
     def one(lane: ReplayLane) -> LaneReport:
         target = WireTarget(wish.bootstrap, wish.to)
         files = _files(opened.files, lane.partition)
-        rows = TableRows(opened.place, files, fixed, lane, lanes.counted(lane))
+        rows = TableRows(opened.place, files, fixed, lane, lanes.make_count_callback(lane))
         try:
-            written = write_lane(target, lane, rows, _encoder(fixed), lanes.of(lane))
+            written = write_lane(
+                target, lane, rows, _encoder(fixed), lanes.make_write_callback(lane)
+            )
         except BaseException:
             lanes.stop()
             raise
@@ -285,7 +287,7 @@ class _LaneProgress:
     def stop(self) -> None:
         self._stopped = True
 
-    def counted(self, lane: ReplayLane) -> Callable[[int], None]:
+    def make_count_callback(self, lane: ReplayLane) -> Callable[[int], None]:
         """Return a callback for the number of further rows counted in a lane."""
 
         def count_more(rows: int) -> None:
@@ -295,7 +297,7 @@ class _LaneProgress:
 
         return count_more
 
-    def of(self, lane: ReplayLane) -> Callable[[int], None]:
+    def make_write_callback(self, lane: ReplayLane) -> Callable[[int], None]:
         """Return a callback for the number of rows written in a lane, once all are counted."""
 
         def count_written(there: int) -> None:

@@ -139,7 +139,7 @@ def read(
     def merged() -> Iterator[pa.RecordBatch]:
         for group in groups(near):
             streams = [
-                rising(_filtered(place, file, wanted, needed), wanted.names[1], file.path)
+                rising(_read_wanted_rows(place, file, wanted, needed), wanted.names[1], file.path)
                 for file in group
             ]
             yield from merge(streams, wanted.names[1])
@@ -148,7 +148,7 @@ def read(
         yield batch.select([name for name in columns if name in batch.schema.names])
 
 
-def _filtered(
+def _read_wanted_rows(
     place: Place, file: RowFile, wanted: WantedRows, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     keep = _filter(wanted)

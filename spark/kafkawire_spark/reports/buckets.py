@@ -53,19 +53,19 @@ class Buckets:
         """Widen to the width of this level at least."""
         if level > self.level:
             self.level = level
-            self.starts, self.records, self.values = self._grouped(
+            self.starts, self.records, self.values = self._group(
                 self.starts, self.records, self.values
             )
 
     def _take(self, stamps: Any, records: Any, values: Any) -> None:
-        found = self._grouped(stamps, records, values)
+        found = self._group(stamps, records, values)
         old = self.starts, self.records, self.values
         both = [np.concatenate(pair) for pair in zip(old, found, strict=True)]
-        self.starts, self.records, self.values = self._grouped(*both)
+        self.starts, self.records, self.values = self._group(*both)
         while len(self.starts) > self._room and self.level + 1 < len(WIDTHS_MS):
             self.widen(self.level + 1)
 
-    def _grouped(self, stamps: Any, records: Any, values: Any) -> tuple[Any, Any, Any]:
+    def _group(self, stamps: Any, records: Any, values: Any) -> tuple[Any, Any, Any]:
         if not len(stamps):
             return stamps, records, values
         numbers = stamps // self.width

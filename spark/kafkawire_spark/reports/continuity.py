@@ -115,19 +115,24 @@ def check_part(
     strip = Strip(part.range, start, end)
     accounts: list[Account] = []
     batches = read_task(
-        source, places, Task((part,)), Selection(("offset",)), on_damage=_noted, accounts=accounts
+        source,
+        places,
+        Task((part,)),
+        Selection(("offset",)),
+        on_damage=_on_damage,
+        accounts=accounts,
     )
     for batch in batches:
         strip.feed(batch.column(0).to_numpy(zero_copy_only=False))
     (account,) = accounts
-    return judged(strip, account)
+    return compare_with_account(strip, account)
 
 
-def _noted(error: DamagedData, data: bytes) -> None:
+def _on_damage(error: DamagedData, data: bytes) -> None:
     """Record damage in the account; reading continues after it."""
 
 
-def judged(strip: Strip, account: Account) -> dict[str, Any]:
+def compare_with_account(strip: Strip, account: Account) -> dict[str, Any]:
     """Return the row of a range: the records found, compared with the reader's account."""
     span = account.range.end - account.range.base
     explained = sum(account.counts.values())

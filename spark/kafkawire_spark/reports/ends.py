@@ -81,7 +81,7 @@ def finder(first: int, until: int) -> Work:
     return find
 
 
-def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
+def merge_ends(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
     """Merge rows of ranges, sorted by topic, to one for each partition."""
     for topic, own in groupby(rows, key=itemgetter("topic")):
         whole: dict[int, BucketEnds] = {}

@@ -30,14 +30,14 @@ INTERNAL_TOO = frozenset({"continuity"})
 def report(spark: SparkSession, name: str, request: Request, progress: Progress = silent) -> Report:
     """Run the Spark jobs of one report. Raises SourceError; without a single offset, the report is
     one sentence."""
-    scope = prepared(name, request, progress)
+    scope = prepare_scope(name, request, progress)
     try:
         return run_report(spark, name, scope) if scope.offsets else nothing(name, scope)
     finally:
         scope.close()
 
 
-def prepared(name: str, request: Request, progress: Progress = silent) -> ReportScope:
+def prepare_scope(name: str, request: Request, progress: Progress = silent) -> ReportScope:
     """Determine the scope of the report without Spark; it must be closed. Raises SourceError for an
     invalid name, source or topic."""
     from kafkawire.reading.catalog import open_catalog

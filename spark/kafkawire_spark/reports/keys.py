@@ -211,7 +211,7 @@ class Keys:
             if row < len(hashes):
                 self._shrink()
 
-    def sampled(self) -> Any:
+    def compute_sample_mask(self) -> Any:
         """Return which entries are in the sample, whose records are all counted."""
         rest = np.uint64((1 << self.level) - 1)
         return (self._hashes[: self.count] & rest) == 0
@@ -220,9 +220,9 @@ class Keys:
         """Free at least a quarter of the table."""
         from kafkawire_spark.reports.keys import index_keys
 
-        while self.sampled().sum() > len(self._hashes) // 2:
+        while self.compute_sample_mask().sum() > len(self._hashes) // 2:
             self.level += 1
-        n, kept = self.count, self.sampled()
+        n, kept = self.count, self.compute_sample_mask()
         off = []
         for counts in (self._records, self._bytes):
             others = counts[:n][~kept]
@@ -241,7 +241,7 @@ class Keys:
 
     def top(self, many: int) -> list[Top]:
         """Return the keys with the most records, and those with the most bytes."""
-        n, kept = self.count, self.sampled()
+        n, kept = self.count, self.compute_sample_mask()
         texts = self._texts.reshape(-1, self.kept)
         found = {}
         for counts in (self._records[:n], self._bytes[:n]):
@@ -260,7 +260,7 @@ class Keys:
     def curve(self) -> tuple[Any, Any]:
         """Return records of a key, ascending, and how many keys have so many: counted, or
         estimated."""
-        records, kept = self._records[: self.count], self.sampled()
+        records, kept = self._records[: self.count], self.compute_sample_mask()
         if self.level == 0:
             counts, keys = np.unique(records[kept], return_counts=True)
             return counts, keys
@@ -270,7 +270,7 @@ class Keys:
         return np.concatenate((light, most)), np.concatenate((few << self.level, each))
 
 
-def thinned(records: Any, keys: Any) -> tuple[Any, Any]:
+def thin_curve(records: Any, keys: Any) -> tuple[Any, Any]:
     """Reduce a curve to at most `CURVE` steps: neighbours are replaced by their mean."""
     if len(records) <= CURVE:
         return records.astype(np.float64), keys

@@ -129,7 +129,7 @@ def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
 
 def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> DataFrame:
     """Return events from the records of `__consumer_offsets`, for the requested topics and time."""
-    events = scope.scan(spark, tasks, decoded, EVENTS_DDL)
+    events = scope.scan(spark, tasks, decode_events, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
     if scope.request.topics:
@@ -137,7 +137,7 @@ def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> D
     return events
 
 
-def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
+def decode_events(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
     """Return the work of a task: its records as events (EVENTS_DDL)."""
     import pyarrow as pa
     import pyarrow.compute as pc  # a submodule, which may not have been imported yet
@@ -232,7 +232,7 @@ def _ends(
     work = partition_ends.finder(first, scope.now_ms + SKEW_MS)
     whole = merge(
         scope.scan(spark, tasks, work, partition_ends.DDL),
-        partition_ends.merged,
+        partition_ends.merge_ends,
         partition_ends.DDL,
     )
     return rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))

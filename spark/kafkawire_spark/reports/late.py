@@ -248,7 +248,7 @@ def by_partition(found: Sequence[Mapping[str, Any]]) -> list[Row]:
         for name in ("counts", "arrived"):
             pairs = zip(known[name], row.get(name) or [0] * CLASSES, strict=True)
             known[name] = [a + b for a, b in pairs]
-    return [measured(sums[place]) for place in sorted(sums)]
+    return [summarize_partition(sums[place]) for place in sorted(sums)]
 
 
 SHOWN = ("topic", "partition", "records", "late", "late_share", "max_late_ms", "p99_late",
@@ -256,7 +256,7 @@ SHOWN = ("topic", "partition", "records", "late", "late_share", "max_late_ms", "
 _BY_CLASS = ("counts", "arrived")
 
 
-def measured(sums: Mapping[str, Any]) -> Row:
+def summarize_partition(sums: Mapping[str, Any]) -> Row:
     """Return the row of a partition from its counts by class."""
     counts = sums["counts"]
     records = sum(counts)

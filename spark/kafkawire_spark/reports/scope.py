@@ -17,7 +17,7 @@ from kafkawire.progress import Progress, silent
 from kafkawire.reading.model.source import PartitionRange, Source, SourceError, Task, TaskPart
 from kafkawire.reading.plan import plan_tasks
 from kafkawire_spark.mapping import map_in_arrow
-from kafkawire_spark.watch import completed, watching
+from kafkawire_spark.watch import count_completed_tasks, run_with_progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,9 +73,9 @@ class ReportScope:
         self._progress(what, 0, len(tasks))
 
         def scan(group: str) -> None:
-            self._progress(what, min(completed(context, group), len(tasks)), len(tasks))
+            self._progress(what, min(count_completed_tasks(context, group), len(tasks)), len(tasks))
 
-        return watching(context, work, scan)
+        return run_with_progress(context, work, scan)
 
     def close(self) -> None:
         """Close the connections of the catalog."""

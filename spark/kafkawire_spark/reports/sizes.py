@@ -38,7 +38,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     """Make the report; it never has problems of offsets."""
     tasks = scope.tasks(spark)
     found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
-    whole = merge(found, tally.merged, tally.TOPIC_DDL)
+    whole = merge(found, tally.merge_tallies, tally.TOPIC_DDL)
     topics = rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
     return sizes_report(sorted(topics, key=lambda row: row["topic"]), scope)
 
@@ -48,7 +48,7 @@ def sizes_report(found: Sequence[Row], scope: ReportScope) -> Report:
     report = Report("sizes")
     rows = _with_stored(found, scope)
     topics = by_topic(rows, found)
-    keys = _ranked(found, topics)
+    keys = _rank_keys(found, topics)
     rates, shown = _rates(found)
     report.add("sizes", "Topics", table_of(topics), "topic", "partitions", "records", "bytes",
                "stored_bytes", "largest_partition", "largest_share", "gini_partitions", "keys",
@@ -159,7 +159,7 @@ def _curves(found: Sequence[Row]) -> dict[str, list[tuple[float, int]]]:
     }
 
 
-def _ranked(found: Sequence[Row], topics: Sequence[Row]) -> list[Row]:
+def _rank_keys(found: Sequence[Row], topics: Sequence[Row]) -> list[Row]:
     """Return keys by records, as text and in hexadecimal, with their share of the topic's
     records."""
     totals = {row["topic"]: row["records"] for row in topics}

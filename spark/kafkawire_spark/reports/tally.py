@@ -18,7 +18,7 @@ from kafkawire.reading.model.columns import KEY, TIMESTAMP, VALUE_SIZE
 from kafkawire.reading.model.source import Source, Task
 from kafkawire_spark.measures import gini
 from kafkawire_spark.reports.buckets import Buckets
-from kafkawire_spark.reports.keys import Keys, thinned
+from kafkawire_spark.reports.keys import Keys, thin_curve
 from kafkawire_spark.reports.runs import RecordRun, milliseconds, runs
 from kafkawire_spark.reports.scope import Rows
 
@@ -94,18 +94,18 @@ class Tally:
             values = [value for value in (known[name], row[name]) if value is not None]
             known[name] = better(values, default=None)
 
-    def found(self) -> Row:
+    def make_partial_row(self) -> Row:
         """Return a row (FOUND_DDL) for another task to merge."""
         return {**self._common(), "packed": self.keys.pack()}
 
-    def whole(self) -> Row:
+    def make_topic_row(self) -> Row:
         """Return a row (TOPIC_DDL) of a whole topic."""
         records, keys = self.keys.curve()
-        short, many = thinned(records, keys)
+        short, many = thin_curve(records, keys)
         return {
             **self._common(),
             "keys": int(keys.sum()),
-            "sampled": int(self.keys.sampled().sum()) if self.keys.level else 0,
+            "sampled": int(self.keys.compute_sample_mask().sum()) if self.keys.level else 0,
             "gini": gini(zip(records.tolist(), keys.tolist(), strict=True)),
             "curve_records": short.tolist(), "curve_keys": many.tolist(),
             "top": [top._asdict() for top in self.keys.top(TOP)],
@@ -128,13 +128,13 @@ def tally(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]
         found = Tally(topic)
         for run in own:
             found.feed(run)
-        yield [found.found()]
+        yield [found.make_partial_row()]
 
 
-def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
+def merge_tallies(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
     """Merge rows of tasks (FOUND_DDL), sorted by topic, to a row (TOPIC_DDL) for each topic."""
     for topic, own in groupby(rows, key=itemgetter("topic")):
         whole = Tally(topic)
         for row in own:
             whole.merge(row)
-        yield whole.whole()
+        yield whole.make_topic_row()

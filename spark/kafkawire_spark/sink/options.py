@@ -85,9 +85,9 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         initial_batch_id=_number(said, "initialBatchId"),
         staging=_staging(said),
         progress_topic=said.get("progresstopic", PROGRESS_TOPIC),
-        batch_bytes=_bounded(said, "batchBytes", BATCH_BYTES, MAX_BATCH_BYTES),
+        batch_bytes=_parse_bounded(said, "batchBytes", BATCH_BYTES, MAX_BATCH_BYTES),
         codec=_codec(said),
-        timeout_ms=_bounded(said, "kafka.transaction.timeout.ms", TIMEOUT_MS, (1 << 31) - 1),
+        timeout_ms=_parse_bounded(said, "kafka.transaction.timeout.ms", TIMEOUT_MS, (1 << 31) - 1),
         unused=unused,
     )
     if found.batch_id is not None and not found.transactional_id:
@@ -171,7 +171,7 @@ def _number(said: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _bounded(said: Mapping[str, str], name: str, default: int, most: int) -> int:
+def _parse_bounded(said: Mapping[str, str], name: str, default: int, most: int) -> int:
     text = said.get(name.lower())
     if text is None:
         return default

@@ -202,7 +202,8 @@ class SinkTransaction:
         if (owner or "") != query:
             raise SinkError(
                 f"transactionalId={who} has written {following} batches of "
-                f"{_named(owner)}, and this is {_named(query)}: use another transactionalId"
+                f"{_describe_query(owner)}, and this is {_describe_query(query)}: use another "
+                "transactionalId"
             )
         return number < following
 
@@ -274,7 +275,7 @@ class SinkTransaction:
             )
 
 
-def _named(query: str | None) -> str:
+def _describe_query(query: str | None) -> str:
     return f"the query {query}, by its checkpoint" if query else "no streaming query"
 
 

@@ -122,7 +122,7 @@ class SinkWriter:
         from kafkawire.reading.files.locations import PlaceError
         from kafkawire_spark.sink.transaction import SinkConnection, SinkTransaction
 
-        staged = _staged(messages)
+        staged = _select_staged(messages)
         if len(staged) < len(messages):
             raise SinkError(f"{len(messages) - len(staged)} tasks returned nothing to commit")
         parts = [part for rows in staged for part in rows.parts]
@@ -142,7 +142,7 @@ class SinkWriter:
             logger.warning("staged files of a committed batch are left: %s", failure)
 
 
-def _staged(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:
+def _select_staged(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:
     """Return the results of tasks, without those of failed ones."""
     return [each for each in messages if isinstance(each, StagedRows)]
 
@@ -175,7 +175,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """Write all rows, unless they are written already."""
         from kafkawire_spark.sink.transaction import BatchIdentity
 
-        query = next((rows.query for rows in _staged(messages) if rows.query), "")
+        query = next((rows.query for rows in _select_staged(messages) if rows.query), "")
         if not query:
             raise SinkError("Spark did not pass the id of the streaming query to its tasks")
         who = self.options.transactional_id or f"{ID_PREFIX}{query}"
@@ -183,4 +183,4 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete staged files; nothing was sent to a broker."""
-        discard(self._place(), {rows.query for rows in _staged(messages)} - {""})
+        discard(self._place(), {rows.query for rows in _select_staged(messages)} - {""})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkawire.reading.files.locations import Place
 
 
-def selected(schema: StructType) -> Selection:
+def select_columns(schema: StructType) -> Selection:
     """Return the columns of a schema. Raises SourceOptionError for an unknown one, or one of
     another type."""
     selection = Selection(tuple(field.name for field in schema.fields))
@@ -53,7 +53,7 @@ class BaseReader:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
-        self.selection = selected(schema)
+        self.selection = select_columns(schema)
 
     def plan(
         self, catalog: SourceCatalog, wanted: Sequence[PartitionRange]

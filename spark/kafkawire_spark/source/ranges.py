@@ -58,7 +58,9 @@ class CatalogContents(Protocol):
     def offsets_for_times(self, wanted: Sequence[tuple[str, int, int]]) -> list[int | None]: ...
 
 
-def assigned(catalog: CatalogContents, wanted: TopicSubscription) -> list[tuple[str, int]]:
+def list_subscribed_partitions(
+    catalog: CatalogContents, wanted: TopicSubscription
+) -> list[tuple[str, int]]:
     """Return the existing partitions of a subscription. Raises SourceError for a missing topic."""
     topics = catalog.topics
     if wanted.pattern:
@@ -152,7 +154,7 @@ def _check_same(
 def batch_ranges(catalog: CatalogContents, options: SourceOptions) -> list[PartitionRange]:
     """Return the ranges of a batch query: one for each partition, empty ones too. Raises
     SourceError, DataLoss."""
-    partitions = assigned(catalog, options.subscription)
+    partitions = list_subscribed_partitions(catalog, options.subscription)
     first = resolve(catalog, options.starting, partitions, options, starting=True)
     last = resolve(catalog, options.ending, partitions, options, starting=False)
     return [within(catalog, PartitionRange(*key, first[key], last[key])) for key in partitions]
@@ -164,17 +166,17 @@ def within(catalog: CatalogContents, wanted: PartitionRange) -> PartitionRange:
     ends, name = catalog.bounds(topic, partition), f"{topic}-{partition}"
     tail = "" if catalog.source.bootstrap else " (newer ones are read with kafka.bootstrap.servers)"
     if base > ends.end:
-        lost(
+        report_loss(
             catalog.source, f"offset {base} of {name} is asked for, which ends at {ends.end}{tail}"
         )
     elif end > ends.end:
-        lost(
+        report_loss(
             catalog.source,
             f"offsets up to {end} of {name} are asked for, which ends at {ends.end}{tail}",
         )
     if base < ends.start and base < end:
         upto = min(ends.start, end)
-        lost(
+        report_loss(
             catalog.source,
             f"offsets [{base}, {upto}) of {name} are not there any more: it begins at {ends.start}",
         )
@@ -190,7 +192,7 @@ def begin_at(catalog: CatalogContents, key: tuple[str, int], offset: int) -> int
     return within(catalog, PartitionRange(*key, offset, offset)).base
 
 
-def lost(source: Source, what: str) -> None:
+def report_loss(source: Source, what: str) -> None:
     """Report records that do not exist: an error with failOnDataLoss, else a line in the log."""
     if source.fail_on_data_loss:
         raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
@@ -208,7 +210,7 @@ def ends_of(catalog: CatalogContents, wanted: TopicSubscription) -> Positions:
         )
         if not (wanted.names or wanted.partitions):
             return {}
-    return {key: catalog.bounds(*key).end for key in assigned(catalog, wanted)}
+    return {key: catalog.bounds(*key).end for key in list_subscribed_partitions(catalog, wanted)}
 
 
 def stream_ranges(
@@ -224,22 +226,24 @@ def stream_ranges(
     gone = start.keys() - end.keys()
     if gone:
         names = _some(f"{topic}-{partition}" for topic, partition in sorted(gone))
-        lost(source, f"{names} gone: what was not read of it before is lost")
+        report_loss(source, f"{names} gone: what was not read of it before is report_loss")
     found = []
     for (topic, partition), last in sorted(end.items()):
         name = f"{topic}-{partition}"
         if not partition < catalog.topics.get(topic, 0):
             if start.get((topic, partition)) != last:
-                lost(source, f"{name} was deleted: what was not read of it before is lost")
+                report_loss(
+                    source, f"{name} was deleted: what was not read of it before is report_loss"
+                )
             continue
         begin = catalog.bounds(topic, partition).start
         first = start.get((topic, partition))
         if first is None:
             first = begin
             if begin > 0:
-                lost(source, f"{name} is new, but begins at offset {begin}")
+                report_loss(source, f"{name} is new, but begins at offset {begin}")
         elif first > last:
-            lost(
+            report_loss(
                 source,
                 f"{name} ended at {first} before and ends at {last} now: "
                 f"{why_shorter(source, last)}",
@@ -269,7 +273,9 @@ class Unread(NamedTuple):
     end: int
 
 
-def limited(catalog: CatalogContents, start: Positions, latest: Positions, rows: int) -> Positions:
+def limit_offsets(
+    catalog: CatalogContents, start: Positions, latest: Positions, rows: int
+) -> Positions:
     """Return `latest`, or at most about `rows` offsets after `start`, from each partition in
     proportion to its unread ones. Every partition with unread offsets gets at least one (Kafka's
     connector's rateLimit)."""

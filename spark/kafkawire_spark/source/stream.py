@@ -22,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 from kafkawire_spark.source.base_reader import BaseReader, open_current
 from kafkawire_spark.source.ranges import (
     Positions,
-    assigned,
     begin_at,
     ends_of,
     from_json,
-    limited,
+    limit_offsets,
+    list_subscribed_partitions,
     resolve,
     stream_ranges,
     to_json,
@@ -61,7 +61,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def initialOffset(self) -> Offsets:
         """Return the start of a query without a checkpoint."""
         catalog, options = open_current(self.options.source), self.options
-        partitions = assigned(catalog, options.subscription)
+        partitions = list_subscribed_partitions(catalog, options.subscription)
         found = resolve(catalog, options.starting, partitions, options, starting=True)
         return to_json({key: begin_at(catalog, key, offset) for key, offset in found.items()})
 
@@ -74,7 +74,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         if self._is_too_little(known, latest):
             return start
         if isinstance(limit, ReadMaxRows):
-            return to_json(limited(catalog, known, latest, limit.max_rows))
+            return to_json(limit_offsets(catalog, known, latest, limit.max_rows))
         return to_json(latest)
 
     def _ends(self, catalog: SourceCatalog) -> Positions:

@@ -26,7 +26,7 @@ def hide_traceback(decorated: Decorated) -> Decorated:
     """Decorate a class whose public methods are called by Spark's workers."""
     for name, method in list(vars(decorated).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(decorated, name, _wrapped(method))
+            setattr(decorated, name, _wrap_method(method))
     return decorated
 
 
@@ -38,8 +38,7 @@ def worker_module() -> str:
 
 
 @contextmanager
-def hiding_traceback() -> Iterator[None]:
-    """Let Spark report a SourceError without its traceback."""
+def _hide_own_errors() -> Iterator[None]:
     try:
         yield
     except SourceError:
@@ -48,19 +47,19 @@ def hiding_traceback() -> Iterator[None]:
         raise
 
 
-def _wrapped(method: Any) -> Any:
+def _wrap_method(method: Any) -> Any:
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
         def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with hiding_traceback():
+            with _hide_own_errors():
                 yield from method(*args, **kwargs)
 
         return generate
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with hiding_traceback():
+        with _hide_own_errors():
             return method(*args, **kwargs)
 
     return call

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from kafkawire_spark.audit.job import judged
+from kafkawire_spark.audit.job import judge_batches
 from kafkawire_spark.audit.listing import ListedTable
 from kafkawire_spark.audit.scanning import ScanFinding, scan_file, schema
 from kafkawire_spark.pipeline.executors import TaskProgress, Tasks
@@ -37,6 +37,6 @@ def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
     found = pa.Table.from_batches(islands, schema())
     order = [(name, "ascending") for name in ("topic", "partition", "base", "end")]
     batches = iter(found.sort_by(order).to_batches())
-    for batch in judged(batches, listed.coverages, listed.boundaries):
+    for batch in judge_batches(batches, listed.coverages, listed.boundaries):
         for row in batch.to_pylist():
             yield ScanFinding(**row)

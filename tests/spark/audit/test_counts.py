@@ -73,7 +73,7 @@ class Partition:
                     found.rows += 1
                 else:
                     found.add_gap(offset, offset + 1, fate)
-            made.counted(at, found)
+            made.store_count(at, found)
         return made
 
 
@@ -227,12 +227,12 @@ def test_undecidable_counts_have_a_reason() -> None:
     damaged, lost = Account(PartitionRange("t", 0, 5, 10)), Account(PartitionRange("t", 0, 30, 35))
     damaged.add_gap(5, 8, DAMAGED)
     lost.add_gap(30, 35, LOST)
-    made.counted(1, damaged)
-    made.counted(4, lost)
+    made.store_count(1, damaged)
+    made.store_count(4, lost)
     assert "damaged there (3 offsets)" in made.whys[1]
     assert "nothing of the source" in made.whys[4]
-    assert made.joined().records.tolist() == [-1]
-    assert made.joined().whys == {0: made.whys[0]}
+    assert made.merge_all().records.tolist() == [-1]
+    assert made.merge_all().whys == {0: made.whys[0]}
 
 
 def test_damage_of_source_does_not_hide_forged_row() -> None:

@@ -225,7 +225,7 @@ def commits(source: Source) -> list[int]:
         events = [
             row
             for task in plan_tasks(parts)
-            for batch in lag.decoded(catalog.source, catalog.places, task)
+            for batch in lag.decode_events(catalog.source, catalog.places, task)
             for row in batch.to_pylist()
         ]
     finally:

@@ -66,7 +66,7 @@ def test_run_report_as_rows_and_as_line() -> None:
         "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead_letters": 0,
         "no_row": {}, "lag": 4,
     }  # fmt: skip
-    assert submitted.shown(rows[1])["no row"] == "1 lost"
+    assert submitted.format_partition_row(rows[1])["no row"] == "1 lost"
     line = submitted.sentence(outcome())
     assert line == "run 3: 10 rows in 1 file, 3.0 MiB, 1 dead letter, 2.0 s (5 rows/s), lag 4"
     assert submitted.sentence(RunOutcome(lags={("a", 0): 2})) == "nothing new, lag 2"

@@ -148,7 +148,7 @@ def test_results_of_spark_tasks_reach_the_driver(monkeypatch: pytest.MonkeyPatch
     done = Done(3, (FileFacts("ä.parquet", 2, 9, *part, (("d", None),)),), (), (share,), True)
     batches = [result_batch(done), result_batch(None)]  # None: it was not needed any more
     rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-    monkeypatch.setattr(executors, "watched", lambda frame, scan: rows)
+    monkeypatch.setattr(executors, "collect_with_progress", lambda frame, scan: rows)
     spark: Any = SimpleNamespace(sparkContext=None)
     frame: Any = None
     assert OnSpark(spark).collect(frame, 2, print) == [done]

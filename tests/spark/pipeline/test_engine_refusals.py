@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.manifest.sealed_json import seal
 from kafkawire.reading.model.source import DamagedData, DataLoss
-from kafkawire_spark.pipeline.executors import translated
+from kafkawire_spark.pipeline.executors import translate_error
 from kafkawire_spark.pipeline.jobs import state as state_module
 from kafkawire_spark.pipeline.jobs.section import JobError
 from kafkawire_spark.pipeline.jobs.state import DamagedState, TableState, UnknownVersion
@@ -104,7 +104,7 @@ def test_damage_fails_run_without_commit(bench: Bench) -> None:
     bench.world.damaged.add(("a", 0, 4))
     with pytest.raises(Exception, match="offset 4 is damaged"):
         bench.run()
-    assert bench.engine().table.committed() == 0
+    assert bench.engine().table.read_last_run() == 0
     assert TableState(bench.place).run(1) is not None
     bench.world.damaged.clear()  # the disk was repaired
     assert bench.run().resumed
@@ -208,7 +208,7 @@ def test_spark_failure_is_reported_by_its_cause() -> None:
         "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
     )
     said = "Spark's job failed: Python worker exited unexpectedly (crashed)"
-    assert str(translated(RuntimeError(text))) == said
+    assert str(translate_error(RuntimeError(text))) == said
     ours = "Traceback:\n  x\nkafkawire.reading.model.source.DamagedData: segments/x: damaged\n"
-    assert str(translated(RuntimeError(ours))) == "segments/x: damaged"
-    assert isinstance(translated(KeyboardInterrupt()), KeyboardInterrupt)
+    assert str(translate_error(RuntimeError(ours))) == "segments/x: damaged"
+    assert isinstance(translate_error(KeyboardInterrupt()), KeyboardInterrupt)

@@ -31,7 +31,7 @@ from kafkawire_spark.measures import (
 )
 from kafkawire_spark.reports import ends
 from kafkawire_spark.reports import late as latetables
-from kafkawire_spark.reports.continuity import judged
+from kafkawire_spark.reports.continuity import compare_with_account
 from kafkawire_spark.reports.lag import series
 from kafkawire_spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
 from kafkawire_spark.reports.plots import common as plots
@@ -150,14 +150,14 @@ def test_range_is_compared_with_its_account() -> None:
     account.add_gap(120, 125, COMPACTED)
     account.add_gap(150, 155, LOST)
     there = [*range(100, 120), *range(125, 150), *range(155, 200)]
-    row = judged(strip_of(there), account)
+    row = compare_with_account(strip_of(there), account)
     assert (row["records"], row["compacted"], row["lost"], row["unexplained"]) == (90, 5, 5, 0)
     assert row["gaps"][1] == {"base": 150, "end": 155, "reason": LOST}
     assert (
-        judged(strip_of(there[:-3]), account)["unexplained"] == 3
+        compare_with_account(strip_of(there[:-3]), account)["unexplained"] == 3
     )  # they were counted, but no row was received
-    assert judged(strip_of([*there, 130]), account)["duplicates"] == 1
-    nothing = judged(strip_of([]), Account(RANGE, counts={ABORTED: 100}))
+    assert compare_with_account(strip_of([*there, 130]), account)["duplicates"] == 1
+    nothing = compare_with_account(strip_of([]), Account(RANGE, counts={ABORTED: 100}))
     assert (nothing["first"], nothing["records"], nothing["unexplained"]) == (None, 0, 0)
 
 
@@ -322,7 +322,7 @@ def test_strip_of_small_partition_is_filled() -> None:
 @pytest.mark.usefixtures("coarse")
 def test_number_of_group_lines_is_bounded() -> None:
     many = {f"g{i:02}": [(1000, i), (2000, None)] for i in range(30)}
-    lines = plot_lag.folded(many)
+    lines = plot_lag.fold_small_groups(many)
     assert list(lines)[:2] == ["g29", "g28"]
     assert lines["23 others, the largest"] == [(1000, 22), (2000, 0)]
     now = [

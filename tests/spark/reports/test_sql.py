@@ -16,7 +16,7 @@ from kafkawire.messages.stored import (
 from kafkawire.reading.files.open import open_place
 from kafkawire.reading.model.source import Source
 from kafkawire_spark.reports import lag, sizes
-from kafkawire_spark.reports.jobs import prepared
+from kafkawire_spark.reports.jobs import prepare_scope
 from kafkawire_spark.reports.report import Report, rows_of
 from kafkawire_spark.reports.scope import ReportScope, Request
 from tests.kit.spark.reports import T0, Record, commit, tier
@@ -34,7 +34,7 @@ def scope_of(tmp_path: Path) -> Callable[..., ReportScope]:
 
     def make(records: Sequence[Record], **asked: Any) -> ReportScope:
         tier(str(tmp_path / "tier"), records)
-        return prepared("sizes", Request(Source(str(tmp_path / "tier")), **asked))
+        return prepare_scope("sizes", Request(Source(str(tmp_path / "tier")), **asked))
 
     return make
 

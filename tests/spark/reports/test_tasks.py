@@ -25,8 +25,8 @@ from kafkawire.reading.plan import plan_tasks
 from kafkawire_spark.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire_spark.reports import ends, late, sizes, tally
 from kafkawire_spark.reports.buckets import ROOM, Buckets, window
-from kafkawire_spark.reports.jobs import prepared
-from kafkawire_spark.reports.keys import Keys, thinned
+from kafkawire_spark.reports.jobs import prepare_scope
+from kafkawire_spark.reports.keys import Keys, thin_curve
 from kafkawire_spark.reports.plots import common as plots
 from kafkawire_spark.reports.scope import ReportScope, Request, Work
 from tests.kit.spark.reports import T0, Record, tier
@@ -57,7 +57,7 @@ def records() -> list[Record]:
 def scope(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportScope]:
     url = str(tmp_path_factory.mktemp("reports") / "tier")
     tier(url, records, partitions=3)
-    made = prepared("sizes", Request(Source(url)))
+    made = prepare_scope("sizes", Request(Source(url)))
     yield made
     made.close()
 
@@ -78,7 +78,7 @@ def done(
 
 def test_sizes_and_keys_match_plain_counting(scope: ReportScope, records: list[Record]) -> None:
     found = sorted(done(scope, tally.tally), key=lambda row: row["topic"])
-    topics = {row["topic"]: row for row in tally.merged(iter(found))}
+    topics = {row["topic"]: row for row in tally.merge_tallies(iter(found))}
     assert sorted(topics) == ["a", "b", "c"]
     for topic, row in topics.items():
         own = [record for record in records if record[0] == topic]
@@ -113,7 +113,9 @@ def test_report_lists_unusual_records_and_plots_others(
     scope: ReportScope, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "DPI", 40)
-    found = list(tally.merged(iter(sorted(done(scope, tally.tally), key=lambda r: r["topic"]))))
+    found = list(
+        tally.merge_tallies(iter(sorted(done(scope, tally.tally), key=lambda r: r["topic"])))
+    )
     report = sizes.sizes_report(found, scope)
     (rates,) = [table.data.to_pylist() for table in report.tables if table.name == "sizes-rates"]
     timeless = sum(record[3] == NO_TIME for record in records)
@@ -128,9 +130,11 @@ def test_records_without_timestamp_only(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(plots, "DPI", 40)
     url = str(tmp_path / "tier")
     tier(url, [("a", 0, offset, NO_TIME, None, b"v") for offset in range(3)])
-    scope = prepared("sizes", Request(Source(url)))
+    scope = prepare_scope("sizes", Request(Source(url)))
     tasks = plan_tasks(scope.parts)
-    report = sizes.sizes_report(list(tally.merged(iter(done(scope, tally.tally, tasks)))), scope)
+    report = sizes.sizes_report(
+        list(tally.merge_tallies(iter(done(scope, tally.tally, tasks)))), scope
+    )
     assert report.write(open_place(str(tmp_path / "out")))[-1] == "sizes.png"
     assert [table.name for table in report.tables] == ["sizes", "sizes-partitions"]
     rows = late.by_partition(done(scope, late.counter(T0, {}), tasks))
@@ -180,7 +184,7 @@ def test_range_that_stays_late_is_read_whole(
 def test_ends_match_list_offsets(scope: ReportScope, records: list[Record]) -> None:
     first, until = T0 + 2_000, T0 + 10 * DAY_MS
     found = sorted(done(scope, ends.finder(first, until)), key=lambda row: row["topic"])
-    rows = {(row["topic"], row["partition"]): row for row in ends.merged(iter(found))}
+    rows = {(row["topic"], row["partition"]): row for row in ends.merge_ends(iter(found))}
     for place, row in rows.items():
         wanted: dict[int, int] = {}
         times = []
@@ -272,6 +276,6 @@ def test_estimate_is_within_error() -> None:
     assert tops[b"hot"] >= 3000 - found.records_off
     exact = gini([(1, 15_000), (3000, 1), (1000, 1)])
     assert gini(zip(records.tolist(), keys.tolist(), strict=True)) == pytest.approx(exact, abs=0.08)
-    short = thinned(np.arange(1, 10_001), np.ones(10_000, np.int64))
+    short = thin_curve(np.arange(1, 10_001), np.ones(10_000, np.int64))
     assert len(short[0]) == 2000
     assert (short[0] * short[1]).sum() == pytest.approx(10_000 * 10_001 / 2)

@@ -77,9 +77,15 @@ def batch(there: Contents | None = None, /, **given: str) -> list[tuple[int, int
 
 def test_subscription_selects_partitions() -> None:
     def assigned(**given: str) -> list[tuple[str, int]]:
-        return ranges.assigned(contents(), options(streaming=False, **given).subscription)
+        return ranges.list_subscribed_partitions(
+            contents(), options(streaming=False, **given).subscription
+        )
 
-    assert assigned(subscribe="orders, bills") == [("bills", 0), ("orders", 0), ("orders", 1)]
+    assert assigned(subscribe="orders, bills") == [
+        ("bills", 0),
+        ("orders", 0),
+        ("orders", 1),
+    ]
     assert assigned(subscribePattern=".*") == [("bills", 0), ("orders", 0), ("orders", 1)]
     assert assigned(subscribePattern="order") == []  # the whole name is to match
     assert assigned(assign='{"orders": [1]}') == [("orders", 1)]
@@ -200,12 +206,12 @@ def test_rate_limit_is_shared_without_starvation() -> None:
     there = Contents({("a", 0): Ends(0, 900), ("a", 1): Ends(0, 100), ("a", 2): Ends(5, 6)})
     latest = ranges.ends_of(there, options(subscribe="a").subscription)
     start = {("a", 0): 0, ("a", 1): 0}
-    cut = ranges.limited(there, start, latest, 100)
+    cut = ranges.limit_offsets(there, start, latest, 100)
     assert cut == {("a", 0): 89, ("a", 1): 9, ("a", 2): 6}
-    assert ranges.limited(there, start, latest, 10_000) == latest
+    assert ranges.limit_offsets(there, start, latest, 10_000) == latest
     seen, batches = start, 0
     while seen != latest:
-        following = ranges.limited(there, seen, latest, 100)
+        following = ranges.limit_offsets(there, seen, latest, 100)
         assert all(following[key] >= seen.get(key, 0) for key in following)
         assert following != seen
         seen, batches = following, batches + 1

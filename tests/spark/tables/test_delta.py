@@ -38,10 +38,10 @@ def offsets(path: Path | str, options: dict[str, str] | None = None) -> list[int
 
 
 def test_runs_are_committed_with_their_offsets(table: DeltaTable, tmp_path: Path) -> None:
-    assert table.committed() == 0
+    assert table.read_last_run() == 0
     table.commit(record(1, [wrote(table.place, 1, 0, 5), wrote(table.place, 1, 0, 3, partition=1)]))
     table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     assert offsets(tmp_path / "t") == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8]
     newest, before, _ = deltalake.DeltaTable(tmp_path / "t").history(3)
     assert json.loads(newest["kafkawire.offsets"]) == {"orders": {"0": [5, 9]}}
@@ -74,7 +74,7 @@ def test_run_committed_out_of_order_is_refused(table: DeltaTable) -> None:
         table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
     table.commit(record(1, []))
     table.commit(record(2, []))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     table.commit(record(1, [wrote(table.place, 1, 0, 5)]))  # too late: done long ago
     assert table.files() == []
 
@@ -155,8 +155,8 @@ def test_compaction_is_one_commit(table: DeltaTable, tmp_path: Path) -> None:
     merged = wrote(table.place, 1, 5, 15, kind="c")
     table.replace(files, [merged], 1)
     table.replace(files, [wrote(table.place, 1, 5, 15, kind="c", attempt="b2")], 1)
-    assert table.compacted() == 1
-    assert table.committed() == 2
+    assert table.read_last_replacement() == 1
+    assert table.read_last_run() == 2
     assert offsets(tmp_path / "t") == list(range(5, 15))
     assert [file.path for file in table.files()] == [merged.path]
     log = sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[-1].read_text()
@@ -174,7 +174,7 @@ def test_compaction_after_foreign_commit(table: DeltaTable, tmp_path: Path) -> N
     deltalake.DeltaTable(tmp_path / "t").optimize.compact()
     table.replace(files, [wrote(table.place, 1, 5, 15, kind="c")], 1)
     assert offsets(tmp_path / "t") == list(range(5, 15))
-    assert table.compacted() == 1
+    assert table.read_last_replacement() == 1
 
 
 def test_new_columns_including_nested_ones(table: DeltaTable, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_runs_are_known_from_a_checkpoint(table: DeltaTable, tmp_path: Path) -> 
     for path in (tmp_path / "t" / "_delta_log").glob("*.json"):
         if not path.name.startswith(f"{3:020}"):
             path.unlink()
-    assert table.committed() == 3
+    assert table.read_last_run() == 3
     table.commit(record(3, [wrote(table.place, 3, 3, 4, attempt="b2")]))
     table.commit(record(4, [wrote(table.place, 4, 4, 5)]))
     assert offsets(tmp_path / "t") == [1, 2, 3, 4]
@@ -208,7 +208,7 @@ def test_runs_are_known_from_a_checkpoint(table: DeltaTable, tmp_path: Path) -> 
 
 def test_missing_table(tmp_path: Path) -> None:
     table = DeltaTable(job(tmp_path, "delta"), open_place(str(tmp_path)))
-    assert (table.committed(), table.compacted(), table.files()) == (0, 0, [])
+    assert (table.read_last_run(), table.read_last_replacement(), table.files()) == (0, 0, [])
     with pytest.raises(CommitError, match="there is no Delta table at"):
         table.commit(record(1, []))
 
@@ -216,7 +216,7 @@ def test_missing_table(tmp_path: Path) -> None:
 def test_damaged_log_is_reported(table: DeltaTable, tmp_path: Path) -> None:
     (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("{")
     with pytest.raises(CommitError, match="cannot be read"):
-        table.committed()
+        table.read_last_run()
 
 
 @pytest.mark.real
@@ -227,7 +227,7 @@ def test_delta_table_in_bucket(tier_url: str, minio: Minio) -> None:
     again = DeltaTable(job(tier_url, "delta"), open_place(tier_url))
     again.commit(record(1, [wrote(table.place, 1, 0, 5, attempt="b2")]))
     again.commit(record(2, [wrote(table.place, 2, 5, 7)]))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     options = {"aws_allow_http": "true", "aws_endpoint": os.environ["AWS_ENDPOINT_URL"]}
     assert offsets(tier_url, options) == list(range(7))
     race(table_at(f"{tier_url}2"), f"{tier_url}2")

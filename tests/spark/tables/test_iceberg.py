@@ -60,10 +60,10 @@ def offsets(path: Path) -> list[int]:
 
 
 def test_runs_are_committed_with_their_offsets(table: IcebergTable, tmp_path: Path) -> None:
-    assert table.committed() == 0
+    assert table.read_last_run() == 0
     table.commit(record(1, [wrote(table, 1, 0, 5), wrote(table, 1, 0, 3, partition=1)]))
     table.commit(record(2, [wrote(table, 2, 5, 9)]))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     assert offsets(tmp_path / "t") == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8]
     said = [one.summary.additional_properties for one in loaded(tmp_path / "t").snapshots()]
     assert [json.loads(one["kafkawire.offsets"]) for one in said] == [
@@ -92,7 +92,7 @@ def test_run_is_known_after_its_snapshot_expired(table: IcebergTable, tmp_path: 
     there.maintenance.expire_snapshots().by_id(there.snapshots()[0].snapshot_id).commit()
     with there.transaction() as change:
         change.set_properties({"somebody": "else"})
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     table.commit(record(1, [wrote(table, 1, 1, 2, attempt="b2")]))
     assert offsets(tmp_path / "t") == [1, 2]
 
@@ -110,7 +110,7 @@ def test_run_committed_out_of_order_is_refused(table: IcebergTable) -> None:
         table.commit(record(2, [wrote(table, 2, 5, 9)]))
     table.commit(record(1, []))
     table.commit(record(2, []))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     table.commit(record(1, [wrote(table, 1, 0, 5)]))  # too late: done long ago
     assert table.files() == []
 
@@ -143,9 +143,9 @@ def test_commit_with_lost_response_is_recognised(
     original = IcebergTable._commit
 
     def commit(self: IcebergTable, one: Any) -> None:
-        before = self.committed()
+        before = self.read_last_run()
         original(self, one)
-        if self.committed() != before:
+        if self.read_last_run() != before:
             raise Conflict("no answer")
 
     monkeypatch.setattr(IcebergTable, "_commit", commit)
@@ -225,8 +225,8 @@ def test_compaction_is_one_snapshot(table: IcebergTable, tmp_path: Path) -> None
     merged = wrote(table, 1, 5, 15, kind="c")
     table.replace(files[:2], [merged], 1)
     table.replace(files[:2], [wrote(table, 1, 5, 15, kind="c", attempt="b2")], 1)
-    assert table.compacted() == 1
-    assert table.committed() == 3
+    assert table.read_last_replacement() == 1
+    assert table.read_last_run() == 3
     assert offsets(tmp_path / "t") == list(range(5, 20))
     assert sorted(file.path for file in table.files()) == sorted([merged.path, files[2].path])
     with pytest.raises(CommitError, match="compaction 3 cannot be committed"):
@@ -241,7 +241,7 @@ def test_compaction_after_foreign_commit(table: IcebergTable, tmp_path: Path) ->
     loaded(tmp_path / "t").overwrite(loaded(tmp_path / "t").scan().to_arrow())
     table.replace(files, [wrote(table, 1, 5, 15, kind="c")], 1)
     assert offsets(tmp_path / "t") == list(range(5, 15))
-    assert table.compacted() == 1
+    assert table.read_last_replacement() == 1
     assert {(file.topic, file.partition) for file in table.files()} == {("", -1)}
 
 
@@ -277,7 +277,7 @@ def test_fields_of_files_have_ids_and_those_without_a_mapping(
 
 def test_missing_table(tmp_path: Path) -> None:
     table = IcebergTable(job(tmp_path / "t", "iceberg"), open_place(str(tmp_path / "t")))
-    assert (table.committed(), table.compacted(), table.files()) == (0, 0, [])
+    assert (table.read_last_run(), table.read_last_replacement(), table.files()) == (0, 0, [])
     assert not (tmp_path / "t").exists()
     with pytest.raises(CommitError, match=r"there is no Iceberg table kafkawire\.t"):
         table.commit(record(1, []))
@@ -289,7 +289,7 @@ def test_unusable_catalogs_are_reported(tmp_path: Path) -> None:
     wrong = {"type": "nonsense", "uri": "x"}
     table = IcebergTable(job(tmp_path, "iceberg", catalog=wrong), open_place(str(tmp_path)))
     with pytest.raises(CommitError, match="nonsense"):
-        table.committed()
+        table.read_last_run()
 
 
 def test_passwords_are_not_stored(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_iceberg_table_in_bucket(tier_url: str, minio: Minio, tmp_path: Path) ->
     again = table_at(tier_url, **keys)
     again.commit(record(1, [wrote(table, 1, 0, 5, attempt="b2")]))
     again.commit(record(2, [wrote(table, 2, 5, 7)]))
-    assert table.committed() == 2
+    assert table.read_last_run() == 2
     own = {
         "s3.endpoint": minio.endpoint,
         "s3.access-key-id": USER,

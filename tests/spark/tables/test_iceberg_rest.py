@@ -87,7 +87,7 @@ def test_every_fault_of_a_commit(fault: str, front: Front, tmp_path: Path) -> No
     assert offsets(front) == list(range(15))
     front.faults = [fault]
     table.replace(files[:2], [wrote(table, 1, 0, 10, kind="c")], 1)
-    assert (table.committed(), table.compacted()) == (3, 1)
+    assert (table.read_last_run(), table.read_last_replacement()) == (3, 1)
     assert [one.summary.additional_properties.get("kafkawire.run") for one in snapshots(front)] == [
         "1", "2", "3", None,
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_every_fault_of_a_commit(fault: str, front: Front, tmp_path: Path) -> No
     assert table.tidy() > 0
     assert len(snapshots(front)) == 1
     assert offsets(front) == list(range(15))
-    assert (table.committed(), table.compacted()) == (3, 1)
+    assert (table.read_last_run(), table.read_last_replacement()) == (3, 1)
 
 
 def snapshots(front: Front) -> list[Any]:
@@ -127,10 +127,10 @@ def test_unreachable_catalog(front: Front, tmp_path: Path, monkeypatch: pytest.M
     front.faults = [BUSY, CONFLICT] * 2
     with pytest.raises(CommitError, match=r"run 1 cannot be settled .* 4 times .*somebody was"):
         table.commit(record(1, [wrote(table, 1, 0, 5)]))
-    assert table.committed() == 0
+    assert table.read_last_run() == 0
     front.stop()
     with pytest.raises(CommitError, match=r"its last run cannot be settled.*Connection"):
-        table.committed()
+        table.read_last_run()
 
 
 def test_unresponsive_catalog(
@@ -171,13 +171,13 @@ def test_credentials_warehouse_prefix_and_scope(
     )
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
     assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
-    assert open_table_at(str(tmp_path / "t")).committed() == 1  # from the folder alone
+    assert open_table_at(str(tmp_path / "t")).read_last_run() == 1  # from the folder alone
     with pytest.raises(CommitError, match=r"the Iceberg table shop.eu.orders: .*") as wrong:
         table_at(front, tmp_path / "t", **{**said, "scope": "nothing"})
     assert "OAuthError" in str(wrong.value) or "invalid_client" in str(wrong.value)
     monkeypatch.setenv("POLARIS_SECRET", "wrong-secret")
     with pytest.raises(CommitError) as other:
-        table.committed()
+        table.read_last_run()
     texts = [path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()]
     texts += [
         str(wrong.value).encode(),
@@ -191,7 +191,7 @@ def test_credentials_warehouse_prefix_and_scope(
 def test_token_from_job(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     front.token = "t0ken"
     monkeypatch.setenv("LAKE_TOKEN", "t0ken")
-    assert table_at(front, tmp_path / "t", token="${LAKE_TOKEN}").committed() == 0
+    assert table_at(front, tmp_path / "t", token="${LAKE_TOKEN}").read_last_run() == 0
     with pytest.raises(SourceError, match="NotAuthorized"):
         table_at(front, tmp_path / "t", token="another")
 
@@ -217,7 +217,7 @@ def test_catalog_sections_are_passed_to_library(
     TableState(table.place).describe(
         description(job(front, tmp_path / "t", auth=auth), describe_schema(SCHEMA)), new=True
     )
-    assert table.committed() == 0
+    assert table.read_last_run() == 0
     assert asked
     kept = json.loads((tmp_path / "t" / "_kafkawire" / "table.json").read_text())["catalog"]
     assert kept["auth"] == auth

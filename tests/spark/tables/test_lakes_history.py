@@ -78,7 +78,7 @@ def referred(table: IcebergTable) -> set[str]:
 
 def check(table: IcebergTable) -> None:
     assert offsets(loaded(table).scan().to_arrow()) == list(range(15))
-    assert (table.committed(), table.compacted()) == (3, 1)
+    assert (table.read_last_run(), table.read_last_replacement()) == (3, 1)
 
 
 def test_snapshots_expire_with_their_own_files(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_snapshots_expire_with_their_own_files(tmp_path: Path) -> None:
     table.commit(record(2, [wrote(table, 2, 5, 10, attempt="b2")]))  # a late driver's
     check(table)
     table.commit(record(4, [wrote(table, 4, 15, 16)]))
-    assert table.committed() == 4
+    assert table.read_last_run() == 4
 
 
 @pytest.mark.slow
@@ -232,7 +232,7 @@ def test_delta_vacuums_merged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (path / made[1].path).exists()
     assert (path / made[0].path).exists()
     table.commit(record(4, [begun]))
-    assert (table.committed(), table.compacted()) == (4, 2)
+    assert (table.read_last_run(), table.read_last_replacement()) == (4, 2)
     assert offsets(deltalake.DeltaTable(path).to_pyarrow_table()) == list(range(20))
 
 

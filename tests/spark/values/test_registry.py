@@ -41,7 +41,7 @@ def test_references_over_levels(fake: FakeRegistry) -> None:
     fake.register("middle", '"long"', references=[("n.Low", "low", 1)])
     fake.register("top", TEXT, references=[("n.Middle", "middle", 1), ("n.Low", "low", 1)])
     client = Registry(fake.url)
-    needed = client.needed(client.version("top"))
+    needed = client.fetch_references(client.version("top"))
     assert [(name, one.text) for name, one in needed.items()] == [
         ("n.Low", '"int"'),
         ("n.Middle", '"long"'),
@@ -52,7 +52,7 @@ def test_circular_references_are_refused(fake: FakeRegistry) -> None:
     fake.register("a", TEXT, references=[("B", "b", 1)])
     fake.register("b", TEXT, references=[("A", "a", 1), ("B", "b", 1)])
     client = Registry(fake.url)
-    assert set(client.needed(client.version("a"))) == {"A", "B"}
+    assert set(client.fetch_references(client.version("a"))) == {"A", "B"}
 
 
 def test_user_and_password(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

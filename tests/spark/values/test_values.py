@@ -46,7 +46,7 @@ from kafkawire_spark.pipeline.values.spec import Format, ValueFormatError, check
 )
 def test_invalid_formats_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueFormatError) as raised:
-        Format(**keys).checked("value")
+        Format(**keys).validate("value")
     assert message in str(raised.value)
 
 
@@ -63,7 +63,7 @@ def test_invalid_formats_are_refused(keys: dict[str, Any], message: str) -> None
     ],
 )
 def test_valid_formats(form: Format) -> None:
-    assert form.checked() is form
+    assert form.validate() is form
     assert pickle.loads(pickle.dumps(form)) == form
 
 

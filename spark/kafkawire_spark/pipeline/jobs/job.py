@@ -200,7 +200,7 @@ def _format(section: JobSection, where: str) -> Format:
         else section.text(name)
         for name in section.values
     }
-    return Format(**given).checked(where)
+    return Format(**given).validate(where)
 
 
 def _table(section: JobSection) -> TableSpec:

@@ -298,7 +298,7 @@ class TableState:
         plain = self._json("latest.json")
         return Hint(**plain) if plain else Hint()
 
-    def settled(self, hint: Hint) -> None:
+    def put_hint(self, hint: Hint) -> None:
         self.place.put(f"{FOLDER}/latest.json", dump_json(hint._asdict()))
 
     def table(self) -> dict[str, Any] | None:
@@ -345,7 +345,7 @@ class TableState:
             number += 1
         return number
 
-    def done(self, kind: str, number: int, task: int) -> Done | None:
+    def read_done(self, kind: str, number: int, task: int) -> Done | None:
         """Return the result of `task` of a run or compaction, None if it is not finished."""
         plain = self._json(_task(kind, number, task))
         return load_done(plain) if plain is not None else None
@@ -385,7 +385,7 @@ class TableState:
         assert there is not None
         return there
 
-    def replaced(self, number: int) -> tuple[list[str], list[FileFacts]] | None:
+    def read_replaced(self, number: int) -> tuple[list[str], list[FileFacts]] | None:
         """Return the paths that replacement `number` removed and the files it added, None if it
         does not exist."""
         plain = self._json(f"replaced/{number:020}.json")

@@ -66,7 +66,7 @@ class DeltaTable:
             table = self._open()
             if table is None:
                 url, options = delta_location(self.place)
-                with self._translated("created"):
+                with self._translate_errors("created"):
                     deltalake.DeltaTable.create(
                         url,
                         schema,
@@ -83,7 +83,7 @@ class DeltaTable:
                 if (there := known.get(field.name)) is None or there.type != field.type
             ]
             if new:
-                with self._translated("changed"):
+                with self._translate_errors("changed"):
                     table.alter.add_columns(new)
 
         until_settled(attempt, "the table's schema", self._where)
@@ -92,7 +92,7 @@ class DeltaTable:
         return self._open() is not None
 
     def misfit(self, schema: pa.Schema, partition_columns: Sequence[str]) -> str:
-        table = self._needed()
+        table = self._open_existing()
         protocol, there = table.protocol(), table.metadata().partition_columns
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         if protocol.min_writer_version not in _PLAIN_VERSIONS or features - _PLAIN_FEATURES:
@@ -111,17 +111,17 @@ class DeltaTable:
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
         return schema
 
-    def committed(self) -> int:
+    def read_last_run(self) -> int:
         return self._version(self._open(), self._runs)
 
-    def compacted(self) -> int:
+    def read_last_replacement(self) -> int:
         return self._version(self._open(), self._compactions)
 
     def commit(self, record: RunRecord) -> None:
         """Make the files of a run visible in one version of the table. Raises CommitError."""
 
         def attempt() -> None:
-            table = self._needed()
+            table = self._open_existing()
             last = self._version(table, self._runs)
             if is_next(last, record.run, "run", self._where):
                 adds = [_add(file, data_change=True) for file in record.files]
@@ -135,7 +135,7 @@ class DeltaTable:
         CommitError."""
 
         def attempt() -> None:
-            table = self._needed()
+            table = self._open_existing()
             last = self._version(table, self._compactions)
             if not is_next(last, number, "compaction", self._where):
                 return
@@ -159,7 +159,7 @@ class DeltaTable:
             table = self._open()
             if table is None:
                 return 0
-            with self._translated("vacuumed"):
+            with self._translate_errors("vacuumed"):
                 return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
 
         return until_settled(attempt, "the end of old versions", self._where)
@@ -185,7 +185,7 @@ class DeltaTable:
         except (DeltaError, OSError) as error:
             raise CommitError(f"the Delta table {self._where} cannot be read: {error}") from None
 
-    def _needed(self) -> deltalake.DeltaTable:
+    def _open_existing(self) -> deltalake.DeltaTable:
         table = self._open()
         if table is None:
             raise CommitError(f"there is no Delta table at {self._where}")
@@ -210,13 +210,13 @@ class DeltaTable:
             app_transactions=[Transaction(application, version, _now_ms())],
         )
         columns = table.metadata().partition_columns
-        with self._translated("committed to"):
+        with self._translate_errors("committed to"):
             table.create_write_transaction(
                 actions, "append", table.schema(), columns, commit_properties=commit
             )
 
     @contextmanager
-    def _translated(self, done: str) -> Iterator[None]:
+    def _translate_errors(self, done: str) -> Iterator[None]:
         try:
             yield
         except CommitFailedError:

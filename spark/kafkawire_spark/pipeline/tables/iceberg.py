@@ -188,7 +188,7 @@ class IcebergTable:
 
         def attempt() -> str:
             with self._catalog() as catalog:
-                table = self._needed(catalog)
+                table = self._load_existing(catalog)
                 try:
                     check_spec(table.spec(), table.schema(), self._partition_by, self._name)
                     table.transaction().update_schema().union_by_name(wanted)
@@ -208,18 +208,18 @@ class IcebergTable:
 
         def attempt() -> pa.Schema:
             with self._catalog() as catalog:
-                return with_ids(schema, self._needed(catalog).schema())
+                return with_ids(schema, self._load_existing(catalog).schema())
 
         if schema not in self._with_ids:  # a field keeps its id forever
             made = until_settled(attempt, "the table's schema", self._name)
             self._with_ids = {schema: made}
         return self._with_ids[schema]
 
-    def committed(self) -> int:
+    def read_last_run(self) -> int:
         """Return the last run that the table has, 0 if there is none. Raises CommitError."""
         return self._number(self._runs, "kafkawire.run")
 
-    def compacted(self) -> int:
+    def read_last_replacement(self) -> int:
         """Return the last replacement that the table has, 0 if none. Raises CommitError."""
         return self._number(self._compactions, "kafkawire.compaction")
 
@@ -236,7 +236,7 @@ class IcebergTable:
 
     def _commit(self, record: RunRecord) -> None:
         with self._catalog() as catalog:
-            table = self._needed(catalog)
+            table = self._load_existing(catalog)
             last = self._last(table, self._runs, "kafkawire.run")
             if not is_next(last, record.run, "run", self._name):
                 return
@@ -254,7 +254,7 @@ class IcebergTable:
 
     def _replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         with self._catalog() as catalog:
-            table = self._needed(catalog)
+            table = self._load_existing(catalog)
             last = self._last(table, self._compactions, "kafkawire.compaction")
             if not is_next(last, number, "compaction", self._name):
                 return
@@ -307,7 +307,7 @@ class IcebergTable:
 
         def attempt() -> bool:
             with self._catalog() as catalog:
-                there = {one.snapshot_id for one in self._needed(catalog).metadata.snapshots}
+                there = {one.snapshot_id for one in self._load_existing(catalog).metadata.snapshots}
                 return there.isdisjoint(noted.snapshots)
 
         gone = until_settled(attempt, "the end of old snapshots", self._name)
@@ -358,7 +358,7 @@ class IcebergTable:
             table.metadata.metadata_log.clear()  # its server deletes old ones
         return table
 
-    def _needed(self, catalog: Catalog) -> PyIcebergTable:
+    def _load_existing(self, catalog: Catalog) -> PyIcebergTable:
         table = self._load(catalog)
         if table is None:
             raise CommitError(f"there is no Iceberg table {self._name} in the catalog")

@@ -76,7 +76,7 @@ class OpenedCatalog:
     @contextmanager
     def __call__(self, *, make: bool = False) -> Iterator[Catalog]:
         """Yield the catalog, and close it at the end. Raises Conflict, CommitError, JobError."""
-        said = self._own_catalog(make) if self._own else resolved(self._said)
+        said = self._own_catalog(make) if self._own else replace_variables(self._said)
         try:
             catalog = load_catalog(self._name, **(iceberg_properties(self._place) | said))
             with catalog:
@@ -101,7 +101,7 @@ class OpenedCatalog:
         return {"type": "sql", "uri": str(URL.create("sqlite", database=path))}
 
 
-def resolved(said: Mapping[str, Any]) -> dict[str, Any]:
+def replace_variables(said: Mapping[str, Any]) -> dict[str, Any]:
     """Replace ${NAME} by values of the environment, also in nested sections. Raises JobError."""
 
     def of(name: str, value: Any) -> Any:

@@ -74,7 +74,7 @@ def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFi
     nulls = {
         schema.find_field(name).field_id: count
         for name, count in said.get("nullCount", {}).items()
-        if _known(schema, name)
+        if _has_column(schema, name)
     }
     return DataFile.from_args(
         content=DataFileContent.DATA,
@@ -97,7 +97,7 @@ def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFi
     )
 
 
-def _known(schema: Schema, name: str) -> bool:
+def _has_column(schema: Schema, name: str) -> bool:
     return name in schema.column_names
 
 
@@ -106,7 +106,7 @@ def _bounds(values: dict[str, Any], schema: Schema) -> dict[int, bytes]:
     out."""
     found = {}
     for name, value in values.items():
-        if not _known(schema, name):
+        if not _has_column(schema, name):
             continue
         field = schema.find_field(name)
         if isinstance(field.field_type, TimestampType | TimestamptzType):

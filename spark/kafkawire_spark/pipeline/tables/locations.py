@@ -36,7 +36,9 @@ def delta_location(place: Place) -> tuple[str, dict[str, str]]:
         options["aws_endpoint"] = access.endpoint
         options["aws_allow_http"] = str(access.endpoint.startswith("http://")).lower()
         options["aws_virtual_hosted_style_request"] = str(_virtual(place)).lower()
-    options |= _named(access, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    options |= _name_credentials(
+        access, "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
+    )
     return location(place), options
 
 
@@ -49,7 +51,9 @@ def iceberg_properties(place: Place) -> dict[str, str]:
     if access.endpoint:
         found["s3.endpoint"] = access.endpoint
         found["s3.force-virtual-addressing"] = str(_virtual(place))
-    return found | _named(access, "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+    return found | _name_credentials(
+        access, "s3.access-key-id", "s3.secret-access-key", "s3.session-token"
+    )
 
 
 def _virtual(place: Place) -> bool:
@@ -57,7 +61,7 @@ def _virtual(place: Place) -> bool:
     return place.tier.path_style is False
 
 
-def _named(access: Access, key: str, secret: str, token: str) -> dict[str, str]:
+def _name_credentials(access: Access, key: str, secret: str, token: str) -> dict[str, str]:
     said = {key: access.access_key, secret: access.secret_key, token: access.session_token}
     return {name: value for name, value in said.items() if value}
 

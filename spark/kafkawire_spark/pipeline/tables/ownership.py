@@ -63,7 +63,7 @@ def own(table: Table, job: Job, layout: Layout) -> None:
 def _refusal(table: Table, job: Job, layout: Layout | None) -> str:
     """Return why a job cannot begin with a table without a description: another program made it, or
     the files; "" if nothing is there, or the job may adopt it."""
-    where, last = job.table.path, table.committed()
+    where, last = job.table.path, table.read_last_run()
     if last:
         return (
             f"the table has run {last} of the job {job.name}, of which {table.place.url} knows "

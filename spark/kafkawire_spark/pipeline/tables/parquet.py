@@ -194,7 +194,7 @@ class ParquetTable:
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
         return schema
 
-    def committed(self) -> int:
+    def read_last_run(self) -> int:
         return self._state.last_record()
 
     def commit(self, record: RunRecord) -> None:
@@ -202,16 +202,16 @@ class ParquetTable:
         if record.run % SNAPSHOT_EVERY == 0:
             self._snapshot(record.run)
 
-    def compacted(self) -> int:
+    def read_last_replacement(self) -> int:
         number = self._state.hint().compaction
-        while self._state.replaced(number + 1) is not None:
+        while self._state.read_replaced(number + 1) is not None:
             number += 1
         return number
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         """Write the record of the replacement, then delete the old files. File names are never
         reused, so repeating the call completes an interrupted one."""
-        if number > self.compacted():
+        if number > self.read_last_replacement():
             self._state.put_replaced(number, [file.path for file in old], new)
         self.place.delete([file.path for file in old])
 
@@ -234,7 +234,7 @@ class ParquetTable:
                 break
             run = record.run
             files |= {file.path: file for file in record.files}
-        while (replaced := state.replaced(compaction + 1)) is not None:
+        while (replaced := state.read_replaced(compaction + 1)) is not None:
             if any(path not in files for path in replaced[0]):
                 break  # replaces files of runs after `upto`
             for path in replaced[0]:
@@ -246,4 +246,4 @@ class ParquetTable:
     def _snapshot(self, run: int) -> None:
         state, hint = self._state, self._state.hint()
         state.put_snapshot(self._scan(hint.snapshot, run))
-        state.settled(hint._replace(snapshot=run))
+        state.put_hint(hint._replace(snapshot=run))

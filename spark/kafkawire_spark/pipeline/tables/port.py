@@ -59,14 +59,14 @@ class Table(Protocol):
         """Return `schema` for the files to write: Iceberg numbers the fields. Called after
         `prepare`."""
 
-    def committed(self) -> int:
+    def read_last_run(self) -> int:
         """Return the last run that the table has, 0 if there is none."""
 
     def commit(self, record: RunRecord) -> None:
         """Make the rows of `record.files` visible atomically, as run `record.run`. No effect if the
         table has that run already. A run without files is committed as well."""
 
-    def compacted(self) -> int:
+    def read_last_replacement(self) -> int:
         """Return the last replacement that the table has, 0 if there is none."""
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:

@@ -269,7 +269,7 @@ def _has_unions(schema: Any) -> bool:
 Read = Callable[[bytes], Any]
 
 
-def parsed(text: str) -> Any:
+def parse_schema(text: str) -> Any:
     """Return a self-contained schema for fastavro, with times as numbers."""
     return fastavro.parse_schema(plain_numbers(json.loads(text)))
 
@@ -284,7 +284,9 @@ def registered_text(registry: Registry, schema: schema_registry.Schema) -> str:
     ValueFormatError."""
     if schema.type != schema_registry.AVRO:
         raise ValueFormatError(f"the schema in the registry is {schema.type}, not AVRO")
-    return self_contained(schema.text, [other.text for other in registry.needed(schema).values()])
+    return self_contained(
+        schema.text, [other.text for other in registry.fetch_references(schema).values()]
+    )
 
 
 class AvroDecoder:
@@ -293,7 +295,7 @@ class AvroDecoder:
     def __init__(self, text: str, registry: Registry | None) -> None:
         """`text`: the table's schema, self-contained."""
         self.columns = columns_of(text)
-        self._schema = parsed(text)
+        self._schema = parse_schema(text)
         self._registry = registry
         self._start = NUMBER_END if registry else 0
         self._readers: dict[int, Read | BadValue] = {}
@@ -334,7 +336,7 @@ class AvroDecoder:
             return BadValue(f"the registry has no schema {number}")
         found: Read | BadValue
         try:
-            found = self._reader(parsed(registered_text(self._registry, schema)))
+            found = self._reader(parse_schema(registered_text(self._registry, schema)))
         except ValueFormatError as error:
             found = BadValue(f"schema {number}: {error}")
         return self._readers.setdefault(number, found)

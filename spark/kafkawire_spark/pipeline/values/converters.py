@@ -193,8 +193,8 @@ class Decoded:
 
     def __reduce__(self) -> tuple[Any, tuple[Format, bool]]:
         """Pickle as its format: the decoder is built again in each process."""
-        return _made, (self._form, self._name == "_key")
+        return _rebuild_converter, (self._form, self._name == "_key")
 
 
-def _made(form: Format, key: bool) -> Converter:
+def _rebuild_converter(form: Format, key: bool) -> Converter:
     return converter(form, key=key)

@@ -106,11 +106,11 @@ class _Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ValueFormatError(f"types are nested deeper than {MAX_DEPTH}")
-        nested = self._nested(low)
+        nested = self._parse_nested(low)
         self._depth -= 1
         return nested
 
-    def _nested(self, low: str) -> DataType:
+    def _parse_nested(self, low: str) -> DataType:
         from pyspark.sql import types
 
         if low == "struct":

@@ -237,7 +237,7 @@ def registered_file(schema: schema_registry.Schema, name: str) -> FileDescriptor
 def registered_set(registry: Registry, schema: schema_registry.Schema) -> str:
     """Return a registered schema with all its imports, as a descriptor set. Raises
     ValueFormatError, RegistryError."""
-    needed = registry.needed(schema).items()
+    needed = registry.fetch_references(schema).items()
     files = [registered_file(other, name) for name, other in needed]
     return complete([*files, registered_file(schema, MAIN)])
 

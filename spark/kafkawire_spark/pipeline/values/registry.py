@@ -115,7 +115,7 @@ class Registry:
             return self.schema(number) or schema
         return schema
 
-    def needed(self, schema: Schema) -> dict[str, Schema]:
+    def fetch_references(self, schema: Schema) -> dict[str, Schema]:
         """Return all schemas that this one references, over all levels, by import name; each after
         the ones it references itself. Raises RegistryError."""
         found: dict[str, Schema] = {}
@@ -143,7 +143,7 @@ class Registry:
         for left in reversed(range(TRIES)):
             try:
                 with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                    return _decoded(response.read(ANSWER_BYTES_MAX + 1), request.full_url)
+                    return _decode_answer(response.read(ANSWER_BYTES_MAX + 1), request.full_url)
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == 404 and _has_error_code(error):
@@ -182,7 +182,7 @@ def _has_error_code(response: IO[bytes]) -> bool:
     return isinstance(answer, dict) and "error_code" in answer
 
 
-def _decoded(body: bytes, url: str) -> dict[str, Any]:
+def _decode_answer(body: bytes, url: str) -> dict[str, Any]:
     try:
         answer = json.loads(body) if len(body) <= ANSWER_BYTES_MAX else None
     except ValueError:

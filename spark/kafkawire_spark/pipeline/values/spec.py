@@ -51,7 +51,7 @@ class Format:
     descriptor: str = ""
     resolved: bool = False
 
-    def checked(self, where: str = "value") -> Format:
+    def validate(self, where: str = "value") -> Format:
         """Return itself if valid. Raises ValueFormatError that names the key as `where`.key."""
         if self.format not in _SETTINGS:
             raise ValueFormatError(

@@ -67,14 +67,14 @@ def plain(axes: Any, title: str) -> None:
     axes.set_axisbelow(True)
 
 
-def counted(axis: Any, unit: str = "") -> None:
+def format_counts(axis: Any, unit: str = "") -> None:
     """Format an axis of counts, 12.3k, or of bytes if the unit begins with B."""
     words = size if unit.startswith("B") else number
     rest = unit[1:] if unit.startswith("B") else unit
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{words(value)}{rest}"))
 
 
-def timed(axes: Any) -> None:
+def format_times(axes: Any) -> None:
     """Format the x axis as dates (UTC), without repetitions."""
     locator = AutoDateLocator(minticks=3, maxticks=9)
     axes.xaxis.set_major_locator(locator)
@@ -124,7 +124,7 @@ def bars(
     `limit` characters."""
     places = range(len(labels))
     axes.barh(places, values, color=COLOURS[0], height=0.72)
-    axes.set_yticks(list(places), [shortened(label, limit) for label in labels])
+    axes.set_yticks(list(places), [shorten_label(label, limit) for label in labels])
     axes.set_ylim(max(len(labels), 4) - 0.4, -0.6)
     axes.set_xlim(0, max([*values, 1e-9]) * 1.3)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -133,7 +133,7 @@ def bars(
                       va="center", fontsize=8.5, color=GREY)  # fmt: skip
 
 
-def shortened(label: str, limit: int = 30) -> str:
+def shorten_label(label: str, limit: int = 30) -> str:
     """Shorten a label but keep its end, in which partitions differ. $ is escaped, because it would
     begin mathematics."""
     cut = label if len(label) <= limit else f"{label[: limit // 2]}…{label[-limit // 2 + 1 :]}"

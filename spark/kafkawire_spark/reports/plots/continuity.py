@@ -42,7 +42,7 @@ def wrong(row: Mapping[str, Any]) -> int:
     return sum(int(row[name]) for name in WRONG_COUNTS)
 
 
-def chosen(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def choose_partitions(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the partitions to draw, by topic: all or, if there are many, those that are not empty,
     and at most STRIPS."""
     some = list(rows)
@@ -88,7 +88,7 @@ def draw(
 ) -> bytes:
     """Return the PNG. `rows`: the table of partitions; `cells`: records in each cell of a
     partition; `bad`: ranges of offsets that are lost, damaged, unexplained or duplicates."""
-    shown = chosen(rows)
+    shown = choose_partitions(rows)
     if len(shown) < len(rows):
         subtitle += f"; drawn are {len(shown):,} partitions"
         subtitle += " that are not empty" if len(shown) < STRIPS else ""
@@ -120,7 +120,7 @@ def draw(
 
 
 def _name_strips(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    names = [common.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
+    names = [common.shorten_label(f"{row['topic']}-{row['partition']}") for row in rows]
     axes.set_yticks([index + 0.5 for index in range(len(rows))], names)
     axes.tick_params(axis="y", labelcolor=common.INK)
     axes.hlines(range(1, len(rows)), 0, 100, colors="white", linewidth=2)
@@ -167,7 +167,7 @@ def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         if any(abs(middle - other) < room for other in said):
             continue
         of_topic = rows[start:end]
-        said[middle] = f"{common.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})"
+        said[middle] = f"{common.shorten_label(of_topic[0]['topic'], 24)} ({len(of_topic)})"
         amiss = [row for row in of_topic if wrong(row)]
         text = several(sum(row["records"] for row in of_topic))
         if amiss:

@@ -13,7 +13,7 @@ BARS = 14
 """Maximum number of groups with bars of their partitions: those with the most lag."""
 
 
-def ranked(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
+def rank_groups(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
     """Return groups by their largest lag, then by name."""
     largest = {
         group: max((lag or 0 for _, lag in points), default=0) for group, points in series.items()
@@ -21,12 +21,12 @@ def ranked(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
     return sorted(series, key=lambda group: (-largest[group], group))
 
 
-def folded(
+def fold_small_groups(
     series: Mapping[str, Sequence[tuple[int, int | None]]],
 ) -> dict[str, list[tuple[int, int | None]]]:
     """Return at most SERIES lines: the groups with the largest lag, and the maximum of all others
     (their sum would flatten the lines of single groups)."""
-    names = ranked(series)
+    names = rank_groups(series)
     kept = names if len(names) <= common.SERIES else names[: common.SERIES - 1]
     lines = {name: list(series[name]) for name in kept}
     rest = names[len(kept) :]
@@ -51,14 +51,14 @@ def draw(
     height = 8.2
     made = common.figure("Lag by group", subtitle, height)
     above = common.axes_at(made, 0.07, 0.52, 0.72, common.top(height) - 0.52)
-    lines = folded(series)
+    lines = fold_small_groups(series)
     largest = 0
     for index, (name, points) in enumerate(lines.items()):
         colour = common.GREY if name not in series else common.COLOURS[index]
         moments = common.moments(at for at, _ in points)
         lags = [float("nan") if lag is None else lag for _, lag in points]
         largest = max([largest, *(lag or 0 for _, lag in points)])
-        above.plot(moments, lags, color=colour, linewidth=1.8, label=common.shortened(name, 26),
+        above.plot(moments, lags, color=colour, linewidth=1.8, label=common.shorten_label(name, 26),
                    drawstyle="steps-post", marker="o" if len(points) < 3 else None)  # fmt: skip
         if name in ends:
             (moment,) = common.moments((ends[name],))
@@ -68,12 +68,12 @@ def draw(
     common.plain(above, "Records that a group has not committed yet, all its partitions")
     above.set_ylim(0, max(largest * 1.08, 1))
     above.grid(axis="y", color=common.PALE)
-    common.counted(above.yaxis)
+    common.format_counts(above.yaxis)
     times = {at for points in series.values() for at, _ in points}
     if len(times) == 1:  # matplotlib would show four years
         (only,) = common.moments(times)
         above.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))
-    common.timed(above)
+    common.format_times(above)
     common.legend(above)
     _now(common.axes_at(made, 0.3, 0.07, 0.49, 0.33), now)
     return common.png(made)
@@ -88,10 +88,10 @@ def _now(axes: Any, now: Sequence[Mapping[str, Any]]) -> None:
     more = f", {len(shown)} of {len(lagging)} with lag" if len(lagging) > BARS else ""
     common.plain(axes, f"Lag at the end, by partition{more}")
     labels = [
-        f"{common.shortened(row['group_id'], 20)}  "
-        f"{common.shortened(row['topic'], 20)}-{row['partition']}"
+        f"{common.shorten_label(row['group_id'], 20)}  "
+        f"{common.shorten_label(row['topic'], 20)}-{row['partition']}"
         for row in shown
     ]
     words = [f"{number(row['lag'])} ({row['committed']:,} of {row['log_end']:,})" for row in shown]
     common.bars(axes, labels, [row["lag"] for row in shown], words, limit=60)
-    common.counted(axes.xaxis)
+    common.format_counts(axes.xaxis)

@@ -67,7 +67,7 @@ def _histogram(axes: Any, counts: Any, title: str, ordered: bool = True) -> None
             axes.annotate(words, (place, count), xytext=(0, 3), textcoords="offset points",
                           ha="center", va="bottom", fontsize=7.5, color=common.GREY)  # fmt: skip
     common.plain(axes, title)
-    common.counted(axes.yaxis)
+    common.format_counts(axes.yaxis)
     axes.set_ylabel("records", fontsize=9, color=common.GREY)
     axes.grid(axis="y", color=common.PALE)
     axes.minorticks_off()
@@ -92,7 +92,7 @@ def _map(axes: Any, rows: Sequence[Mapping[str, Any]], of: int) -> None:
     axes.set_title(f"Late records, % of a partition ({which})", fontsize=11, color=common.INK,
                    loc="left", pad=8)  # fmt: skip
     axes.set_xticks([i + 0.5 for i in range(len(labels))], labels)
-    names = [common.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
+    names = [common.shorten_label(f"{row['topic']}-{row['partition']}") for row in rows]
     axes.set_yticks([index + 0.5 for index in range(len(rows))], names)
     axes.tick_params(colors=common.GREY, labelsize=8.5, length=0)
     axes.tick_params(axis="y", labelcolor=common.INK)

@@ -77,7 +77,7 @@ def _rates(
     for (name, values), colour in zip(shown.items(), colours, strict=True):
         above = [a + b for a, b in zip(below, values, strict=True)]
         axes.stairs(above, edges, baseline=below, fill=True, color=colour, linewidth=0,
-                    label=common.shortened(name, 26))  # fmt: skip
+                    label=common.shorten_label(name, 26))  # fmt: skip
         below = above
     title = f"Records a second, by topic (each step {duration(width)})"
     strays = sum(row["records"] for row in rates) - sum(row["records"] for row in inside)
@@ -88,8 +88,8 @@ def _rates(
     few = timedelta(milliseconds=max(0, STEPS - len(steps)) * width / 2)
     axes.set_xlim(edges[0] - few, edges[-1] + few)
     axes.grid(axis="y", color=common.PALE)
-    common.counted(axes.yaxis)
-    common.timed(axes)
+    common.format_counts(axes.yaxis)
+    common.format_times(axes)
     common.legend(axes)
 
 
@@ -134,7 +134,8 @@ def _keys(axes: Any, keys: Sequence[Mapping[str, Any]]) -> None:
     shown = keys[:BARS]
     common.plain(axes, "The keys with the most records")
     labels = [
-        f"{common.shortened(row['topic'], 14)}  {common.shortened(row['key'], 16)}" for row in shown
+        f"{common.shorten_label(row['topic'], 14)}  {common.shorten_label(row['key'], 16)}"
+        for row in shown
     ]
     words = [f"{number(row['records'])}, {common.percent(row['share'])}" for row in shown]
     common.bars(axes, labels, [row["records"] for row in shown], words, limit=40)
