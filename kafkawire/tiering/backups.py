@@ -3,9 +3,7 @@
     index.json                    which backups there are and their files, newest last
     <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup writes them
 
-The index is written before the first file of a backup (not complete), after the last one
-(complete), and before the files of an old one are deleted, so the index names everything in the
-bucket and no listing is needed.
+The index names everything in the bucket, so no listing is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class Index:
     backups: list[Backup] = field(default_factory=list)
 
     def newest(self) -> Backup | None:
-        """The newest complete backup."""
         return next((each for each in reversed(self.backups) if each.complete), None)
 
 
@@ -91,6 +88,7 @@ async def store_backup(
         raise StoreError("ForeignBackups", f"it holds backups of cluster {index.cluster_id}")
     begun = Backup(name_of(created_ms), created_ms, False, sorted(files))
     index.backups = [*(each for each in index.backups if each.name != begun.name), begun]
+    # Before its first file, as not complete: after a crash the next backup deletes what it names.
     await _write_index(store, index)
     for name in begun.files:
         await store.upload(f"{begun.name}/{name}", files[name])

@@ -1,11 +1,7 @@
 """Refuses Produce requests while another broker owns the remote tier.
 
 Records that this broker accepted then could never be uploaded, and the owner, usually a copy of
-this broker that was restored elsewhere, assigns the same offsets to other records. The error is
-NOT_LEADER_OR_FOLLOWER: all clients take it for "another broker leads the partition", so they ask
-for metadata again, from any of their bootstrap servers, and retry until they find the owner or
-their delivery timeout has passed; idempotent producers keep their sequence. KAFKA_STORAGE_ERROR
-would be read as a failed disk of the right broker.
+this broker that was restored elsewhere, assigns the same offsets to other records.
 
 Fetches, groups and committed offsets are served as before, so that consumers can read to the end;
 offsets committed here are not known to the owner. `tier.fenced.action=serve` accepts Produces, for
@@ -58,6 +54,9 @@ class Fence:
             return
         self._refusing = refuse
         if refuse:
+            # Clients request metadata again, from any of their bootstrap servers, and retry until
+            # they find the owner; idempotent producers keep their sequence. They would take
+            # KAFKA_STORAGE_ERROR for a failed disk of the right broker.
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.why)
             self._commit_log.refuse(SOURCE, error)
             logger.warning(

@@ -37,7 +37,6 @@ class TieringLogListener:
         self._partitions = partitions
 
     def segments(self, ids: Collection[int]) -> None:
-        """Segments changed: check for uploads and deletions."""
         self._components.uploader.note(ids)
         self._components.remover.schedule_check()
 
@@ -64,7 +63,6 @@ class TieringLogListener:
         self._components.remover.wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """A topic was deleted; its objects are deleted after its rows."""
         self._components.rounds.topic_deleted(info.id)
         self._components.topic_disabler.forget(info.id)
         self._components.remover.wake()

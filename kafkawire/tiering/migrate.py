@@ -64,8 +64,8 @@ class NotCopied(Exception):
 
 
 def copy_uuid(uuid: bytes, url: str) -> bytes:
-    """Return the uuid of the copy in the tier with this URL; it is deterministic, so a repeated
-    copy overwrites the first."""
+    """Return the uuid of the copy in the tier with this URL."""
+    # Deterministic, so that a copy after a crash overwrites the first one.
     return blake2b(uuid + url.encode(), digest_size=16).digest()
 
 
@@ -96,10 +96,12 @@ class Copying:
         await self._check(uuid, size, segment)
 
     async def _check(self, uuid: bytes, size: int, segment: bytes) -> None:
-        """Verify every byte of the copy. All of a segment is covered by checksums, so this finds
-        damage from before and during the copy."""
+        """Verify every byte of the copy."""
+        # All of a segment is covered by checksums, so this finds damage from before and during the
+        # copy.
         async with local_copy(self._site, self._new, uuid, size) as path:
             result = await scrub_file(self._site, path, segment)
+        # Deleted at once: no row names it.
         if result.problems:
             await self._new.retry(lambda: self._target.delete([segment_key(uuid)]))
         if result.damaged:
@@ -238,6 +240,7 @@ class Mover:
                 "one another"
             )
         store, cluster_id = tiers.store_at(url), self._site().cluster_id
+        # Random, so that an object of an earlier probe is not taken for this one.
         probe = self._env.random.randbytes(16)
         try:
             await store.put(PROBE, probe)
@@ -308,6 +311,7 @@ class Mover:
             after = rows[-1].uuid
             mine = [row for row in rows if row.tier != self._tiers.current.id]
             found = found or bool(mine)
+            # The new tier is not attached yet, or an operator has paused uploads.
             while self._is_paused() or site.refusal():
                 await self._env.sleep(SCAN_INTERVAL_S)
             await self._batch([row for row in mine if self._is_live(row)])
@@ -322,7 +326,6 @@ class Mover:
         return segment is not None and segment.row.state == LIVE
 
     async def _count(self) -> None:
-        """Count what is to be copied."""
         site, after = self._site(), b""
         left = left_bytes = 0
         while rows := await site.storage.objects(site.node_id, (COPY_FINISHED,), PAGE, after):
@@ -371,6 +374,7 @@ class Mover:
             return None
         await self._pace(row.size_bytes)
         now_ms = self._env.clock.now_ms()
+        # The old object is deleted then: the new manifest must name its copy before that.
         grace_ms = max(GRACE_MS_AT_LEAST, self._config.tier_delete_delay_ms)
         return ObjectRow(
             uuid=uuid,
@@ -413,14 +417,15 @@ class Mover:
             self.progress.left -= 1
             self.progress.left_bytes -= copy.size_bytes
         site.wake()
-        if lost:  # their segments were replaced meanwhile: no row names these copies
+        # Their segments were replaced meanwhile: no row names these copies.
+        if lost:
             await site.store.delete([segment_key(copy.uuid) for copy in lost])
         if done:
             await self._publish(done, by_object)
 
     async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
-        """Publish these objects in the new tier's manifest. After a crash before it the next start
-        finds the difference."""
+        """Publish these objects in the new tier's manifest."""
+        # After a crash before the delta the next start finds the difference.
         site, mappings = self._site(), dict[int, list[SegmentRange]]()
         ids = sorted(copy.segment_id for copy in done)
         for mapping in await site.storage.segment_mappings(ids):
@@ -442,7 +447,6 @@ class Mover:
                 await self._env.sleep(wait_s(tries, bound, self._env.random.random()))
 
     async def _pace(self, size_bytes: int) -> None:
-        """Limit the copies to the upload rate."""
         rate = self._config.remote_log_manager_copy_max_bytes_per_second
         if rate < NO_LIMIT:
             await self._env.sleep(AT_ONCE * size_bytes / rate)
@@ -482,8 +486,7 @@ class Mover:
 
     async def _clear(self, url: str) -> None:
         """Remove the manifest, the filter packs and the owner of an abandoned tier, if it still
-        belongs to this broker. The owner is removed last, so that a failed attempt can be
-        repeated."""
+        belongs to this broker."""
         store = self._tiers.store_at(url)
         found = await read_owner(store)
         site = self._site()
@@ -493,4 +496,5 @@ class Mover:
         for prefix in (MANIFEST, FILTERS):
             while listed := await store.list(prefix):
                 await store.delete([each.key for each in listed])
+        # The owner last, by which a repeated attempt knows that the tier is still this broker's.
         await store.delete([CONDITIONAL_PUT, OWNER])

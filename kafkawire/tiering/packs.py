@@ -4,8 +4,7 @@ The steps, between any two of which a crash may come: (1) The worker writes a pa
 with key indexes that are in no pack, oldest first, to a local file; objects without a local file
 are read from the bucket. (2) It is uploaded under the next number. (3) The list names it. After a
 crash the number is used again. A pack fewer than half of whose objects are live is dropped from the
-list, and its other objects wait for the next pack: so packs have at most twice the filters that are
-needed, and each is rewritten at most once. It is deleted after the grace period of objects.
+list, and its other objects wait for the next pack.
 
 Nothing is read or written unless a topic has `index.keys.enable`.
 
@@ -83,13 +82,14 @@ class StoredPackList:
                 "the old ones",
                 failure,
             )
-            # Above all numbers that ever were, which readers of the old list may still use.
+            # Above all numbers that there ever were, which readers of the old list may still use.
             return PackList(self._env.clock.now_ms())
 
     async def exchange(self, packs: PackList) -> None:
         """Replace the list as it was read. Raises StoreError; it is read again then, because it may
         have been replaced nevertheless, or by another broker."""
         data = await self._env.offload.submit("files", write_packs, packs)
+        # Whatever happens now, the list may have been replaced.
         self._known = None
         try:
             if self._etag is None:
@@ -155,11 +155,9 @@ class Packer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the task."""
         self._task = self._env.spawn(self._run(), "filter packs")
 
     async def close(self) -> None:
-        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -231,7 +229,6 @@ class Packer:
         return min(ANYWAY_S, max(0.0, wait_ms / 1000))
 
     async def _indexed_topics(self) -> set[bytes]:
-        """Return the topics with an index of keys."""
         found: set[bytes] = set()
         for at, (topic_id, configs) in enumerate(list(self._catalog.list_configured()), 1):
             if configs.get(INDEX_KEYS) == "true":
@@ -259,6 +256,8 @@ class Packer:
         kept, obsolete = [], [each for each in packs.obsolete if each not in due]
         for pack in packs.packs:
             objects = pack.objects
+            # At half: packs have at most twice the filters that are needed, and each filter is
+            # written again at most once.
             if 2 * sum(uuid in known for uuid in objects) >= len(objects):
                 kept.append(pack)
             else:
@@ -267,6 +266,7 @@ class Packer:
             await self._env.slices.pause()
         if not due and len(kept) == len(packs.packs):
             return packs
+        # Before the list: a pack that no list names would stay until a scrub.
         if due:
             await self._store.delete([pack_key(each.number) for each in due])
         changed = PackList(packs.next, kept, obsolete)
@@ -298,7 +298,6 @@ class Packer:
         return [self._segments.by_id[each] for each in indexed if each in self._segments.by_id]
 
     async def _write(self, number: int, segments: Sequence[Segment]) -> PackResult:
-        """Write the next pack to a file and upload it."""
         chosen = segments[:TRIED]
         pinned = [each for each in chosen if each.row.local]
         for each in pinned:
@@ -337,8 +336,9 @@ class Packer:
             if section.body_start < start:
                 start = section.body_start
                 tail, _ = await self._store.get(key, start, size - start)
+        # A scrub reports it. Without this object the others can still be packed.
         except (FormatError, NoSuchObject):
-            return None  # which a scrub reports
+            return None
         path = os.path.join(self._folder, row.object.hex())
         await self._on_disk(_save, self._env.fs, path, tail)
         return PackInput(row.object, path, size, start)

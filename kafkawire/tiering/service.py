@@ -121,6 +121,7 @@ class Tiering:
         now_ms = self.env.clock.now_ms()
         await self.tiers.open()
         self.tier, self.store = self.tiers.current.id, self.tiers.store_at(self.tiers.current.url)
+        # Before any upload begins, which would be given up, too.
         await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
         segments = self.log.segments
         self.repairer = Repairer(self.env, segments.store, self.site, self.store_of)
@@ -153,18 +154,19 @@ class Tiering:
         try:
             after_ms = self.env.clock.now_ms() + self._grace_ms()
             await give_up_uploads(self.storage, self.node_id, after_ms)
-        finally:  # the next start cleans up the rest; uploads must continue
+        # Also after a failure: the next start cleans up the rest, and uploads must continue.
+        finally:
             self.tier = self.tiers.current.id
             self.store = self.tiers.store_at(self.tiers.current.url)
             self.state, self.error = "attaching", None
             self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
             self._build()
-            self.rounds.producer_ids_leased(next_producer_id)  # the new manifest must have it too
+            # The new manifest must have it, too: a restore from it must not assign them again.
+            self.rounds.producer_ids_leased(next_producer_id)
             self._take_settings()
             self._attaching = self.env.spawn(self._run(), "tiering")
 
     async def _stop(self) -> None:
-        """Stop the components of the current tier."""
         self._attaching.cancel()
         await asyncio.gather(self._attaching, return_exceptions=True)
         await self.uploader.close()
@@ -234,6 +236,7 @@ class Tiering:
         """Run a scrub (kafkawire.tiering.scrub.scrub): yield its progress, then the report. At most
         one runs at a time. With `repair` a bucket that has lost its manifest and objects gets a new
         manifest first."""
+        # The operator has decided: what has a local file is uploaded again, the rest is lost.
         if repair and isinstance(self.error, ObjectsLost):
             await self._attach(accept_loss=True)
         async for each in Scrub(self.site()).run(repair, deep, skip_lost):
@@ -252,7 +255,6 @@ class Tiering:
         )  # fmt: skip
 
     def store_of(self, tier: int) -> ObjectStore | None:
-        """Return the store of a tier; None if it is not available."""
         return self.tiers.store(tier)
 
     def producer_ids_leased(self, end: int) -> None:
@@ -311,7 +313,8 @@ class Tiering:
         while self.state != "attached":
             try:
                 await self._attach()
-            except Exception as failure:  # even after a defect the tier keeps trying
+            # Even after a defect the tier keeps trying.
+            except Exception as failure:
                 failures += 1
                 if not isinstance(failure, StoreError | OSError | WorkerError):
                     logger.exception("cannot attach the remote tier, retrying")
@@ -330,6 +333,7 @@ class Tiering:
         async with self._opening:
             if self.state != "attached":
                 await self.rounds.open(accept_loss=accept_loss)
+                # A store that ignores conditions would let two brokers own the bucket.
                 await check_conditional_put(self.store)
                 await check_listing(self.store)
                 self._finish_attaching()
@@ -380,8 +384,8 @@ class Tiering:
         return self.state if self.error is None else f"{self.state}: {self.error}"
 
     def _object_lost(self, segment: Segment) -> None:
-        """Have a lost object of a segment with a file uploaded again, unless its whole bucket turns
-        out to be lost."""
+        """Have a lost object of a segment with a file uploaded again."""
+        # Once the manifest has been compared: if the whole bucket is lost an operator must decide.
         self.rounds.read_again()
         self._lost[segment.row.id] = segment
 
@@ -434,6 +438,7 @@ class Tiering:
         """Read the settings of the broker that may change; return whether they have."""
         self.fence.apply_setting()
         config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
+        # Kafka's name and default, which is the largest int64: no limit.
         rate = config.remote_log_manager_copy_max_bytes_per_second
         now = UploadLimits(
             config.tier_upload_buffer_bytes,

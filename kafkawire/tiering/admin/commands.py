@@ -127,7 +127,6 @@ class TierCommands:
             raise
 
     async def close(self) -> None:
-        """Cancel the running scrub."""
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.gather(self._scrubbing, return_exceptions=True)
@@ -142,7 +141,6 @@ class TierCommands:
 
 
 def _after(arguments: Arguments) -> tuple[str, int] | None:
-    """Return the partition after which a page begins."""
     match arguments.get("after"):
         case None:
             return None

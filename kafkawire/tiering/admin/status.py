@@ -238,7 +238,6 @@ def held_up(tiering: Tiering) -> Why | None:
 
 
 def code_of(failure: BaseException) -> str:
-    """Return the short name of a failure."""
     return failure.code if isinstance(failure, StoreError) else type(failure).__name__
 
 

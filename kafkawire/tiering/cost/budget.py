@@ -96,7 +96,6 @@ class Spending:
             await self._save()
 
     async def load(self) -> None:
-        """Load the saved counts, if they are of this month."""
         clock, fs = self._env.clock, self._env.fs
         self._saved = await self._env.offload.submit("files", _read, fs, self._folder)
         self.month = month_of(clock.now_ms())
@@ -117,7 +116,8 @@ class Spending:
             self._summed_s = now_s
             self.stored_bytes = await self._sum()
         month = month_of(self._env.clock.now_ms())
-        if month > self.month:  # do not restart a month if the clock moves backwards
+        # Not if the clock moves backwards, which would restart a month.
+        if month > self.month:
             self.month, self.byte_ms, self._warned = month, 0, 0
             self._meter.begin_month(Usages())
         self._warn()
@@ -212,7 +212,7 @@ class Spending:
             month[str(topic)] = Usage(counts, int(in_bytes), int(out_bytes))
         self.month, self.byte_ms = str(says["month"]), int(says["byte_ms"])
         self._warned = int(says["warned"])
-        # requests were counted before the file was read
+        # Requests were counted before the file was read.
         for topic, usage in self._meter.month.items():
             _add(month.of(topic), usage)
         self._meter.begin_month(month)
@@ -227,6 +227,7 @@ class Spending:
 
     async def _save(self) -> None:
         line = self._line()
+        # An idle broker writes nothing.
         if line == self._saved:
             return
         try:
@@ -254,7 +255,6 @@ def _add(to: Usage, more: Usage) -> None:
 
 
 def _read(fs: FileSystem, folder: str) -> bytes:
-    """Return the saved line; empty if there is none or its checksum is wrong."""
     data = read_whole_file(fs, os.path.join(folder, NAME), MAX_FILE_BYTES)
     line, _, checksum = (data or b"").partition(b"\n")
     return line if checksum == b"%08x\n" % crc32c(line) else b""

@@ -115,7 +115,6 @@ class Estimate:
 
     @property
     def puts(self) -> float:
-        """All PUTs."""
         return self.segment_puts + self.merge_puts + self.manifest_puts + self.log_puts
 
     @property
@@ -154,7 +153,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
     merged = _Merged()
     for each in made:
         _merge(each, every_s, machine, prices, merged)
-    # at most one delta a second; merged segments are published one by one
+    # At most one delta a second; merged segments are published one by one.
     deltas = min(DAY_S, cuts * (_rounds(tiered, every_s) + merged.count))
     return _add_costs(
         Estimate(
@@ -165,7 +164,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
             merge_puts=cuts * merged.puts,
             manifest_puts=deltas + 2 * deltas / machine.manifest_fold,
             log_puts=log.puts,
-            # each delta is read when the snapshot is written
+            # Each delta is read when the snapshot is written.
             gets=gets + cuts * merged.gets + deltas,
             up_bytes=first_bytes + cuts * merged.size_bytes + log.size_bytes,
             merge_bytes=cuts * merged.size_bytes,
@@ -222,7 +221,8 @@ def merges_done(
     the tier. Segments that are not copied are merged whatever that costs."""
     load = made.load
     kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
-    every_s /= made.count  # segments of a cut are adjacent
+    # Segments of a cut are adjacent, so they are merged with one another, too.
+    every_s /= made.count
     for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
         away = _part_away(one, every_s, load, machine)
         size, inputs = int(one.size_bytes), round(one.inputs)
@@ -274,7 +274,6 @@ def requests(size_bytes: float, machine: Machine) -> float:
 
 
 def segments_of_cut(loads: Sequence[TopicLoad], every_s: float) -> list[CutSegments]:
-    """Return the segments of one cut."""
     made: list[CutSegments] = []
     shared: dict[str, tuple[float, int, TopicLoad]] = {}
     for load in loads:
@@ -315,7 +314,8 @@ def _estimate_stored_bytes(tiered: Sequence[TopicLoad]) -> float:
 def _add_costs(found: Estimate, prices: Prices) -> Estimate:
     daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
     stored = found.stored_bytes
-    if stored < 0:  # without retention: the first month's uploads, half of them on average
+    # Without retention: the first month's uploads, half of them on average.
+    if stored < 0:
         stored = (found.up_bytes - found.merge_bytes - found.log_bytes) * MONTH_DAYS / 2
     unreleased_cost = found.unreleased_bytes / GIGABYTE * prices.gb_month
     log_daily = prices.of_requests({"PUT": found.log_puts})

@@ -38,16 +38,13 @@ class Prices:
     out_gb: float = 0.0
 
     def of_requests(self, counts: Mapping[str, float]) -> float:
-        """Return the cost of requests by kind (see KINDS)."""
         return sum(number * self.of_kind(kind) / 1000 for kind, number in counts.items())
 
     def of_kind(self, kind: str) -> float:
-        """Return the price of a thousand requests of a kind."""
         price: float = getattr(self, kind.lower())
         return price
 
     def of_transfer(self, in_bytes: float, out_bytes: float) -> float:
-        """Return the cost of uploaded and downloaded bytes."""
         return (in_bytes * self.in_gb + out_bytes * self.out_gb) / GIGABYTE
 
     def of_storage(self, byte_ms: float) -> float:

@@ -156,7 +156,6 @@ def typed_load(
 
 
 def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig) -> TopicLoad:
-    """Return a topic's traffic as input of the estimate."""
     return TopicLoad(
         topic=topic,
         partitions=partitions,
@@ -279,7 +278,6 @@ def describe_traffic(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> d
 
 
 def as_values(found: Estimate) -> dict[str, Any]:
-    """Return the comparison for JSON."""
     return {
         "cut_every_s": round(found.cut_every_s, 1),
         "objects_a_day": round(found.objects),

@@ -71,10 +71,12 @@ class BucketState:
         async with self.busy:
             await self.find()
             result = await self.read(None)
+            # Rewriting it would destroy what a newer program knows.
             if result.newer:
                 raise OwnedByOther(result.damaged)
             if result.damaged:
                 logger.error("rebuilding the manifest: %s", result.damaged)
+                # Above all numbers that files of the damaged manifest may have.
                 sequence = max(self._env.clock.now_ms(), after + 1, result.sequence + 1)
                 await self._begin(sequence, self._etag)
                 result = await self.read(None)
@@ -114,6 +116,7 @@ class BucketState:
         there is none)."""
         now_ms = self._env.clock.now_ms()
         nothing = empty(self._cluster_id, self._node_id, self._owner.epoch, sequence, now_ms)
+        # The snapshot first: `current` never names a file that is missing.
         await self._store.put(snapshot_key(sequence), pack(nothing))
         await self._exchange(Current(sequence), etag)
 
@@ -129,6 +132,7 @@ class BucketState:
             self.current, self._etag = current, stored
         except ConditionFailed:
             found, found_etag = await self._store.get(CURRENT)
+            # The same bytes: the PUT succeeded although its response was lost.
             if found != data:
                 await self._owner.verify()
                 raise
@@ -158,6 +162,7 @@ class BucketState:
                 key = delta_key(sequence + 1)
                 files.append((key, await self._download(key)))
                 sequence += 1
+        # With `last` None the first missing delta is the end; every other file must be there.
         except NoSuchObject:
             if last is not None or not files:
                 return ManifestResult(sequence, damaged=f"{key} is not there")
@@ -175,14 +180,12 @@ class BucketState:
         return path
 
     async def remove(self, path: str) -> None:
-        """Remove a file if it exists."""
         await self._on_disk(self._env.fs.remove, path)
 
     async def _on_disk(self, fn: Callable[..., None], *args: str) -> None:
         await self._env.offload.submit("files", fn, *args)
 
     def _clean(self) -> None:
-        """Remove files left in the folder by an earlier process."""
         fs = self._env.fs
         fs.makedirs(self.folder)
         for name in fs.listdir(self.folder):
@@ -199,10 +202,9 @@ def _decode_current(data: bytes) -> Current:
 
 # Compaction of the manifest: folds deltas into a snapshot, which bounds what a reader reads.
 #
-# The worker builds the snapshot from files; its bytes never reach the event loop. Folding the same
-# deltas always gives the same snapshot, so its PUT needs no condition; the PUT of `current` has
-# one. Folded files are kept for an hour for their readers and deleted by a later fold. `current`
-# names them, so no listing is needed.
+# The worker builds the snapshot from files; its bytes never reach the event loop. Folded files are
+# kept for an hour for their readers and deleted by a later fold. `current` names them, so no
+# listing is needed.
 
 
 KEPT_MS = 3_600_000
@@ -235,6 +237,7 @@ class Folding:
             result = await self._state.read(sequence, path)
             if result.damaged:
                 raise DamagedManifest(result.damaged)
+            # Without a condition: folding the same deltas always gives the same bytes.
             await self._store.upload(snapshot_key(sequence), path)
         finally:
             await self._state.remove(path)
@@ -244,7 +247,7 @@ class Folding:
         try:
             await self._state.exchange(Current(sequence, (*kept, folded)))
         except ConditionFailed:
-            # a fold of an earlier process arrived late; the next fold continues from it
+            # A fold of an earlier process arrived late; the next fold continues from it.
             await self._state.find()
             return
         logger.info(

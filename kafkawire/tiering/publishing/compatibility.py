@@ -41,6 +41,7 @@ async def check_tier(
     rows = await storage.tiers()
     mine = [row for row in rows if row.node_id in (None, node_id)]
     own = own_url(url, node_id)
+    # A tier that was used before: attaching checks its owner.
     if any(row.url in (url, own) for row in mine):
         return
     place = store
@@ -50,6 +51,7 @@ async def check_tier(
         found = await asyncio.wait_for(read_owner(place), CHECK_S)
     except (OwnedByOther, DamagedOwner) as failure:
         raise IdentityError(f"the tier {url} cannot be used: {failure}") from failure
+    # The start does not wait for the bucket: attaching makes the same check later.
     except (StoreError, OSError, TimeoutError) as failure:
         why = str(failure) or f"no answer in {CHECK_S:g} s"
         logger.warning("cannot read the owner of the tier %s yet: %s", url, why)

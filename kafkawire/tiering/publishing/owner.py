@@ -1,8 +1,7 @@
 """Ownership of a bucket: an object `owner` with an epoch, changed by conditional PUTs only.
 
 A broker claims the prefix at its start by raising the epoch. If it later finds a newer owner, it
-stops uploading and deleting, logs that, and continues to serve clients. A nonce in the object
-identifies the broker's own claim when the response to the PUT was lost.
+stops uploading and deleting, logs that, and continues to serve clients.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class OwnerRecord:
     claimed_ms: int
 
     def pack(self) -> bytes:
-        """Return the owner as stored bytes."""
         return seal(json.dumps({"format": FORMAT, **asdict(self)}))
 
     @classmethod
@@ -121,14 +119,16 @@ class Owner:
             except DamagedOwner as damage:
                 self._check_damaged(damage)
                 record, etag = None, damage.etag
+            # Its own claim: verified again, or the response to the PUT was lost.
             if record is not None and record.nonce == self._nonce:
                 self.epoch = record.epoch
                 return self.epoch
             if record is not None:
                 self._check(record)
             before = record.epoch if record is not None else 0
+            # A damaged object: above every epoch that the lost one can have.
             if record is None and etag is not None:
-                before = self._env.clock.now_ms()  # above every epoch that the lost one can have
+                before = self._env.clock.now_ms()
             epoch = max(self.epoch, before) + 1
             mine = self._record(epoch)
             try:
@@ -136,6 +136,7 @@ class Owner:
                     await self._store.put(OWNER, mine.pack(), if_absent=True)
                 else:
                     await self._store.put(OWNER, mine.pack(), if_match=etag)
+            # Another broker was faster, or this PUT succeeded and its retry failed: read it again.
             except ConditionFailed:
                 continue
             if record is not None:
@@ -164,8 +165,8 @@ class Owner:
         return OwnerRecord(self._cluster_id, self._node_id, epoch, self._nonce, now_ms)
 
     def _check_damaged(self, damage: DamagedOwner) -> None:
-        """Raise the damage if another broker may have claimed the tier since this one did. A start
-        takes over whatever is there: the tier is known to be this broker's."""
+        """Raise the damage if another broker may have claimed the tier since this one did."""
+        # A start takes over whatever is there: the tier is known to be this broker's.
         if self.epoch and self._nonce.encode() not in damage.data:
             raise damage
         logger.warning("%s: writing it again", damage.text)
@@ -178,6 +179,8 @@ class Owner:
                 f"{self._cluster_id}: give this broker another prefix, or bring that cluster "
                 "back into an empty data folder with `kafkawire restore TIER`"
             )
+        # At a start the claim of an earlier process is replaced. Later this is another broker with
+        # the same cluster id, usually a copy of this one.
         if self.epoch:
             raise OwnedByOther(
                 f"the tier was claimed by node {record.node_id} in epoch {record.epoch}, after "

@@ -2,11 +2,8 @@
 
 Changes are recorded as pending; `publish` also waits for the delta that contains them. The first
 change after a pause is published at once, later ones share the next delta. Deltas are numbered
-without gaps and written with "only if absent". If a number is taken, either this very delta was
-stored although the response was lost, or a delta of an earlier process arrived late (compare
-again), or another broker owns the bucket (stop). A delta that may have been stored is written
-again, byte for byte, before any other. Without changes nothing is written. There is one publisher
-per tier, created by kafkawire.tiering.service.
+without gaps and written with "only if absent". Without changes nothing is written. There is one
+publisher per tier, created by kafkawire.tiering.service.
 """
 
 from __future__ import annotations
@@ -148,7 +145,6 @@ class Rounds:
         self._arm()
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        """A topic was deleted."""
         self._changes.topic_deleted(topic_id)
         self._arm()
 
@@ -162,7 +158,6 @@ class Rounds:
         self._arm()
 
     def cluster_changed(self) -> None:
-        """The dynamic default settings of all brokers have changed."""
         self._changes.cluster = True
         self._arm()
 
@@ -222,7 +217,6 @@ class Rounds:
         self._arm()
 
     def _arm(self) -> None:
-        """Schedule the next round."""
         if self._task is not None or not (self._attached and self.owned) or self._closed:
             return
         if self._pending is None and not self._changes:
@@ -230,6 +224,7 @@ class Rounds:
         now = self._env.clock.monotonic()
         waited_for = self._pending is not None or bool(self._changes.waiting)
         due = max(now if waited_for else now + LINGER_S, self._not_before_s)
+        # A timer is only moved to an earlier time: otherwise each change would delay those before.
         if self._timer is not None:
             if self._due_s <= due:
                 return
@@ -310,6 +305,7 @@ class Rounds:
         return StoreError("Closed", "the remote tier is closed")
 
     async def _round(self) -> None:
+        # A delta that may have been stored is written again, byte for byte, before any other.
         if self._pending is None:
             self._pending = await self._next()
         pending = self._pending
@@ -342,16 +338,22 @@ class Rounds:
         except ConditionFailed:
             try:
                 found, _ = await self._store.get(key)
-            except NoSuchObject:  # two concurrent PUTs conflicted (409)
+            # Two concurrent PUTs conflicted (409).
+            except NoSuchObject:
                 raise StoreError("ConditionFailed", f"cannot store {key}") from None
+            # This very delta was stored, although the response was lost.
             if found == pending.data:
                 return
+            # Another broker owns the bucket, which this raises, or a delta of an earlier process
+            # arrived late: then the manifest is compared again.
             await self._owner.verify()
             self._pending = None
             self._changes.put_back(pending.changes)
             raise _Behind from None
 
     async def _attach(self, *, accept_loss: bool = False) -> None:
+        # Before anything is written: a bucket without a manifest may be an empty or another one, in
+        # which case the local files are the only copies.
         if not accept_loss and await self._state.is_absent():
             await self._owner.check()
             some = await first_objects(self._storage, self._node_id, self._tier)
@@ -360,7 +362,8 @@ class Rounds:
         missing = await self._comparing.missing(outline.objects)
         if not accept_loss:
             await refuse_lost(self._calls, missing)
-        if self._pending is not None:  # another writer may have taken its number
+        # Another writer may have taken its number.
+        if self._pending is not None:
             self._changes.put_back(self._pending.changes)
             self._pending = None
         self.sequence = outline.sequence
@@ -384,8 +387,8 @@ class Rounds:
                     await self._env.sleep(self._config.tier_retry_max_ms / 1000)
 
     async def _fold(self) -> None:
-        """Fold if it is due. After a failure the next attempt comes after as many deltas again,
-        because each attempt reads all of them."""
+        # Noted first: after a failure the next attempt comes after as many deltas again, because
+        # each attempt reads all of them.
         self._tried = self.sequence
         try:
             await self._folding.fold(self.sequence)

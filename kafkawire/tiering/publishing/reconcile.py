@@ -28,9 +28,9 @@ OBJECTS_AT_ONCE = 100
 
 
 def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
-    """Return the end of the offsets that are uploaded; 0 if no upload was ever begun, because moved
-    log starts are irrelevant then. A manifest may name objects that were never committed, if the
-    process died in between."""
+    """Return the end of the offsets that are uploaded; 0 if no upload was ever begun."""
+    # By the dispatch offset, as a manifest may name objects that were never committed, if the
+    # process died in between. Without any, moved log starts are irrelevant.
     return max(commit_offset, log_start) if dispatch_offset else 0
 
 
@@ -66,11 +66,11 @@ class Comparing:
             await self._compare_partitions(said)
 
     async def _compare_partitions(self, said: Mapping[int, list[int]]) -> None:
-        """Compare only the log start of partitions that are not in memory: other changes have been
-        published, or will be with the next upload."""
         away = []
         for number, row in said.items():
             partition = self._partitions.get(number)
+            # Of one that is not in memory only the log start is compared: other changes have been
+            # published, or will be with the next upload.
             if partition is None:
                 away.append(number)
             elif _differs(row, partition_row(partition, uploaded_end)):
@@ -91,7 +91,6 @@ class Comparing:
             self._noted().cluster = True
 
     async def _compare_topics(self, said: KeySlices) -> None:
-        """Compare the topics of the manifest with the catalog, in steps."""
         topics, noted = self._catalog.by_id, self._noted
         known = list(topics)
         found = 0
@@ -114,9 +113,10 @@ class Comparing:
                 await self._env.slices.pause()
 
     async def missing(self, said: KeySlices) -> list[bytes]:
-        """Record finished objects of this tier that the manifest lacks; there are none unless a
-        manifest was lost. Both sides are sorted by uuid."""
+        """Return finished objects of this tier that the manifest lacks; there are none unless a
+        manifest was lost."""
         missing: list[bytes] = []
+        # Both sides are sorted by uuid, so one pass over them is enough.
         rest = (uuid for uuid, _ in said.items())
         at = next(rest, b"")
         after = b""

@@ -53,6 +53,7 @@ class AbortedLoads:
     def _on_loaded(self, segment_id: int, task: asyncio.Task[SegmentAborted]) -> None:
         del self._loading[segment_id]
         self._troubled.pop(segment_id, None)
+        # Not a damaged one: the next read loads it again.
         if not task.cancelled() and task.exception() is None and task.result().damaged is None:
             self._cache.keep(segment_id, task.result())
 
@@ -79,6 +80,7 @@ class AbortedLoads:
                     raise trouble
                 return False
             known = task.result()
+        # Batches without transactions need no list, so that the damage does not affect them.
         if known.damaged is not None and has_transactions(taken.batches):
             raise DamagedSegment(offset, taken.next_offset, known.damaged)
         taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)
@@ -116,7 +118,8 @@ async def load(
     try:
         try:
             return await decode()
-        except FormatError:  # once more: the bytes may have been damaged in transit
+        # Once more: the bytes may have been damaged in transit.
+        except FormatError:
             return await decode()
     except FormatError as failure:
         return SegmentAborted({}, f"which transactions were aborted cannot be read: {failure}")

@@ -59,9 +59,10 @@ class Stretch:
             try:
                 await self._lane.wait()
                 found = await self._piece(position, end, 0.0 if batches else deadline, after)
+            # With batches before it the error is reported when the reader reaches it.
             except (StoreError, DamagedSegment):
                 if batches:
-                    break  # reported when the reader reaches it
+                    break
                 raise
             if found is None:
                 if batches:
@@ -75,6 +76,7 @@ class Stretch:
                 batches.append(data[start:cut])
                 size += cut - start
                 after = next_offset(data, start, cut, after)
+            # The limit of the request is reached within this piece.
             if begin + cut < upto:
                 break
             position = upto
@@ -87,6 +89,7 @@ class Stretch:
         """Return where the batches begin, the sound ones from `position` on, and where their blocks
         end (before `end` if a later block is damaged). If the first block is damaged, return the
         batches around `offset`."""
+        # Twice: damaged blocks are loaded again, as the bytes may have been damaged in transit.
         for last in (False, True):
             found = await self._bytes(position, end, deadline)
             if found is None:
@@ -127,7 +130,8 @@ class Stretch:
         await self._copied.take(large)
         try:
             data = memoryview(bytearray(end - position))
-            for number in numbers:  # one at a time: a batch may be larger than the cache
+            # One at a time: a batch may be larger than the cache.
+            for number in numbers:
                 block = await self._block(number, deadline)
                 if block is None:
                     return None

@@ -2,9 +2,7 @@
 
 There is one for all readers of a tier, keyed by object and block, and its memory is bounded to the
 byte. Clients are sent views of it: a block with a view is pinned (a *lease*) and becomes free when
-the last view is garbage-collected. Slow clients can pin up to half of the cache; beyond that they
-get copies, so that others are not blocked. The least recently used blocks are evicted first.
-kafkawire.tiering.read.loader fills the cache.
+the last view is garbage-collected. The least recently used blocks are evicted first.
 """
 
 from __future__ import annotations
@@ -73,16 +71,13 @@ class BlockCache:
         self.evicted_unread = 0
 
     def __len__(self) -> int:
-        """How many blocks are loaded or being loaded."""
         return len(self._blocks)
 
     @property
     def leased(self) -> int:
-        """How many blocks are held by views."""
         return len(self._leased)
 
     def find(self, key: BlockKey) -> CachedBlock | None:
-        """Return a block that is loaded or being loaded, and mark it as used."""
         block = self._blocks.pop(key, None)
         if block is not None:
             self._blocks[key] = block
@@ -93,7 +88,6 @@ class BlockCache:
         return key in self._blocks
 
     def add(self, block: CachedBlock) -> None:
-        """Add a block that will be loaded."""
         assert block.key not in self._blocks, "a block is there once"
         self._blocks[block.key] = block
 
@@ -112,18 +106,21 @@ class BlockCache:
         self._free += places
 
     def remove(self, block: CachedBlock) -> None:
-        """Remove a block that could not be loaded or is damaged."""
         if self._blocks.get(block.key) is block:
             del self._blocks[block.key]
+            # A reader may still use its memory, which is free when its last view has gone.
             if block.at >= 0:
-                self._limbo.append(block)  # a reader may still use its memory
+                self._limbo.append(block)
 
     def view(self, block: CachedBlock, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop) of a block, read-only. The block is pinned while a view of it
         exists; past the bound a copy is returned."""
         assert block.at >= 0, "the block is there"
+        # A copy past the bound: slow clients must not pin the blocks that others need.
         if not block.leases and len(self._leased) >= int(self.slots * LEASED_SHARE):
             return memoryview(bytes(self._memory[block.at + start : block.at + stop]))
+        # A ctypes array, because a memoryview cannot have a weak reference. Views of it keep it
+        # alive until the last client has its bytes.
         held = (ctypes.c_char * self.block_bytes).from_buffer(self._memory, block.at)
         leases, leased, name = block.leases, self._leased, id(held)
 
@@ -138,11 +135,9 @@ class BlockCache:
         return memoryview(held).cast("B")[start:stop].toreadonly()
 
     def copy(self, block: CachedBlock, start: int, stop: int, into: memoryview) -> None:
-        """Return a copy of bytes [start, stop) of a block."""
         into[: stop - start] = self._memory[block.at + start : block.at + stop]
 
     def _evict(self) -> bool:
-        """Free one position by evicting the least recently used block."""
         for block in self._limbo:
             if not block.leases and not block.users:
                 self._limbo.remove(block)

@@ -21,9 +21,9 @@ def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, a
     if limit <= border:
         return limit
     start, length = index.block(index.find(border))[:2]
+    # An index block that crosses the border is a piece of its own: only such pieces are copied.
     return start if start > position else start + length
 
 
 def blocks_of(start: int, stop: int, block_bytes: int) -> range:
-    """Return the cache blocks that hold the bytes [start, stop) of an object."""
     return range(start // block_bytes, -(-stop // block_bytes)) if stop > start else range(0)

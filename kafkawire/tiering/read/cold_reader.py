@@ -1,10 +1,9 @@
 """Cold reads: whole batches of segments whose objects are in the remote tier.
 
 The index is loaded first, then the data: two round trips for the first byte, or one if the position
-of the data is known (the beginning of a row, a small share) or the index is in memory. Adjacent
-data is loaded too, for the reader's next request. A read waits only for its first bytes and only
-until its reader's time limit; the load continues for the next read. Every block is verified against
-the sparse index, as local ones are; a damaged one is loaded once more before it is reported.
+of the data is known (the beginning of a row, a small share) or the index is in memory. A read waits
+only for its first bytes and only until its reader's time limit. Every block is verified against the
+sparse index, as local ones are; a damaged one is loaded once more before it is reported.
 """
 
 from __future__ import annotations
@@ -210,6 +209,8 @@ class ColdReader:
             task = self._index(mapping, row)
             if not await within(task, tier.loads.seconds_until(deadline)):
                 self._check_trouble(mapping)
+                # The load continues, and then that of the data: the client asks again, and finds
+                # both.
                 task.add_done_callback(partial(self._go_on, tier.loads, target, request))
                 return None
             warm = task.result()
@@ -250,6 +251,7 @@ class ColdReader:
         """Start to load data whose position is known before the index is loaded."""
         size, stop = self._block_bytes, mapping.start + mapping.length
         share = blocks_of(mapping.start, stop, size)
+        # Of a large share only its beginning is known; a small one is loaded as a whole.
         if len(share) > SMALL_SHARE_BLOCKS:
             if request.offset > mapping.base_offset:
                 return
@@ -272,6 +274,8 @@ class ColdReader:
         window = tier.ahead.find(number, request.offset)
         follows = window is not None and window.next_offset != request.offset
         there = asked and BlockKey(target.uuid, asked[0]) in tier.cache
+        # A reader that follows another one reads from its blocks. If those have been evicted it
+        # needs a window of its own.
         if window is None or (follows and not there):
             window, follows = tier.ahead.begin(number, request.offset, now), False
         tier.loads.want(target, asked)
@@ -316,13 +320,13 @@ class ColdReader:
             at += 1
         keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
         missing = sum(key not in tier.cache for key in keys)
+        # Not a request for each block that was used: it waits until a run of them is missing.
         run_blocks = min(RUN_BLOCKS, max(2, len(keys) // CONCURRENT_RUNS), len(keys))
         if missing and missing >= run_blocks:
             for found, share in stretches:
                 tier.loads.want(found, share, window, run_blocks)
 
     def _index(self, mapping: SegmentRange, row: SegmentRow) -> asyncio.Task[WarmIndex]:
-        """Load the index of a row once for all concurrent readers."""
         key = mapping.segment_id, mapping.number
         task = self._indexing.get(key)
         if task is None:
@@ -354,7 +358,8 @@ class ColdReader:
 
         try:
             return read_index(await requests.persist(target, attempt, failing), mapping)
-        except DamagedSegment:  # once more: the bytes may have been damaged in transit
+        # Once more: the bytes may have been damaged in transit.
+        except DamagedSegment:
             return read_index(await requests.persist(target, attempt, failing), mapping)
 
     def _check_trouble(self, mapping: SegmentRange) -> None:
@@ -380,10 +385,10 @@ class ColdReader:
         row: SegmentRow,
         failure: StoreError | DamagedSegment,
     ) -> Exception:
-        """Return the error for a reader: CORRUPT_MESSAGE if no later attempt can succeed, so that
-        clients report it, otherwise KAFKA_STORAGE_ERROR; Exchanged if the row was replaced
-        meanwhile."""
+        """Return the error for a reader: CORRUPT_MESSAGE if no later attempt can succeed, otherwise
+        KAFKA_STORAGE_ERROR; Exchanged if the row was replaced meanwhile."""
         counts = self.counts
+        # A merge may have replaced the segment, and its object was deleted since.
         if isinstance(failure, NoSuchObject):
             if await self._refresh_row(segment, row):
                 return Exchanged()
@@ -408,6 +413,8 @@ class ColdReader:
         if reported and name not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(name)
             logger.error("%s. Reading them returns an error, all other offsets are served", text)
+        # Clients repeat KAFKA_STORAGE_ERROR forever, so it is for refusals and outages. They report
+        # CORRUPT_MESSAGE, and can seek past its offsets.
         if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         if row.local:

@@ -1,9 +1,7 @@
 """Decide when a second request for the same bytes is useful, from the latest durations. Pure.
 
 About one request in a hundred to object storage takes many times longer than the others. A request
-that takes longer than nearly all recent ones is sent again, and the first response is used. Hedged
-requests are limited to a share of all requests, because they would add load when everything is
-slow.
+that takes longer than nearly all recent ones is sent again, and the first response is used.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ class Durations:
         self._sorted: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Add a duration and drop the oldest."""
         if len(self._last) >= KEPT:
             self._sorted.pop(bisect_left(self._sorted, self._last.popleft()))
         self._last.append(seconds)
@@ -69,11 +66,11 @@ class Hedge:
 
     def take(self) -> bool:
         """Take a hedged request from the allowance; return whether there was one."""
+        # A share of all requests: when everything is slow, hedging would only add load.
         if self._saved < 1:
             return False
         self._saved -= 1
         return True
 
     def end(self, size_class: int, seconds: float) -> None:
-        """Record the time from the first attempt of a request to its response."""
         self._classes.setdefault(size_class, Durations()).add(seconds)

@@ -1,8 +1,7 @@
 """Loads blocks of objects into the cache: shared, in runs, retried, hedged, rate-limited.
 
 A load belongs to no caller: if all waiting callers give up, it continues, and the next one finds
-the block loaded or loading. Memory positions are freed only when the request that writes to them
-has ended.
+the block loaded or loading.
 """
 
 from __future__ import annotations
@@ -81,6 +80,8 @@ class Loads:
                 return block
             counts.misses += not waited
             waited = True
+            # Counted, so that it is not evicted between the end of the load and this task's next
+            # step.
             block.users += 1
             try:
                 done = await within(loading, self.seconds_until(deadline))
@@ -102,8 +103,8 @@ class Loads:
                 self.cache.remove(block)
 
     def _may_read_ahead(self) -> bool:
-        """Return whether read-ahead may start another request: half of the store's threads are
-        reserved for urgent loads."""
+        """Return whether read-ahead may start another request."""
+        # Half of the store's threads are reserved for loads that a reader waits for.
         half = max(1, self._config.tier_read_threads // 2)
         return self._ahead < half and not self._requests.behind
 
@@ -114,7 +115,6 @@ class Loads:
         places: list[int],
         window: ReadaheadWindow | None,
     ) -> CachedBlock:
-        """Start one request for a run of blocks; return the first of them."""
         loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         blocks, size = [], self.cache.block_bytes
         for number in numbers:
@@ -154,7 +154,8 @@ class Loads:
                 for block in blocks:
                     self.cache.remove(block)
                 loading.set_exception(failure)
-                loading.exception()  # perhaps no caller is waiting any more
+                # Retrieved here: without a waiting caller asyncio would log it as never retrieved.
+                loading.exception()
             self._wake()
 
     async def _attempt(
@@ -195,13 +196,13 @@ class Loads:
             won = await self._requests.run_hedged(size, request(places), again)
             return won
         finally:
+            # The slower request may still write there. With none that won, `places` are used by the
+            # next attempt.
             for into, over in tried:
                 if into is not (won or places):
                     self._free_after(into, over)
 
     def _free_after(self, places: list[int], over: asyncio.Event) -> None:
-        """Free positions when the request that writes to them has ended."""
-
         async def free() -> None:
             await over.wait()
             self.cache.give_back(places)

@@ -42,26 +42,27 @@ class ReadaheadWindow:
         self._forgiven = 0
 
     def covers(self, offset: int) -> bool:
-        """Return whether a read at this offset belongs to this reader."""
         return self._trail[0] <= offset <= self.next_offset
 
     def went(self, offset: int, next_offset: int, now_s: float) -> None:
         """Record a read from `offset` on that ended before `next_offset`."""
         self.used_at = now_s
+        # Another reader shortly after the one of this window, whose blocks it uses.
         if offset != self.next_offset or next_offset <= offset:
-            return  # a follower of this window
+            return
+        # A second sequential read: single and random reads cause no read-ahead.
         if not self.blocks and len(self._trail) > 1:
             self.blocks = FIRST_BLOCKS
         self._trail.append(offset)
         self.next_offset = next_offset
 
     def note_used(self) -> None:
-        """Record that a block that was read ahead has been read."""
         self.blocks = min(MAX_WINDOW_BLOCKS, self.blocks + 1)
         self._forgiven = 0
 
     def unread(self) -> None:
-        """Record that a block was evicted unread. Blocks of the same window size count once."""
+        """Record that a block was evicted unread."""
+        # All blocks of one window are evicted for one reason: it halves once for them.
         if self._forgiven:
             self._forgiven -= 1
             return
@@ -94,7 +95,6 @@ class ReadAhead:
         return best
 
     def begin(self, number: int, offset: int, now_s: float) -> ReadaheadWindow:
-        """Add a new reader."""
         window = ReadaheadWindow(number, offset, now_s)
         there = self._by_partition.setdefault(number, [])
         there.append(window)
@@ -106,7 +106,6 @@ class ReadAhead:
         return window
 
     def went(self, window: ReadaheadWindow, offset: int, next_offset: int, now_s: float) -> None:
-        """Record a read from `offset` on that ended before `next_offset`."""
         window.went(offset, next_offset, now_s)
         if window in self._windows:
             self._windows[window] = self._windows.pop(window)

@@ -54,7 +54,6 @@ class Object(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of the object in the store."""
         return self.folder + segment_key(self.uuid)
 
 
@@ -119,6 +118,7 @@ class Requests:
                 failures += 1
                 self.counts.failed += 1
                 self._warn(target, failure)
+                # Of a truncated object every response ends early, and no retry helps.
                 short = failures == SIZE_ASKED_AFTER or failure.code == BEYOND_THE_END
                 if short:
                     await self._check_size(target)
@@ -149,6 +149,7 @@ class Requests:
             pending.add(self._request(size_bytes, second))
         while True:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            # The other one runs to its end, and may write into its blocks until then.
             for task in done:
                 if task.exception() is None:
                     self.counts.hedges_won += task is not first
@@ -162,6 +163,7 @@ class Requests:
         rate = self._config.remote_log_manager_fetch_max_bytes_per_second
         now = self._env.clock.monotonic()
         due = max(now, self._paid_until)
+        # Booked before the wait, so that concurrent requests queue instead of starting together.
         self._paid_until = due + size_bytes / rate
         if due > now:
             await self._env.sleep(due - now)
@@ -196,6 +198,6 @@ class Requests:
 
 
 def _scan_part(task: asyncio.Task[Any]) -> None:
-    """Ignore the failure of a request whose result is not used."""
+    # Retrieved, so that asyncio does not log the failure of a request whose result is not used.
     if not task.cancelled():
         task.exception()

@@ -49,7 +49,6 @@ class TopicDisabler:
         self._noted[info.id] = info
 
     def forget(self, topic_id: bytes) -> None:
-        """Forget a deleted topic."""
         self._noted.pop(topic_id, None)
 
     async def find(self) -> None:
@@ -93,6 +92,7 @@ class TopicDisabler:
             for partition in partitions
             if (start := local_log_start(partition, store)) > partition.log_start
         }
+        # First in SQL: from then on no reader requests what is only in the tier.
         if starts:
             logger.info(
                 "topic %s is no longer tiered: moving the log start offset of %s",
@@ -105,7 +105,6 @@ class TopicDisabler:
         return self._dispatcher.candidates.keys().isdisjoint(ids)
 
     async def _release(self, ids: list[int]) -> None:
-        """Release the objects of local segments without tiered partitions."""
         store = self._log.segments.store
         for at in range(0, len(ids), SEGMENTS_AT_ONCE):
             rows = {
@@ -117,6 +116,7 @@ class TopicDisabler:
                 and segment.row.state == LIVE
             }
             for mapping in await self._storage.segment_mappings(sorted(rows)):
+                # It is shared with a partition that stays in the tier.
                 if not self._leaves(mapping.number):
                     rows.pop(mapping.segment_id, None)
             if rows:

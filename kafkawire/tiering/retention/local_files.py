@@ -1,9 +1,7 @@
 """Local files of segments in the remote tier: their removal, and their download for a job.
 
 No state would be lost by a restart: `sweep` scans for files that are not needed, and removes them
-after a grace period without pins. Before that it reads SQL again and asks the tier
-(`object_presence`): a segment without an object keeps its file, which is the only copy. So do files
-that a crash left, which may be incomplete downloads.
+after a grace period without pins.
 """
 
 from __future__ import annotations
@@ -83,8 +81,9 @@ def _stays_ms(
 ) -> int:
     if config is None or not row.length:
         return 0
+    # Nothing in the tier is read for this partition.
     if not config.tiered:
-        return NEVER  # this partition's records must stay local
+        return NEVER
     limit = config.local_retention_bytes
     if limit >= 0 and row.number in sizes and sizes[row.number].after(row.end_offset) >= limit:
         return 0
@@ -156,7 +155,6 @@ class ObjectPresence:
         return found
 
     def is_lost(self, segment: Segment) -> bool:
-        """Return whether the last call has not found the object of a segment."""
         return segment.row.id in self._lost
 
     async def _is_there(self, segment: Segment) -> bool:
@@ -260,7 +258,9 @@ class LocalFiles:
     async def localize(self, segments: Collection[Segment]) -> None:
         """Download segments as local files; see `Localizer.localize`. Raises OSError, also if the
         disk has no room."""
-        async with self._lock:  # pinned files are not removed
+        # Whole files are not removed after this: the caller has pinned them, and `_remove` checks
+        # that under the same lock.
+        async with self._lock:
             wanted = [each for each in segments if not self._is_whole(each)]
         new = [each for each in wanted if each.row.id not in self._loading]
         await self._check_room(sum(each.row.size_bytes for each in new))
@@ -283,7 +283,6 @@ class LocalFiles:
             raise OSError(errno.ENOSPC, text)
 
     def _load(self, segment: Segment) -> asyncio.Task[None]:
-        """Return the download of a segment; concurrent callers share it."""
         segment_id = segment.row.id
         task = self._loading.get(segment_id)
         if task is None:
@@ -293,7 +292,8 @@ class LocalFiles:
         return task
 
     async def _download(self, segment: Segment) -> None:
-        segment.pins += 1  # the caller may be cancelled before it ends
+        # Its own pin: the caller may be cancelled before the download ends.
+        segment.pins += 1
         try:
             async with self._room:
                 self.downloads += 1
@@ -308,9 +308,11 @@ class LocalFiles:
 
     async def _bring(self, segment: Segment) -> None:
         store, is_other = self._segments.store, segment.row.id not in self._segments.store.by_id
+        # The file that is about to be replaced may be the only copy.
         if segment.row.id in self._left and not await self.objects.confirm([segment]):
             raise _unreadable(segment, "its object is not in the tier")
-        if segment.has_file:  # left by a failed download
+        # Left by a failed download.
+        if segment.has_file:
             await (store.remove_downloads if is_other else store.remove_files)([segment])
         segment.has_file = True
         if is_other:
@@ -396,6 +398,8 @@ class LocalFiles:
     async def _remove(self, segments: Collection[Segment]) -> int:
         """Remove the files of segments that SQL has as remote only and that are not pinned."""
         swapper, store = self._segments.swapper, self._segments.store
+        # SQL and the tier are asked once more: the grace period has passed since the first time,
+        # and after a removal there is no way back.
         await swapper.refresh({segment.row.id for segment in segments})
         broken = self._broken
         whole = [each for each in segments if each.row.object and each.row.id not in broken]
@@ -407,6 +411,7 @@ class LocalFiles:
                 row = segment.row
                 if store.by_id.get(row.id) is not segment or row.local or row.state != LIVE:
                     continue
+                # Without an object its file is the only copy, and is kept as a local one.
                 if not row.object and row.id not in broken:
                     alone.append(row.id)
                 elif row.id in broken or segment in there:
@@ -429,7 +434,6 @@ class LocalFiles:
         return sum(segment.row.size_bytes for segment in gone)
 
     def close(self) -> None:
-        """Cancel all downloads."""
         for task in list(self._loading.values()):
             task.cancel()
 

@@ -123,17 +123,17 @@ class LocalTier:
             size = sum(segment.row.size_bytes for segment in gone)
             await self._evict(gone)
             freed = await self.files.sweep(0)
-            need += size - freed  # some are still being read
+            # Some are still being read: others are evicted in their place.
+            need += size - freed
             self.relieved_bytes += freed
 
     async def _count_needed_bytes(self) -> int:
-        """Return how many more bytes must be freed, with one percent to spare."""
         fs, folder = self._env.fs, self._segments.folder
         total, free = await self._env.offload.submit("files", fs.free_bytes, folder)
+        # One percent more than the limit, so that the next records do not exceed it again.
         return total * (101 - self._config.disk_delete_percent) // 100 - free
 
     async def _candidates(self) -> list[Segment]:
-        """Return the segments that have a file and an object."""
         found = []
         for at, segment in enumerate(list(self._segments.store.by_id.values()), 1):
             row = segment.row
@@ -199,6 +199,7 @@ class LocalTier:
 
     async def _evict(self, segments: Sequence[Segment]) -> None:
         """Mark these segments as remote only; their files are removed later."""
+        # The tier is asked: SQL says what was uploaded, not what is there now.
         ids = [segment.row.id for segment in await self.files.objects.confirm(segments)]
         if not ids:
             return

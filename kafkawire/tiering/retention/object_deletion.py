@@ -8,8 +8,6 @@ is deleted.
 
 An object is only removed from the manifest when it is covered: all its mapped offsets are in
 segments with finished objects of their own, or belong to partitions that are not tiered any more.
-Objects of failed attempts, which no manifest ever named, have `delete_after_ms` 0 and are deleted
-at once.
 
 One task runs a check after a notification or when an object is due. Every check works from rows, so
 a missed notification is made up by the next check.
@@ -79,11 +77,11 @@ class Remover:
         self._tier = tier
         self.removed = 0
         self.failures = 0
-        # rows that are DELETE_STARTED, as of the last check
+        # Rows that are DELETE_STARTED, as of the last check.
         self._dead: dict[bytes, ObjectRow] = {}
         self._stale = True  # there may be more of these rows
         # uuid -> when an object that the manifest does not have any more may be deleted, by the
-        # monotonic clock: readers have the whole delay also if the wall clock is set
+        # monotonic clock: readers have the whole delay also if the wall clock is set.
         self._reported: dict[bytes, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,12 +91,10 @@ class Remover:
         self.foreign = True
 
     def start(self) -> None:
-        """Start the task."""
         self._wake.set()
         self._task = self._env.spawn(self._run(), "remove objects")
 
     async def close(self) -> None:
-        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -149,14 +145,15 @@ class Remover:
         return min(waiting) - now_s if waiting else None
 
     async def _condemn(self) -> None:
-        """Mark the objects of unused segments as DELETE_STARTED. Objects that are not covered yet
-        may stay for a long time, so all pages are checked."""
+        """Mark the objects of unused segments as DELETE_STARTED."""
+        # All pages are checked: the first may be full of objects that are not covered for long.
         after, page = b"", PAGE
         while page == PAGE:
             unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)
             covered = [row.uuid for row in unneeded if await self.is_covered(row)]
             if covered:
                 self.wake()
+                # At least 1: 0 means that no manifest has ever named the object.
                 after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
                 await self._storage.delete_objects(covered, after_ms)
                 logger.info("deleting %s, no longer needed", count(len(covered), "object"))
@@ -192,8 +189,10 @@ class Remover:
                 continue
             if not await self.is_covered(row):
                 continue
+            # In the same delta: a manifest without the object must not have an older log start.
             for number, _, _ in unpack_ranges(row.ranges):
                 self._publisher.log_start_moved(number)
+            # The grace period counts from the delta, if that is late, as after an outage.
             late = row.delete_after_ms <= now_ms
             news[row.uuid] = now_ms + self._grace_ms() if late else row.delete_after_ms
         if news:
@@ -204,9 +203,11 @@ class Remover:
                 self._dead[uuid].ranges = b""
 
     def _is_due(self, row: ObjectRow, now_ms: int) -> bool:
+        # An object of a failed attempt, which was never in a manifest.
         if not row.delete_after_ms:
-            return True  # never in a manifest
-        if row.tier != self._tier:  # not in a manifest that is still read
+            return True
+        # Not in a manifest that is still read.
+        if row.tier != self._tier:
             return row.delete_after_ms <= now_ms
         due_s = self._reported.get(row.uuid)
         return due_s is not None and due_s <= self._env.clock.monotonic()
@@ -223,6 +224,7 @@ class Remover:
                 continue
             for at in range(0, len(uuids), KEYS_AT_ONCE):
                 part = uuids[at : at + KEYS_AT_ONCE]
+                # The row last: only by it the next check finds the object.
                 await store.delete([segment_key(uuid) for uuid in part])
                 await self._storage.drop_objects(part)
                 self.removed += len(part)

@@ -70,11 +70,11 @@ class Repairer:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Repair one copy at a time until the queue is empty."""
         while self._queue:
             key = next(iter(self._queue))
             del self._queue[key]
             now = self._env.clock.monotonic()
+            # Noted before the attempt: reads report the copy again while it is repaired.
             self._tried = {each: at for each, at in self._tried.items() if at > now}
             self._tried[key] = now + AGAIN_S
             segment = self._store.by_id.get(key[0])
@@ -114,6 +114,7 @@ class Repairer:
         segment.pins += 1
         try:
             async with local_copy(site, asking, row.object, row.size_bytes) as path:
+                # Before the file goes, of which most batches may still be sound.
                 if (await scrub_file(site, path, row.uuid)).problems:
                     return False
                 await self._store.replace_file(segment, path)

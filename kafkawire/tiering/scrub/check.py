@@ -45,6 +45,7 @@ class Checker:
 
     async def _orphan(self, uuid: bytes, key: str) -> Finding | None:
         site = self._site
+        # It has got a row since its page was listed.
         if await site.storage.objects_by_uuid([uuid]):
             return None
         kept = ""
@@ -52,6 +53,7 @@ class Checker:
             size = (await self._asking.head(key)).size_bytes
             tail = await read_tail(self._asking, key, size)
             cluster_id = tail.origin.cluster_id if tail.origin is not None else site.cluster_id
+            # Two clusters share the bucket by mistake: nothing of the other one is deleted.
             if cluster_id != site.cluster_id:
                 text = f"an object of {size} bytes of another cluster, {cluster_id}"
                 return Finding(FindingKind.ORPHAN, key, text)
@@ -195,6 +197,7 @@ class Checker:
             if row is None or not segments:
                 return []
             why = await self._unlike(key, size_bytes, segments[0])
+            # Read again: the segment may have been replaced while its object was read.
             if why:
                 row = await self._find_finished_row(uuid)
                 return (
@@ -212,8 +215,9 @@ class Checker:
         mappings = await self._site.storage.segment_mappings([segment.id])
         try:
             tail = await read_tail(self._asking, key, size_bytes)
+        # It is sound, so it must not be repaired.
         except NewerFormatError:
-            raise  # sound, and nothing may be done about it
+            raise
         except FormatError as failure:
             return str(failure)
         await self._site.env.slices.pause()

@@ -84,7 +84,8 @@ class LogCheck:
         for epoch, objects in held.items():
             row = place.rows.get(epoch)
             if row is None:
-                if len(objects) > 1:  # a fence alone is kept for a while
+                # A fence alone is kept for a while after its log has ended.
+                if len(objects) > 1:
                     text = f"{count(len(objects), 'object')} of a log that no row knows, kept"
                     found.append(Finding(FindingKind.ORPHAN, log_prefix(epoch), text))
                 continue
@@ -106,6 +107,7 @@ class LogCheck:
         ]
         if not absent:
             return []
+        # Read again: objects are released, and deleted, while this runs.
         now = {row.broker_epoch: row.released for row in await self._logs.load()}
         text = (
             "a log object that is needed is gone: a start without the journals would lose records"
@@ -153,9 +155,9 @@ class _Place:
 
 
 def _absent(row: ObjectLog, held: Mapping[int, Listed]) -> Sequence[int]:
-    """Return the numbers of needed objects that are not there; near the end of an open log they may
-    be stored now."""
+    """Return the numbers of needed objects that are not there."""
     end = row.ended
+    # So many may be stored at a time, in any order: near the end of an open log one may be missing.
     if end is None:
         end = max(held, default=0) - MAX_STORING
     return [at for at in range(row.released, end) if at not in held]

@@ -113,6 +113,7 @@ class PackCheck:
         found, keys = [], []
         for key, listed in held.items():
             number = pack_number(key)
+            # A young one may be about to be named.
             if key == PACK_LIST or listed.modified_ms >= self._before_ms:
                 continue
             if number is None:
@@ -124,8 +125,9 @@ class PackCheck:
                     Finding(FindingKind.ORPHAN, key, text, self._describe_action("deleted"))
                 )
                 keys.append(key)
+        # As many as one request may; the next scrub deletes more.
         if keys and self._repair:
-            await self._store.delete(keys[:1000])  # as many as one request may; the next scrub more
+            await self._store.delete(keys[:1000])
         return found
 
     def _describe_action(self, what: str) -> str:

@@ -176,7 +176,6 @@ def _of(share: PartitionEntry | SegmentRange) -> tuple[int, ...]:
 
 
 def ranges_text(packed: bytes, locate: Callable[[int], Location | None]) -> str:
-    """Describe the offsets of an object by partition name."""
     names = []
     ranges = unpack_ranges(packed)
     for number, base, end in ranges[:MAX_RANGES_NAMED]:

@@ -86,7 +86,8 @@ async def discard_remote_copy(site: Site, uuid: bytes) -> bool:
         kept = [row.id for row in rows if row.object == uuid and _has_file(site, row.id)]
         if not kept:
             return rows
-        await site.storage.set_local(kept, True)  # local retention may have left it for later
+        # First: local retention may have marked the file as not needed, and would remove it.
+        await site.storage.set_local(kept, True)
         after_ms = site.env.clock.now_ms() + max(1, site.grace_ms())
         await site.storage.delete_objects([uuid], after_ms)
         done = True

@@ -121,6 +121,7 @@ class Scrub:
         after = b""
         async for page in self._asking.pages(SEGMENTS):
             uuids = [uuid for listed in page if (uuid := segment_uuid(listed.key)) is not None]
+            # Rows after the last object of the last page have no object, and are checked with it.
             upper = LAST if len(page) < MAX_LIST else uuids[-1] if uuids else after
             async for reported in self._stretch(page, after, upper, named, deep):
                 yield reported
@@ -176,6 +177,8 @@ class Scrub:
         compared = compare(seen, rows, uuids, self._before_ms)
         report.young += compared.young
         for suspect in compared.suspects:
+            # Uploads and deletions change manifest and rows one after the other: these are compared
+            # again at the end.
             if suspect.kind in (FindingKind.NAMED, FindingKind.UNNAMED):
                 self._doubtful.append(suspect)
                 continue
@@ -183,7 +186,8 @@ class Scrub:
                 report.add(finding)
         yield ScrubProgress("compared", report.objects, 0)
         sizes = {each.uuid: each.size_bytes for each in seen}
-        width = 1 if deep else AT_ONCE  # deep checks need disk space
+        # A deep check downloads the object.
+        width = 1 if deep else AT_ONCE
         for at in range(0, len(compared.sound), width):
             part = compared.sound[at : at + width]
             scans = [self._checker.examine(uuid, sizes[uuid], deep) for uuid in part]

@@ -2,8 +2,7 @@
 
 `MeteredStore` wraps an ObjectStore and counts its calls. A caller that acts for certain topics
 declares it with `with charging({topic: weight, ...}):`; other calls are charged to the cluster
-(owner, manifest, scrub). Shares are whole millionths of a request and sum up to the number of
-requests. A failed call counts as one request, because the storage may have processed it.
+(owner, manifest, scrub).
 """
 
 from __future__ import annotations
@@ -64,11 +63,9 @@ class Usage:
     out_bytes: int = 0
 
     def requests(self) -> dict[str, float]:
-        """Requests by kind, with fractions."""
         return {kind: micro / MICRO for kind, micro in self.micro.items()}
 
     def add(self, kind: str, micro: int, in_bytes: int, out_bytes: int) -> None:
-        """Add requests and bytes."""
         self.micro[kind] += micro
         self.in_bytes += in_bytes
         self.out_bytes += out_bytes
@@ -94,6 +91,7 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
     given = weighed = 0
     for weight in weights:
         weighed += weight
+        # From the running sum: rounding each part by itself would lose some of the amount.
         parts.append(amount * weighed // total - given)
         given += parts[-1]
     return parts
@@ -126,7 +124,6 @@ class Meter:
         self.month = Usages()
 
     def count(self, kind: str, requests: int, in_bytes: int = 0, out_bytes: int = 0) -> None:
-        """Count requests for the topics that are charged in this context."""
         self.requests[kind] += requests
         self.in_bytes += in_bytes
         self.out_bytes += out_bytes
@@ -145,9 +142,10 @@ class Meter:
         self.uploaded_ms = self.now_ms()
 
     def fail(self, kind: str, failure: StoreError) -> None:
-        """Count a failed call."""
+        # The storage may have processed it, and then it is charged.
         self.count(kind, 1)
         self.errors[type(failure).__name__] += 1
+        # Both are results that callers expect, not failures of the storage.
         if not isinstance(failure, NoSuchObject | ConditionFailed):
             self.trouble = self.now_ms(), failure
 
@@ -173,7 +171,6 @@ class MeteredStore:
         self.memory = store.memory
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """PUT, several for a large file."""
         with self._time_operation("upload", "PUT"):
             stored = await self.inner.upload(key, path, bytes_per_second)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
@@ -206,7 +203,6 @@ class MeteredStore:
         self.meter.count("GET", 1, out_bytes=sum(part.length for part in parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """GET, several for a large object."""
         with self._time_operation("download", "GET"):
             stored = await self.inner.download(key, path, bytes_per_second)
         self.meter.count("GET", stored.requests, out_bytes=stored.size_bytes)

@@ -61,6 +61,7 @@ async def read_tail(store: Reads, key: str, size_bytes: int) -> Tail:
     if size_bytes <= HEADER_BYTES:
         raise FormatError(f"it has {size_bytes} bytes, too few for a segment")
     first, _ = await store.get(key, 0, HEADER_BYTES)
+    # From its end, without knowing how long the sections are: usually this read has all of them.
     at = max(0, size_bytes - FIRST_BYTES)
     tail, _ = await store.get(key, at, size_bytes - at)
     if len(tail) != size_bytes - at:

@@ -2,8 +2,7 @@
 
 boto3 would delay the event loop, so it runs in a separate process. That is started by the first
 call and after it died, and stopped when it was idle for a while or when the broker stops. Calls are
-small messages, many at a time. `read` uses memory that both processes map, so data is copied only
-once, from the socket to the memory it is sent from.
+small messages, many at a time. `read` uses memory that both processes map.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Lane:
         self.leave = self._slots.release
 
     async def enter(self) -> None:
-        """Wait for a free slot. Raises StoreError if too many calls wait."""
         if self._waiting >= MAX_WAITING:
             raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
         self._waiting += 1
@@ -85,7 +83,6 @@ class _Pending:
         self.stores = stores
 
     def end(self) -> None:
-        """Mark the call as ended in the child."""
         self.leave()
         if not self.safe.done():
             self.safe.set_result(None)
@@ -138,7 +135,8 @@ class StorageChild:
     ) -> tuple[int, asyncio.Future[Any]]:
         """Send a call; return its number and the future of its response. `leave()` is called when
         it has ended. Raises StoreError if the process has ended meanwhile."""
-        if self._failure:  # `listen` has ended, so this call would never get a response
+        # `listen` has ended, so this call would never get a response.
+        if self._failure:
             raise StoreError("ChildDied", self._failure)
         number = self._number + 1
         self.send((number, operation, arguments))
@@ -169,7 +167,6 @@ class StorageChild:
         await asyncio.shield(self._listening)
 
     async def end(self) -> None:
-        """Stop the process; calls in progress are cancelled."""
         self._retire()
         await asyncio.wait([self._listening], timeout=CLOSE_S)
         self._process.kill()
@@ -178,7 +175,8 @@ class StorageChild:
     def send(self, message: object) -> None:
         """Write a message to the pipe. Raises ValueError if it is too large."""
         frame = pack(message)
-        with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails the calls that wait
+        # It is dead: `listen` fails the calls that wait.
+        with contextlib.suppress(ConnectionError):
             self._process.send(frame)
 
     async def listen(self) -> bool:
@@ -190,7 +188,8 @@ class StorageChild:
                 self._take(unpack_answer(await self._process.receive()))
         except (asyncio.IncompleteReadError, ConnectionError):
             why = ""
-        except Exception as problem:  # after any error waiting calls must fail
+        # After any error waiting calls must fail, or they would wait forever.
+        except Exception as problem:
             why = f"said what is no answer: {problem!r}"
             self._process.kill()
         intended = not self.alive
@@ -247,7 +246,6 @@ class StorageChild:
             self._watching = self._loop.call_later(PING_S, self._watch)
 
     def _retire(self) -> None:
-        """Close its input, which ends it."""
         self.alive = False
         self._process.retire()
 
@@ -320,7 +318,8 @@ class StoreProcess:
 
     async def put_ranges(self, key: str, head: bytes, ranges: Sequence[FileRange]) -> Stored:
         check_ranges(head, ranges)
-        plain = tuple(map(tuple, ranges))  # pickled ten times as fast
+        # Plain tuples are pickled ten times as fast.
+        plain = tuple(map(tuple, ranges))
         return Stored(*await self._call("put_ranges", _key(key), head, plain))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
@@ -373,7 +372,7 @@ class StoreProcess:
 
     async def _call(self, operation: str, *arguments: Any) -> Any:
         """Make one call and return its response. A cancelled call occupies its lane until the child
-        has ended it; writes into memory are waited for."""
+        has ended it."""
         lane = self._lanes[LANES[operation]]
         await lane.enter()
         try:
@@ -387,6 +386,7 @@ class StoreProcess:
             return await answer
         except asyncio.CancelledError:
             safe = child.cancel(number)
+            # The caller will give the memory to another read: until then nothing may write there.
             while operation == "read" and not safe.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([safe])
@@ -405,8 +405,8 @@ class StoreProcess:
     async def _start(self) -> StorageChild:
         try:
             loop = asyncio.get_running_loop()
+            # Two children must not write into the memory concurrently.
             if self._child is not None:
-                # two children must not write into the memory concurrently
                 await self._child.wait_until_ended()
             if loop.time() < self._not_before:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
@@ -456,7 +456,6 @@ def _key(key: str) -> str:
 
 
 def _check_parts(parts: Sequence[ObjectPart], memory_bytes: int) -> None:
-    """Raise ValueError unless the parts are one range and in the memory."""
     if not parts:
         raise ValueError("no parts to read")
     end = parts[0].start

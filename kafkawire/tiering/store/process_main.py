@@ -76,7 +76,6 @@ class Storage:
             self._pools[LANES[operation]].submit(self._run, number, operation, arguments, call)
 
     def close(self, grace_s: float) -> None:
-        """Cancel the calls in progress and wait up to a time limit for their end."""
         with self._ended:
             calls = list(self._calls.values())
         for call in calls:
@@ -90,7 +89,8 @@ class Storage:
             answer: Answer = number, "done", self._do(operation, arguments, call)
         except Exception as failure:
             answer = answer_of(number, failure)
-        with contextlib.suppress(OSError):  # the broker has died, and this process will exit
+        # The broker has died, and this process will exit.
+        with contextlib.suppress(OSError):
             self._send(answer)
         with self._ended:
             del self._calls[number]
@@ -116,8 +116,10 @@ class Storage:
                     hello.tier, hello.part_bytes, sum(hello.threads.values()),
                     hello.threads["upload"], hello.seen, hello.storage_class, SEGMENTS,
                 )  # fmt: skip
+                # Multipart uploads of the child before this one. If that fails they are left as
+                # after a crash.
                 if hello.left:
-                    with contextlib.suppress(StoreError):  # otherwise it is left as after a crash
+                    with contextlib.suppress(StoreError):
                         self._provider.clear_up(hello.left)
             return self._provider
 
@@ -151,6 +153,7 @@ def serve(source: int, sink: int) -> None:
     sending = Lock()
 
     def send(answer: Answer) -> None:
+        # A result that fits into no frame fails its call only.
         try:
             head, body = pack(answer)
         except FrameError as problem:
@@ -180,14 +183,14 @@ def _next(source: int) -> Any:
 
 
 def main() -> None:
-    """Run the process."""
     ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     # It exits when its input ends, after calls in progress were cancelled: signals are ignored.
     sink, _ = begin(ignored, killed_with_parent=False)
     try:
         serve(0, sink)
+    # At once, without waiting for threads that hang in a request.
     finally:
-        os._exit(0)  # do not wait for threads that hang in a request
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,6 @@ def unpack_answer(body: bytes) -> Answer:
 
 
 def answer_of(number: int, failure: BaseException) -> Answer:
-    """Encode an error as a message."""
     if isinstance(failure, StoreError):
         kind = type(failure).__name__
         kind = kind if kind in _KINDS else StoreError.__name__
@@ -97,7 +96,6 @@ def answer_of(number: int, failure: BaseException) -> Answer:
 
 
 def failure_of(answer: Answer) -> Exception:
-    """Decode the error of a message. Raises ValueError if it is malformed."""
     match answer:
         case (_, "store", str(kind), str(code), str(text)) if kind in _KINDS:
             return _KINDS[kind](code, text)

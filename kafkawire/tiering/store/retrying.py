@@ -46,15 +46,14 @@ class RetryingCalls:
         return await self.retry(lambda: self._store.get(key, start, length))
 
     async def head(self, key: str) -> Stored:
-        """Return the size of an object. Raises NoSuchObject."""
         return await self.retry(lambda: self._store.head(key))
 
     async def whole(self, key: str) -> bytes:
-        """Read a small object completely. Raises NoSuchObject."""
         return (await self.get(key))[0]
 
     async def put_new(self, key: str, data: bytes) -> None:
-        """Store an object; one that an attempt has stored already stays."""
+        """Store an object, unless there is one."""
+        # An earlier attempt may have stored it, although its response was lost.
         with suppress(ConditionFailed):
             await self.retry(lambda: self._store.put(key, data, if_absent=True))
 

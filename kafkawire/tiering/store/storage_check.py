@@ -1,8 +1,4 @@
-"""Checks of what is relied on in a storage: conditional PUTs, and listings by key.
-
-Storage that does not know the header `If-None-Match` may ignore it: then every PUT succeeds, and
-two processes could store different records under one key, or both own a tier.
-"""
+"""Checks of what is relied on in a storage: conditional PUTs, and listings by key."""
 
 from __future__ import annotations
 
@@ -17,11 +13,11 @@ LISTED = 2
 
 
 async def check_conditional_put(store: ObjectStore) -> None:
-    """Raise Refused if a PUT that is allowed only if there is no object replaces one.
-
-    The object stays, so that later checks need one request. Raises other StoreErrors if the check
-    could not be made.
-    """
+    """Raise Refused if a PUT that is allowed only if there is no object replaces one. Raises other
+    StoreErrors if the check could not be made."""
+    # Storage that does not know the header `If-None-Match` may ignore it: then every PUT succeeds,
+    # and two processes could store different records under one key, or both own a tier. The object
+    # stays, so that later checks need one request.
     for _ in range(2):
         try:
             await store.put(CONDITIONAL_PUT, b"", if_absent=True)

@@ -91,11 +91,13 @@ class Tiers:
         target = await self._env.offload.submit("files", _read, self._env.fs, self.data_folder)
         self.moving = bool(target)
         self.rows = await self._storage.tiers()
+        # Rows of earlier programs, which knew one broker only.
         if any(row.node_id is None for row in self.rows):
             self.rows = await self._storage.adopt_tiers()
         await self._take_options()
         mine = self._own_at(self._url)
         current = next((row for row in self.own() if row.state == CURRENT), None)
+        # The setting still names the tier that was moved from. Uploads to it would bring it back.
         if mine is not None and mine.state == LEFT and current is not None:
             self.current = current
             now = self.setting(current)
@@ -129,7 +131,6 @@ class Tiers:
         return [row for row in self.rows if row.node_id == self._node_id]
 
     def list_left(self) -> list[TierRow]:
-        """The tiers that are being moved from."""
         return [row for row in self.own() if row.state == BEING_LEFT]
 
     def setting(self, row: TierRow) -> str:
@@ -139,7 +140,6 @@ class Tiers:
         return row.url if outer is None else outer[0]
 
     def is_current(self, url: str) -> bool:
-        """Return whether a value of tier.url is that of the current tier."""
         return url in (self.current.url, self.setting(self.current))
 
     def store(self, tier: int) -> ObjectStore | None:
@@ -202,17 +202,14 @@ class Tiers:
         await self._set_current(url)
 
     async def mark_copied(self) -> None:
-        """Record that all objects of the other tiers are copied."""
         for row in self.list_left():
             await self._save(replace(row, state=LEFT))
 
     async def end_move(self) -> None:
-        """Record the end of the move."""
         await self._env.offload.submit("files", _remove, self._env.fs, self.data_folder)
         self.moving = False
 
     async def close(self) -> None:
-        """Close all opened stores."""
         await self._searching.close()
         for store in self._by_url.values():
             await store.close()
@@ -253,6 +250,7 @@ def overlaps(url: str, other: str) -> bool:
 
 def _read(fs: FileSystem, folder: str) -> str:
     """Read the target of a move in progress; empty if there is none."""
+    # More important than the setting: a move that has begun continues after a start.
     path = os.path.join(folder, NAME)
     data = read_whole_file(fs, path, MAX_MARK_BYTES)
     if not data:

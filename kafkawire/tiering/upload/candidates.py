@@ -83,17 +83,19 @@ class UploadCandidates:
         small = row.size_bytes < min_bytes and not row.generation
         due = since + max(0.0, min(WAIT_PART * lag_s, lag_s - UPLOAD_S)) if small else now
         late = since + lag_s
+        # Late already, as of a topic that is newly tiered: its limit begins now.
         history = late <= now
         if history:
             late = now + lag_s
         return Candidate(row.id, row.size_bytes, due, late, history, numbers, since)
 
     def _since(self, row: SegmentRow, lag_s: float, now: float) -> float:
-        """Return when its oldest record was written. After a start that is unknown; it cannot be
-        older than the maximum age of a journal."""
+        """Return when its oldest record was written."""
         segment = self._store.by_id.get(row.id)
         if segment is not None and segment.since is not None:
             return segment.since
+        # After a start that is unknown: at most so long before the segment was cut. The wall clock
+        # may have jumped, so the age is never negative.
         age_s = max(0, self._env.clock.now_ms() - row.created_ms) / 1000
         return now - age_s - (0 if row.generation else CUT_PART * lag_s)
 
@@ -113,8 +115,9 @@ class UploadCandidates:
 
 
 def inherit(candidate: Candidate, before: Iterable[Candidate]) -> None:
-    """Keep the ages of replaced candidates, so that changed settings, or a merge of segments that
-    were not uploaded yet, do not restart the lag limit."""
+    """Keep the ages of replaced candidates."""
+    # So that changed settings, or a merge of segments that were not uploaded yet, do not restart
+    # the lag limit.
     numbers = set(candidate.numbers)
     for old in before:
         if not numbers.isdisjoint(old.numbers):

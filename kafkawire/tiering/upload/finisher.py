@@ -1,8 +1,6 @@
 """Finish uploaded objects: the manifest delta, the rows, the state in memory.
 
-One delta covers all objects uploaded meanwhile. It names objects before their rows are finished. If
-the segment was replaced in between, its object is removed like any other in a manifest; an object
-that was never part of a delta can be deleted at once. Every step may be repeated.
+One delta covers all objects uploaded meanwhile. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -62,11 +60,9 @@ class Flight:
 
     @property
     def id(self) -> int:
-        """Id of its segment."""
         return self.row.segment_id
 
     def pin(self) -> None:
-        """Keep the segment's file during the upload."""
         self.pinned = True
         self.segment.pins += 1
 
@@ -102,7 +98,6 @@ class Finisher:
         self._discarded = discarded
 
     def hurry(self) -> None:
-        """Publish what is finished next as soon as possible."""
         self._publisher.hurry()
 
     def has(self, segment_id: int) -> bool:
@@ -124,8 +119,12 @@ class Finisher:
         commits = await self._progress.find_commit_offsets(
             numbers, lambda each: each in finishing or self.has(each)
         )
+        # The delta first, then the rows: as soon as a row is finished local files may go, and a
+        # restore from the bucket must find the object in the manifest.
         if living:
             for each in living:
+                # Set before the attempt, which may succeed although it fails here. From then on the
+                # object is removed like any other in a manifest, if its segment was replaced.
                 if not each.named:
                     each.named, each.entries = True, entries[each.id]
             await self._publisher.publish(
@@ -145,6 +144,7 @@ class Finisher:
         await self._swapper.settle()
         commits = await self._progress.find_commit_offsets(numbers, self.has)
         if commits:
+            # In the order of `finish`: the manifest never has less than SQL says.
             await self._publisher.publish([], {}, commits)
             await self._storage.save_tiering_offsets(
                 {number: (offset, offset) for number, offset in commits.items()}
@@ -159,7 +159,6 @@ class Finisher:
             after = numbers[-1]
 
     def _is_live(self, flight: Flight) -> bool:
-        """Return whether its segment is live."""
         now = self._segments.by_id.get(flight.id)
         return now is not None and now.row.state == LIVE
 

@@ -50,7 +50,6 @@ class LagMonitor:
         self._not_before = 0.0
 
     async def scan(self) -> None:
-        """Check all late segments and log changes."""
         now = self._env.clock.monotonic()
         if self._dispatcher.paused or now < self._not_before:
             return
@@ -66,6 +65,7 @@ class LagMonitor:
                     why = why or f"{reason.reason.value} {reason.detail}".strip()
         self._note(missed, await self._timing.overdue())
         why = self._trouble() or self._dispatcher.trouble or why
+        # The more was scanned, the later the next scan: its average cost is bounded.
         self._not_before = now + scanned / SCANNED_PER_S
         self._say(missed, why or "the records are in the journals still")
 

@@ -32,8 +32,7 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
 
 class UploadProgress:
     """The dispatch and commit offsets of partitions. `partitions` are those in memory; others are
-    read from SQL. A segment may have parts of partitions that another broker leads by now
-    (`led_elsewhere`): that broker raises their offsets."""
+    read from SQL."""
 
     def __init__(
         self,
@@ -52,26 +51,26 @@ class UploadProgress:
         return await self._ends(numbers, has, dispatch=False)
 
     async def find_dispatch_offsets(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
-        """Return dispatch offsets that can rise."""
         return await self._ends(numbers, has, dispatch=True)
 
     def raise_dispatch(self, offsets: Mapping[int, int]) -> None:
-        """Take dispatch offsets that are in SQL into the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)
             if partition is not None:
                 partition.dispatch_offset = max(partition.dispatch_offset, offset)
 
     def raise_commit(self, offsets: Mapping[int, int]) -> None:
-        """Take commit offsets that are in SQL into the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)
             if partition is not None:
                 partition.commit_offset = max(partition.commit_offset, offset)
+                # Never below the commit offset, e.g. after uploads by another broker.
                 partition.dispatch_offset = max(partition.dispatch_offset, offset)
 
     async def _ends(self, numbers: Iterable[int], has: Has, *, dispatch: bool) -> dict[int, int]:
         found: dict[int, int] = {}
+        # A segment may have parts of partitions that another broker leads by now, which raises
+        # their offsets.
         wanted = [each for each in sorted(set(numbers)) if not self._led_elsewhere(each)]
         for at in range(0, len(wanted), PAGE):
             part = wanted[at : at + PAGE]

@@ -41,7 +41,6 @@ class OtherUploads:
         self._warnings = Warnings(env, logger)
 
     async def run(self) -> None:
-        """Repeat the check until cancelled."""
         while True:
             await self._env.sleep(POLL_S)
             try:

@@ -1,8 +1,7 @@
 """Cleanup at start of uploads and deletions left by a crash.
 
 Objects that were being uploaded when the last process ended are never completed: a new attempt gets
-a new uuid. A manifest may name them nevertheless, so they are removed like any other
-(kafkawire.tiering.retention.object_deletion), once new uploads cover their offsets.
+a new uuid.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ async def give_up_uploads(storage: SegmentCatalog, node_id: int, delete_after_ms
     Called before any upload begins."""
     count = 0
     while rows := await storage.objects(node_id, (COPY_STARTED,), PAGE):
+        # With a time, although they are incomplete: a manifest may name them, so they are removed
+        # like any other, once new uploads cover their offsets.
         await storage.delete_objects([row.uuid for row in rows], delete_after_ms)
         count += len(rows)
     if count:

@@ -9,12 +9,8 @@ A segment to be uploaded is registered here and passes through these states, by 
 
 It waits for its age if it is smaller than the minimum object size, or after a failure. Admitted
 segments are in the upload buffer, which is bounded in bytes, and have a row for their object. The
-oldest deadline is admitted first. Segments that were already late when registered (the history of a
-newly tiered topic) get every fourth admission, so neither kind starves.
-
-A failure of the storage closes a gate for all uploads. When it opens, one upload is tried, and the
-others follow after its success. A segment that failed is retried later than the gate opens, so that
-a segment that always fails does not block the others. Times are monotonic seconds. Pure.
+oldest deadline is admitted first. A failure of the storage closes a gate for all uploads. Times are
+monotonic seconds. Pure.
 """
 
 from __future__ import annotations
@@ -146,11 +142,11 @@ class Dispatcher:
     def forget(self, segment_id: int) -> None:
         """Remove a segment. One in the buffer runs to its end."""
         candidate = self.candidates.get(segment_id)
+        # The heaps keep it until it is their first, and find then that it is not registered.
         if candidate is not None and candidate.state < _ADMITTED:
             del self.candidates[segment_id]
 
     def limit(self, limits: UploadLimits) -> None:
-        """Set the limits of admissions and uploads."""
         self.limits = limits
 
     def attach(self) -> None:
@@ -162,7 +158,6 @@ class Dispatcher:
         self.detached = why
 
     def owned_by_other(self, foreign: bool) -> None:
-        """Block uploads while another broker owns the bucket."""
         self.foreign = foreign
 
     def pause(self, setting: str) -> None:
@@ -172,17 +167,18 @@ class Dispatcher:
     def resume(self, now: float) -> None:
         """Resume uploads. Lag limits restart for segments that waited during the pause."""
         self.paused = ""
+        # Without the limits restarted, all of them would count as exceeded at once.
         for candidate in self.candidates.values():
             candidate.late += max(0.0, now - candidate.since)
             candidate.history = True
 
     def admit(self, now: float) -> list[int]:
-        """Return the segments to admit to the buffer now, in upload order."""
         self._ripen(now)
         admitted: list[int] = []
         most = MAX_ADMITTED
+        # After a failure only one, which tests the storage; the others follow after its success.
         if self._in_a_row:
-            most = 1 - self.begun - len(self._admitted)  # only the one that tests the storage
+            most = 1 - self.begun - len(self._admitted)
         while len(admitted) < most and not self._is_held(now):
             heap = self._next_heap()
             if heap is None or not self._fits(heap[0][2]):
@@ -196,7 +192,6 @@ class Dispatcher:
         return admitted
 
     def begin(self, now: float) -> list[int]:
-        """Return the admitted segments whose upload begins now."""
         begun: list[int] = []
         while self._admitted and not self._is_held(now) and self.begun < self._slots():
             if now < self._free_at:
@@ -251,12 +246,14 @@ class Dispatcher:
         if fault is not Fault.FILE:
             self.close_gate(fault, error, now, jitter)
         own = wait_s(candidate.tries, self.limits.retry_max_s, jitter)
+        # Later than the gate opens, so that another segment is tried first: one that always fails
+        # must not block the others.
         self._wait(candidate, max(now + own, self._gate_until + own / 8))
         return max(0.0, self._gate_until - now)
 
     def close_gate(self, fault: Fault, error: str, now: float, jitter: float) -> None:
-        """The storage has failed: block uploads until the gate opens. Failures of uploads begun
-        before it closed count once."""
+        """The storage has failed: block uploads until the gate opens."""
+        # Failures of uploads that were begun before it closed count once.
         if now < self._gate_until:
             return
         self._in_a_row += 1
@@ -302,7 +299,6 @@ class Dispatcher:
         heappush(self._waiting, (when, next(self._order), candidate))
 
     def _ripen(self, now: float) -> None:
-        """Make segments ready whose time has come."""
         while self._waiting and self._waiting[0][0] <= now:
             when, _, candidate = heappop(self._waiting)
             if candidate.state != _WAITING or candidate.when != when:
@@ -313,10 +309,11 @@ class Dispatcher:
                 heappush(heap, (candidate.late, next(self._order), candidate))
 
     def _next_heap(self) -> list[tuple[float, int, Candidate]] | None:
-        """Return the heap with the next segment to admit."""
         for heap in (self._ready, self._history):
             while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
                 heappop(heap)  # removed
+        # The history of a newly tiered topic is late already, and would otherwise come before all
+        # new records, or after all of them: this way neither kind starves.
         history_first = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1
         first, second = (
             (self._history, self._ready) if history_first else (self._ready, self._history)
@@ -324,7 +321,7 @@ class Dispatcher:
         return first or second or None
 
     def _fits(self, candidate: Candidate) -> bool:
-        """Return whether it fits into the buffer; a larger one is uploaded alone."""
+        # One larger than the buffer is uploaded alone.
         filled = self.buffered_bytes + candidate.size_bytes
         return not self.buffered_bytes or filled <= self.limits.buffer_bytes
 

@@ -109,7 +109,6 @@ class Uploader:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
-        """Start with all existing segments."""
         self.note_all()
         self._tasks = [
             self._env.spawn(self._repeat("uploading", self._scan, self._wake), "upload"),
@@ -122,11 +121,11 @@ class Uploader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for flight in self._flights.values():  # also those whose upload had not begun
+        # Also those whose upload had not begun.
+        for flight in self._flights.values():
             flight.unpin()
 
     def note(self, ids: Collection[int]) -> None:
-        """Note segments that are new or have changed."""
         self.noted.update(ids)
         self._wake.set()
 
@@ -238,6 +237,8 @@ class Uploader:
     async def _start(self, ids: Sequence[int]) -> None:
         """Insert rows COPY_STARTED and raise dispatch offsets in one transaction."""
         flights = await self._new_flights(ids)
+        # Those below, which are not in SQL yet, those in progress and those finished: dispatch
+        # offsets rise in the transaction that inserts the rows.
         started = {flight.id for flight in flights}
         numbers = [number for segment_id in ids for number in self._numbers(segment_id)]
         dispatched = await self._progress.find_dispatch_offsets(
@@ -247,6 +248,7 @@ class Uploader:
         entered = await self._enter([flight.row for flight in flights], dispatched)
         self._progress.raise_dispatch(dispatched)
         for flight in flights:
+            # Until the upload ends: a merge may replace the segment meanwhile and remove its file.
             if flight.row.uuid in entered:
                 flight.pin()
                 self._flights[flight.id] = flight
@@ -259,8 +261,9 @@ class Uploader:
             return set()
         try:
             return set(await self._storage.start_objects(rows, dispatched))
+        # The transaction may have succeeded nevertheless.
         except BaseException:
-            self._garbage += [row.uuid for row in rows]  # it may have succeeded nevertheless
+            self._garbage += [row.uuid for row in rows]
             raise
 
     async def _new_flights(self, ids: Sequence[int]) -> list[Flight]:
@@ -294,8 +297,9 @@ class Uploader:
         )
 
     async def _check(self, flight: Flight, rate: int) -> None:
-        """Log damage in a file before it is uploaded. It is uploaded nevertheless, which preserves
-        the other batches; readers of the damaged ones get an error. Raises OSError, WorkerError."""
+        """Log damage in a file before it is uploaded. Raises OSError, WorkerError."""
+        # It is uploaded nevertheless, which preserves the other batches; readers of the damaged
+        # ones get an error.
         arguments = ScrubArguments(flight.segment.path, flight.segment.row.uuid)
         result: ScrubResult = await self._env.worker.run("check", arguments, rate)
         for problem in result.problems[:MAX_NAMED]:
@@ -306,7 +310,6 @@ class Uploader:
             )
 
     async def _upload(self, flight: Flight) -> None:
-        """Make one attempt. Failures are passed to the dispatcher, not raised."""
         key = segment_key(flight.row.uuid)
         try:
             rate = self.dispatcher.limits.bytes_per_second
@@ -316,7 +319,9 @@ class Uploader:
             if stored.size_bytes != flight.row.size_bytes:
                 text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
                 raise StoreError("Truncated", text)
-        except Exception as failure:  # also a defect, which is logged before the retry
+        # Also a defect, which is logged before the retry. The object may have been stored; the next
+        # attempt has another uuid, so a late PUT cannot change what it uploads.
+        except Exception as failure:
             self._garbage.append(flight.row.uuid)
             del self._flights[flight.id]
             self._handle_failure(flight.id, failure)
@@ -341,8 +346,8 @@ class Uploader:
             self.dispatcher.forget(segment_id)
 
     def _refuse(self, failure: Refused) -> None:
-        """Log an error that needs an operator once, as an ERROR, until an upload succeeds. The
-        manifest has logged that another broker owns the bucket."""
+        """Log an error that needs an operator once, as an ERROR, until an upload succeeds."""
+        # The manifest has logged that another broker owns the bucket.
         if self.refusal is None and failure.code != "OwnedByOther":
             self.refusal = failure
             logger.error(
@@ -352,6 +357,7 @@ class Uploader:
 
     async def _drop_garbage(self) -> None:
         """Delete objects of failed attempts that were never in a manifest."""
+        # A copy, which is removed after the call: others may be added while it waits, or it fails.
         if garbage := self._garbage[:]:
             await self._storage.delete_objects(garbage, 0)
             del self._garbage[: len(garbage)]
