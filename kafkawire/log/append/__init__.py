@@ -8,13 +8,8 @@ view instead of many, where many producers write to one partition.
 
 Easy to get wrong:
 
-- A failed fsync is final. The kernel may clear the dirty flag although the data is not on disk,
-  so that a second fsync succeeds and proves nothing. Writes stop; recovery writes the tail again.
-- Everything queued after a failed write fails with it: its offsets assumed that write.
 - `acks=all` covers everything written by then, duplicates too: the response to a retry waits for
   the commit, since the original may not be durable yet.
 - The received bytes of a batch are pinned until its write batch is written, since they are what
   is written. Nothing reads them afterwards.
-- A disk that is full to the last byte accepts no SQL transaction, so no topic could be deleted to
-  free space: new journals always leave a twentieth of the volume (256 MiB at most) free.
 """

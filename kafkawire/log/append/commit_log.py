@@ -4,8 +4,7 @@ Partitions queue frames in the current write batch; the first frame schedules th
 writes all of them with one gathered write at the tracked position and only then applies them to the
 state in memory. A write that fails, or is short, leaves everything as before: all batches of the
 write batch fail and the next write starts at the same position, under the next run number, so that
-remains of the failed write are never taken for data. While writes are slow a thread does them and
-frames are collected in the next write batch. kafkawire.log.append.disk_sink makes the bytes
+remains of the failed write are never taken for data. kafkawire.log.append.disk_sink makes the bytes
 durable; kafkawire.log.recovery.recover reads them after a restart.
 
 One CommitLog per broker process, made by kafkawire.log.manager.
@@ -64,12 +63,8 @@ more write adds as much as one more request."""
 
 
 class JournalWriter:
-    """Writes write batches to the journals: here, or in the writer thread while writes are slow.
-
-    One write batch is written at a time. `slow`: the next one is written in the thread, since
-    the last took more than `slow_s`; `flying`: one is being written there; `seconds`: the durations
-    of the writes.
-    """
+    """Writes write batches to the journals, one at a time: on the event loop, or in the writer
+    thread while writes are slow. `seconds`: the durations of the writes."""
 
     __slots__ = ("_env", "_idle", "_since", "flying", "seconds", "slow", "slow_s")
 
@@ -78,7 +73,9 @@ class JournalWriter:
         self._since = 0.0
         self._idle: asyncio.Future[None] | None = None
         self.slow_s = slow_s
+        # The last write took more than `slow_s`: the next one is done in the thread.
         self.slow = False
+        # A write is in progress in the thread.
         self.flying = False
         self.seconds = Histogram()
 
@@ -111,8 +108,11 @@ class JournalWriter:
             self._idle = None
 
     async def idle(self) -> None:
-        """Return when no write is in flight: only then may its journal be closed."""
+        """Return when no write is in flight."""
+        # Only then may its journal be closed: the thread would fail, or write to the file that got
+        # the descriptor meanwhile.
         while self.flying:
+            # One future for all callers that wait; note_applied removes it.
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -131,9 +131,8 @@ class CommitLog(AppendLog):
 
     `broken`: writing has failed because of the disk, or a defect. `refusal` is the error for all
     Produce requests, if they are refused. `run` is the run number of new frames. `hooks`: the
-    listeners (kafkawire.log.partition.hooks). `batch_number` changes as soon as appends go to
-    another write batch. `write_batches`, `appended_bytes`, `appended_records`: what was written
-    since the start.
+    listeners (kafkawire.log.partition.hooks). `write_batches`, `appended_bytes`,
+    `appended_records`: what was written since the start.
     """
 
     __slots__ = (
@@ -151,18 +150,18 @@ class CommitLog(AppendLog):
         hooks: Hooks,
         save_log_starts: SaveLogStarts,
     ) -> None:
-        """Take `segments` to read what has been cut, `save_log_starts` to store log starts that
-        move."""
         ledger = Ledger(env, os.path.dirname(journals.folder))
         super().__init__(env, config, journals, ledger, save_log_starts)
         self.run = 0
         self.broken = False
         self.refusal: KafkaError | None = None
         self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
+        # Changes as soon as appends go to another write batch.
         self.batch_number = 0
         self.waiting_for_room: list[Callable[[], None]] = []
         self._callbacks = Callbacks()
         self._requests: Sequence[object] = ()
+        # The last write failed: the log line about it is written once, not for each attempt.
         self.failing = False
         self.write_batches = self.appended_bytes = self.appended_records = 0
         self.writer = JournalWriter(env, config.slow_write_ms / 1000)
@@ -190,6 +189,7 @@ class CommitLog(AppendLog):
             self.schedule_flush()
 
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
+        # Called once, when the last of the sinks is done.
         if len(sinks) > 1:
             fn = after_calls(len(sinks), fn)
         durable = self._callbacks.durable
@@ -212,6 +212,7 @@ class CommitLog(AppendLog):
         if config.in_objects:
             return self.object_sink
         if config.replicated:
+            # Replication begins with the first partition that needs it.
             self.follower_sink.need()
             return self.follower_sink
         return self.disk_sink
@@ -226,6 +227,8 @@ class CommitLog(AppendLog):
             self.disk_sink.when_durable,
             lambda fn: self.after((self.object_sink, self.follower_sink), unless_for_others(fn)),
         )
+        # Frames of the catalog and of other partitions have no waiter in this sink, but followers
+        # must have them too.
         if self.follower_sink.began:
             await await_callbacks(self.follower_sink.when_all)
 
@@ -270,11 +273,13 @@ class CommitLog(AppendLog):
 
     def roll(self) -> None:
         """Continue in the next journal although the active one is not full; one must be ready."""
+        # An empty active journal needs no roll; a rolling one has its frame queued already.
         if self.journals.active.entries and not self.journals.rolling:
             assert self.journals.ready, (
                 "a write batch must not fail because of the age of a journal"
             )
             self.journals.roll()
+            # The roll happens when a frame is laid out; without traffic this is the only one.
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
     def schedule_flush(self) -> None:
@@ -282,6 +287,7 @@ class CommitLog(AppendLog):
             self.full = True
         if not self.scheduled:
             self.scheduled = True
+            # Else _apply_landed flushes what gathers meanwhile.
             if not self.writer.flying:
                 self.env.call_soon(self._write_queued)
 
@@ -303,6 +309,7 @@ class CommitLog(AppendLog):
         self.refusal = next(filter(None, self._refusals.values()), None)
         self.measure_room()
         if why is not None:
+            # They will get the error instead of waiting for room that may not come.
             waiting, self.waiting_for_room = self.waiting_for_room, []
             for fn in waiting:
                 self.env.call_soon(fn)
@@ -312,27 +319,30 @@ class CommitLog(AppendLog):
         return max(self.writer.busy_s(), self.disk_sink.running_s())
 
     def write_many(self) -> None:
-        """Write the current write batch now if many requests wait for it, instead of at the end of
-        the event-loop iteration: the processor's caches do not hold thousands of them. Those that
-        wait for an fsync are left to share one."""
+        """Write the current write batch now if many requests wait for it."""
+        # At the end of the iteration the processor's caches would not hold thousands of them any
+        # more. Those that wait for an fsync are left to share one.
         if len(self._requests) >= MANY_REQUESTS and (
             self.disk_sink.os_mode or not self._callbacks.durable
         ):
             self._write_queued()
 
     def _write_queued(self) -> None:
+        # The flush may have been done by `write_many`, or wait for the thread.
         if self.scheduled and not self.writer.flying:
             self._flush()
 
     def _flush(self) -> None:
-        """Write the write batch: here, or in the writer thread while writes are slow."""
         assert not self.writer.flying, "one write batch is written at a time"
         write_batch = self._take_queued()
         self.scheduled = False
+        # Only callbacks: what they wait for is written, or has failed with its write batch.
         if not write_batch.frames:
             self._finish(write_batch, None)
             return
         for frame in write_batch.frames:
+            # Batches from here on belong to the next write batch: they need a frame and state of
+            # their own.
             if (partition := frame.partition) is not None:
                 partition.frame = None
                 if partition.producers.fresh:
@@ -340,12 +350,16 @@ class CommitLog(AppendLog):
         writes: list[Write] = []
         try:
             if self.failed is not None:
+                # As a failed write: everything queued is rolled back, and its callers get the
+                # error.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
+            # With followers not the own committed end: a follower may lose what it has not synced.
             stamp = Stamp(self.run, self.follower_sink.position_to_state(self.disk_sink.committed))
             now_ms = self.env.clock.now_ms()
             writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
             if not self.writer.write(writes, partial(self._apply_landed, write_batch, writes)):
                 return
+        # Nothing in memory has changed so far, so any failure can be treated as a failed write.
         except Exception as failure:
             self._fail(write_batch, writes, failure)
             return
@@ -370,7 +384,8 @@ class CommitLog(AppendLog):
             else:
                 self._fail(write_batch, writes, failure)
         finally:
-            self.writer.note_applied()  # only now: what the callbacks queue goes with the rest
+            # Only now: what the callbacks queue goes with the rest.
+            self.writer.note_applied()
             if self.scheduled:
                 self._flush()
 
@@ -379,7 +394,9 @@ class CommitLog(AppendLog):
         rolled: list[Journal] = []
         try:
             self._apply(write_batch, writes, rolled)
-        except Exception as defect:  # part of the write batch may be state
+        except Exception as defect:
+            # Part of the write batch may be state by now, so it can neither be rolled back nor
+            # written again.
             why = (
                 f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
                 "until the broker is restarted"
@@ -392,6 +409,7 @@ class CommitLog(AppendLog):
         self._finish(write_batch, None)
         if rolled:
             call(lambda _: self.hooks.rolled(rolled), None)
+        # In a thread, well before the active journal is full: rolling must not wait for a file.
         if not self.journals.ready and self.journals.is_half_full(self.config.journal_entries):
             self.journals.prepare()
 
@@ -400,6 +418,7 @@ class CommitLog(AppendLog):
         for write in writes:
             end, named = write.position + write.length, [each.number for each in write.named]
             rolled += self.journals.take(write.journal, end, write.entries, named)
+            # Before any waiter is called: a commit that starts now must sync this journal.
             self.disk_sink.mark_dirty(write.journal)
         dirty = self.dirty
         records = 0
@@ -413,6 +432,7 @@ class CommitLog(AppendLog):
             tail += pack_row(base, frame.log_position, length, count, frame.newest)
             if len(tail) >= MAX_TAIL_BYTES:
                 partition.index_tail()
+            # Only now, after the write: a batch that failed must leave no gap in the offsets.
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
@@ -425,6 +445,7 @@ class CommitLog(AppendLog):
                 dirty.append(partition)
             if partition.producers.flying:
                 partition.producers.apply()
+            # Last: the sink may move the high watermark at once.
             partition.sink.add(partition, frame)
         self.written = self.journals.active.end_log_position
         self.write_batches += 1
@@ -433,17 +454,15 @@ class CommitLog(AppendLog):
         if self.failing:
             self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
-        # Frames of all partitions are in the journals.
+        # The disk sink counts the frames of all partitions, since all of them are in the journals.
         self.disk_sink.queue.count(write_batch.size_bytes)
         for sink in self.sinks:
             if sink.queue.filled:
                 sink.note_write()
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
-        """Leave everything as before the write batch.
-
-        What was queued since then fails with it: its offsets follow those of this write batch.
-        """
+        """Leave everything as before the write batch."""
+        # One line per outage, not one per attempt.
         if not self.failing and self.failed is None:
             self.failing = True
             logger.error(
@@ -451,9 +470,14 @@ class CommitLog(AppendLog):
                 failure,
                 exc_info=None if isinstance(failure, OSError | KafkaError) else failure,
             )  # fmt: skip
+        # A whole frame of the failed write may be on the disk, after the end of a shorter next
+        # write at the same position. Under the older run number recovery does not take it.
         self.run += 1
         for write in writes:
+            # The naming frames may not be on the disk: the next write has to name the partitions
+            # again.
             write.unname()
+        # What was queued since then fails too: its offsets follow those of this write batch.
         queued = self._take_queued()
         for frame in [*write_batch.frames, *queued.frames]:
             if frame.partition is not None:
@@ -465,7 +489,7 @@ class CommitLog(AppendLog):
         self._finish(queued, error)
 
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
-        """Call those who waited for the write; those who wait for a sink continue to wait."""
+        """Call the waiters of the write, and pass those of sinks to them."""
         call_all(write_batch.callbacks.written, error)
         for sink, waiting in write_batch.callbacks.durable.items():
             if error is None:
@@ -481,12 +505,14 @@ class CommitLog(AppendLog):
 
     async def close(self) -> None:
         """Write and commit what is queued, then end as `end` does."""
+        # Several rounds: callbacks of a commit may append again.
         while self.failed is None and not self.at_rest:
             await self.disk_sink.wait_until_durable()
         await self.end()
 
     async def end(self) -> None:
         """Accept no more, and return when no write and no fsync is in flight."""
+        # A reason given earlier is kept: it is the one that operators need.
         if self.failed is None:
             self.failed = "the broker is shutting down"
         self.disk_sink.stop()

@@ -1,14 +1,9 @@
 """The disk as a sink: one fsync makes everything written before it durable, for all who wait.
 
-With flush=commit the high watermark is the committed end: a commit starts at once when a caller
-waits (acks=all), at once or within 5 ms when only parked readers do (`ReaderPause`), else within
-`commit.delay.ms`. While one runs, writes are collected for the next. With flush=os the high
-watermark is the log end and a commit runs in the background every `flush.os.ms`; only checkpoints
-wait for it.
+With flush=commit the high watermark is the committed end. With flush=os the high watermark is the
+log end and a commit runs in the background every `flush.os.ms`; only checkpoints wait for it.
 
-After a failed fsync it is unknown which bytes are on the disk, so nothing more is written until a
-restart has read them back; reads continue. Owned by kafkawire.log.append.commit_log, which it calls
-back.
+Owned by kafkawire.log.append.commit_log, which it calls back.
 """
 
 from __future__ import annotations
@@ -54,9 +49,7 @@ class ReaderPause:
     A commit of each record by itself costs more CPU time than all the rest of its delivery. So
     there is a pause of one commit's duration (smoothed) after each commit: commits for readers
     alone take at most half of the time, what is written meanwhile shares the next one, and a record
-    waits no longer for its commit to start than it may wait for a running one to end. On a fast
-    disk that is less than the millisecond that timers resolve, and there is no pause; on a slow one
-    at most MAX_PAUSE_S.
+    waits no longer for its commit to start than it may wait for a running one to end.
     """
 
     __slots__ = ("_ended", "_max_pause_s", "_typical_s")
@@ -67,12 +60,13 @@ class ReaderPause:
         self._ended = 0.0
 
     def note_commit(self, begun: float, now: float) -> None:
-        """Note the times of a commit."""
         self._typical_s += (now - begun - self._typical_s) / SMOOTHING
         self._ended = now
 
     def remaining_s(self, now: float) -> float:
-        """Return how long to wait from now, in whole milliseconds; 0: start at once."""
+        """Return how long to wait from now; 0: start at once."""
+        # On a slow disk MAX_PAUSE_S bounds it; on a fast one a commit takes less than the
+        # millisecond that timers resolve, which rounds to no pause.
         left = self._ended + min(self._typical_s, self._max_pause_s) - now
         return round(left / _RESOLUTION_S) * _RESOLUTION_S if left > 0 else 0.0
 
@@ -82,8 +76,7 @@ class DiskSink:
 
     Everything before the log position `committed` is durable; `queue` has the partitions with
     batches above their high watermark, which the next commit moves; `seconds` are the durations of
-    the fsyncs; `refusal` is None until the broker shuts down: before that only CommitLog refuses
-    batches of all partitions.
+    the fsyncs.
     """
 
     awaited_by_acks_1 = False
@@ -115,6 +108,8 @@ class DiskSink:
         self._delay_s = (config.flush_os_ms if self.os_mode else config.commit_delay_ms) / 1000
         self._pause = ReaderPause(self._delay_s)
         self.committed = 0
+        # None until the broker shuts down: before that only CommitLog refuses batches of all
+        # partitions.
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
         self.queue = WaitingQueue(UncommittedWrite, config.uncommitted_max_bytes)
@@ -128,19 +123,20 @@ class DiskSink:
         self._due_at = 0.0
 
     def start(self, committed: int) -> None:
-        """Start with everything before `committed` durable."""
         self.committed = committed
 
     def mark_dirty(self, journal: Journal) -> None:
         """Note that a journal was written to: the next commit must sync it."""
+        # `dirty` also keeps its file open and the journal from being recycled.
         journal.dirty = True
-        if journal not in self._dirty:  # two at most, but for write batches larger than a journal
+        # Two at most, except for write batches that are larger than a journal: a list is enough.
+        if journal not in self._dirty:
             self._dirty.append(journal)
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait. With flush=os
-        none waits, and the kernel bounds its dirty pages by slowing down the writes, which then
-        move to the writer thread."""
+        """Return how many bytes may be queued before Produce requests have to wait."""
+        # With flush=os the kernel bounds its dirty pages by slowing down the writes, which then
+        # move to the writer thread. After a failure nothing waits: everything is refused.
         if self.os_mode or self._log.failed is not None:
             return WITHOUT_BOUND
         return self.queue.room_bytes()
@@ -148,6 +144,7 @@ class DiskSink:
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.newest.ends[partition] = frame.end
         if partition.watchers:  # a reader is parked there
+            # With flush=os the reader sees the record at the write.
             self._wanted = not self.os_mode
 
     def note(self, partition: LoadedPartition) -> None:
@@ -155,6 +152,7 @@ class DiskSink:
         self._bounded[partition] = None
 
     def note_write(self) -> None:
+        # With flush=os what is written is visible, without waiting for an fsync.
         if self.os_mode:
             move_high_watermarks(self.queue.newest.ends)
             self.queue.newest.ends.clear()
@@ -180,7 +178,7 @@ class DiskSink:
         await await_callbacks(self.when_durable)
 
     def when_durable(self, fn: Callback) -> None:
-        """Call `fn` when `durable` would return."""
+        """Call `fn` when everything appended so far is on the disk."""
 
         def written(failure: BaseException | None) -> None:
             if failure is None:
@@ -188,6 +186,7 @@ class DiskSink:
             else:
                 fn(failure)
 
+        # First the write: a commit that starts before it would not cover it.
         self._log.after_write(written)
 
     def running_s(self) -> float:
@@ -195,7 +194,6 @@ class DiskSink:
         return self._log.env.clock.monotonic() - self._running_since if self._running else 0.0
 
     def refuse_batches(self) -> None:
-        """Refuse what producers append from now on: the broker is shutting down."""
         self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
 
     def stop(self) -> None:
@@ -205,14 +203,16 @@ class DiskSink:
             self._timer = None
 
     async def wait_until_idle(self) -> None:
-        """Return when no fsync is in flight: only then may its files be closed. A thread that syncs
-        a closed file fails, or syncs the file that got the descriptor meanwhile."""
+        """Return when no fsync is in flight."""
+        # Only then may files be closed: a thread that syncs a closed one fails, or syncs the file
+        # that got the descriptor meanwhile.
         while self._running:
             if self._ended is None:
                 self._ended = asyncio.get_running_loop().create_future()
             await self._ended
 
     def _await_durable(self, callbacks: list[Callback]) -> None:
+        # After a failed fsync a second one proves nothing, so these will never be durable.
         if self._log.failed is not None:
             call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._log.failed))
             return
@@ -223,21 +223,24 @@ class DiskSink:
         """Commit now if a caller waits, soon if only readers do, later otherwise, not at all if
         nothing was written."""
         log = self._log
+        # One fsync at a time: what is written while it runs shares the next one.
         if self._running or self.committed == log.written or log.failed is not None:
             return
+        # A caller waits (acks=all).
         if self.queue.newest.callbacks:
             self._commit()
+        # Only parked readers wait: at most 5 ms. A full log has producers that wait as well.
         elif self._wanted:
             pause_s = 0.0 if log.full else self._pause.remaining_s(log.env.clock.monotonic())
             if pause_s:
                 self._commit_within(pause_s)
             else:
                 self._commit()
+        # Nothing waits: within `commit.delay.ms`, or `flush.os.ms`.
         elif self._timer is None:
             self._commit_within(self._delay_s)
 
     def _commit_within(self, delay_s: float) -> None:
-        """Commit after `delay_s`, unless that is due earlier anyway."""
         env = self._log.env
         due_at = env.clock.monotonic() + delay_s
         if self._timer is not None:
@@ -258,6 +261,7 @@ class DiskSink:
         self._running = True
         self._running_since = log.env.clock.monotonic()
         self._wanted = False
+        # What is written from here on belongs to the next commit, dirty journals too.
         write = self.queue.seal(log.written, self._running_since)
         journals, self._dirty = self._dirty, []
         others, self._bounded = self._bounded, {}
@@ -270,15 +274,18 @@ class DiskSink:
                 self._ended = None
             now = log.env.clock.monotonic()
             self._pause.note_commit(self._running_since, now)
+            # An entry that failed does not fail the commit: the ledger is a second line of defence.
             if entry is not None:
                 log.ledger.note_written(entry)
             if failure is not None:
                 self._fail(failure)
                 return
             self.seconds.add(now - self._running_since)
+            # Not `log.written`: writes continued while the fsync ran.
             self.committed = write.log_position
             log.ledger.mark(self.committed)
             for journal in journals:
+                # Written to since this fsync began: the next one has to cover it.
                 journal.dirty = journal in self._dirty
             self._publish()
 
@@ -292,8 +299,6 @@ class DiskSink:
             self._fail(failure)
 
     def _publish(self) -> None:
-        """Move the high watermarks, call the waiters, and continue with what was written
-        meanwhile."""
         call_all(self.queue.complete().callbacks, None)
         self._log.measure_room()
         self._go()
@@ -303,6 +308,8 @@ class DiskSink:
         why = (
             f"fsync failed ({reason_of(failure)}): nothing is written until the broker is restarted"
         )
+        # It is unknown which bytes are on the disk now: the kernel may take them for clean, so that
+        # a second fsync proves nothing. A restart reads them back.
         log.stop_writing(why, broken=True)
         logger.critical(
             "%s. Fetch requests are still served. Check the disk, then restart: recovery keeps all "
@@ -314,7 +321,9 @@ class DiskSink:
 
 
 def sync_all(files: list[File], entry: LedgerWrite | None) -> None:
-    """Make the files durable, after the ledger's entries about them. Runs in the commit thread."""
+    """Make the files durable. Runs in the commit thread."""
+    # The ledger first: before the commit is acknowledged it must name the journals, and have a
+    # bound above the offsets.
     if entry is not None:
         entry.store()
     for file in files:

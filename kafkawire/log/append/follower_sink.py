@@ -2,14 +2,12 @@
 durable here and at all in-sync followers.
 
 Frames of these partitions are in the journals, like all others. Followers get the journals byte for
-byte, so what is committed is a log position: everything before it. Then high watermarks move,
-waiting Fetches wake up, and acks=all is answered; acks=1 is answered after the write, as in Kafka.
+byte, so what is committed is a log position: everything before it.
 
 While fewer replicas are in sync than `min.insync.replicas` of the broker wants, or the oldest write
-waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. A topic may want more of them: if
-they have become too few since its batch was appended, those that wait for this batch get
-FailedPartitions. Owned by kafkawire.log.append.commit_log, which calls it;
-kafkawire.log.followers.service moves what is committed.
+waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. Owned by
+kafkawire.log.append.commit_log, which calls it; kafkawire.log.replicas.service moves what is
+committed.
 """
 
 from __future__ import annotations
@@ -55,6 +53,7 @@ class FollowerSink:
     """Followers as a Sink: the write batches and callers that wait for them are in `queue`.
     `in_sync`: replicas that acks=all waits for, the broker itself included."""
 
+    # acks=1 is answered after the write, as in Kafka.
     awaited_by_acks_1 = False
     __slots__ = (
         "_closing", "_committed", "_disk", "_is_needed", "_log", "_when_needed", "_when_written",
@@ -70,12 +69,13 @@ class FollowerSink:
         self._is_needed = self._closing = False
         self._committed = 0
         self.in_sync = 1
+        # Until replication has begun it is unknown which followers are in sync, so nothing may be
+        # acknowledged.
         why = "the followers of this broker are not known yet"
         self.refusal: KafkaError | None = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
 
     @property
     def failed(self) -> KafkaError | None:
-        """Why nothing is committed any more."""
         return self.queue.failed
 
     @property
@@ -85,13 +85,15 @@ class FollowerSink:
 
     def position_to_state(self, own: int) -> int:
         """Return the log position that new frames state as committed, when the own journals are
-        durable up to `own`. It must be true of each copy that has the frame: a follower may lose
-        what it has not synced, though the own disk has it."""
+        durable up to `own`."""
+        # It must be true of each copy that has the frame: a follower may lose what it has not
+        # synced, though the own disk has it.
         return own if self._when_written is None else self._committed
 
     def when_needed(self, fn: Callable[[], None]) -> None:
         """Call `fn`, which begins replication, once there is a partition that needs it."""
         self._when_needed = fn
+        # The partition may have been loaded before this was set.
         if self._is_needed:
             fn()
 
@@ -103,37 +105,40 @@ class FollowerSink:
                 self._when_needed()
 
     def topics_added(self, infos: Iterable[TopicInfo], node_id: int) -> None:
-        """Begin replication if this broker leads new partitions with durability=replicated, so that
-        their replicas are known, and in sync, before the first record."""
+        """Begin replication if this broker leads new partitions with durability=replicated."""
+        # Now, not at their first append: their replicas must be known, and in sync, before it.
         if not self._is_needed and any(leads_replicated(each, node_id) for each in infos):
             self.need()
 
     def when_written(self, fn: Callable[[], None]) -> None:
-        """Call `fn` after each write batch."""
         self._when_written = fn
 
     def room_bytes(self) -> int:
+        # Refused batches are not queued, and without a bound nothing waits for room.
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.add(partition, frame.end, frame.length)
+        # The own disk is one of the replicas, and the ledger needs a bound of the partition.
         self._disk.note(partition)
 
     def note_write(self) -> None:
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
-            self._when_written()  # followers write while the own disk does
+            # Before the own fsync: followers write while the own disk does.
+            self._when_written()
         self._disk.wait([self._note_own_sync])
 
     def wait(self, callbacks: list[Callback]) -> None:
         self.queue.wait(callbacks)
 
     def when_all(self, fn: Callback) -> None:
-        """Call `fn` when the whole log written so far is committed, with frames of the catalog and
-        of other partitions: what SQL has must not be ahead of the copies of followers."""
+        """Call `fn` when the whole log written so far is committed."""
         log, sealed = self._log, self.queue.sealed
         end = sealed[-1].log_position if sealed else self._committed
+        # Frames of the catalog and of other partitions seal no write here. They must be at the
+        # followers too: what SQL has must not be ahead of their copies.
         if self.began and log.journals.active.end and end < log.written:
             self.note_write()
         self.wait([unless_for_others(fn)])
@@ -147,6 +152,8 @@ class FollowerSink:
         while sealed and sealed[0].log_position <= log_position:
             done = True
             written = self.queue.complete()
+            # A topic may want more replicas than the broker, and they may have become too few since
+            # its batch was appended: its producers must not take the batch for replicated.
             few = [each for each in written.ends if each.config.min_insync_replicas > self.in_sync]
             call_all(written.callbacks, self._too_few(few) if few else None)
         if done:
@@ -160,6 +167,7 @@ class FollowerSink:
     async def close(self) -> bool:
         """Refuse what is appended from now on, and wait up to CLOSE_S for what was written; return
         whether all of it is committed."""
+        # From now on `update` does not accept batches again.
         self._closing = True
         self.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         self._log.measure_room()
@@ -185,6 +193,7 @@ class FollowerSink:
             return
         before = self.refusal
         self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why) if why else None
+        # Only a change of whether batches are refused is logged, not each new reason.
         if (before is None) != (self.refusal is None):
             self._log.measure_room()
             if why:
@@ -201,10 +210,11 @@ class FollowerSink:
         self._log.measure_room()
 
     def _note_own_sync(self, failure: BaseException | None) -> None:
-        """The own journals are durable up to some write batch, or never will be."""
+        """Note that the own journals are durable up to some write batch, or never will be."""
         if failure is not None:
             self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)))
         elif self._when_written is not None:
+            # The own replica counts too: what waits may be committed now.
             self._when_written()
 
     def _too_few(self, partitions: Collection[LoadedPartition]) -> FailedPartitions:

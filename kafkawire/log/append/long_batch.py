@@ -1,10 +1,8 @@
 """Batches whose records cannot be checked at once on the event loop.
 
-A batch of 1 MB can unpack to 64 MiB with millions of records, and a producer may send nothing
-else. Such a batch is unpacked, and packed again for compression.type, in a thread (the codecs
-release the interpreter lock); its records are walked in slices of the event loop. Then the
-partition queues it without checking its records again. One batch at a time: an unpacked one
-takes up to 64 MiB.
+A batch of 1 MB can unpack to 64 MiB with millions of records, and a producer may send nothing else.
+Such a batch is unpacked, and packed again for compression.type, in a thread; its records are walked
+in slices of the event loop. Then the partition queues it without checking its records again.
 
 Shell; one per broker, called by kafkawire.handlers.produce.long.
 """
@@ -39,10 +37,9 @@ FREED_AT_ONCE_BYTES = 1 << 20
 
 
 class LongBatches:
-    """Inspects long batches, one at a time, in the order of the calls."""
-
     def __init__(self, env: Env) -> None:
         self._env = env
+        # One at a time: an unpacked batch takes up to 64 MiB.
         self._one = asyncio.Lock()
 
     async def inspect(self, partition: Partition, batch: memoryview, now_ms: int) -> Inspected:
@@ -56,17 +53,25 @@ class LongBatches:
             newest = head[8]
             validation = partition.log.validation
             walks = must_walk(head, config, now_ms, validation)
+            # With HEAD_ONLY, only what must be walked is unpacked.
             if walks or validation != HEAD_ONLY:
+                # In a thread: the codecs release the interpreter lock.
                 data = await self._env.offload.submit(POOL, unpack_long, batch, head)
                 try:
                     if walks or not ends_are_valid(memoryview(data), head):
+                        # Walking is Python, so a thread would not help: slices between event-loop
+                        # iterations.
                         newest = await self._env.slices.run(walk_long(data, head, config, now_ms))
                 finally:
+                    # Freeing 64 MiB takes milliseconds: in the thread, not here.
                     if isinstance(data, bytearray) and len(data) > FREED_AT_ONCE_BYTES:
                         await self._env.offload.submit(POOL, data.clear)
                 if newest != head[8]:
+                    # The head states another newest timestamp than the records have: readers by
+                    # time need the true one.
                     stamp(batch, newest, log_append=False)
             stored = None
+            # Packed again only if the topic wants another compression or the append time.
             if config.timestamp_type or config.compression >= 0:
                 stored = await self._env.offload.submit(
                     POOL, _stored_form, partition, batch, head, newest, now_ms

@@ -2,16 +2,14 @@
 
 Frames of these partitions are in the journals, like all others; nothing waits for their fsync. The
 frames that were written since the last object are *gathered*, and become the next one when
-`log.object.linger.ms` have passed since the previous one was begun, or at `log.object.bytes`. So a
-broker with little to do stores what it has at once, and one with much to do begins at most one
-object per linger for its bytes. Up to MAX_STORING are being stored concurrently; they complete in
-the order of their sequence numbers: then high watermarks move, waiting Fetches wake up, and answers
-leave.
+`log.object.linger.ms` have passed since the previous one was begun, or at `log.object.bytes`. Up to
+MAX_STORING are being stored concurrently; they complete in the order of their sequence numbers:
+then high watermarks move, waiting Fetches wake up, and answers leave.
 
 A failed PUT is tried again under the same sequence number until it succeeds, so a sequence has no
 gaps. Meanwhile producers wait; when the oldest object has not been stored for REFUSE_AFTER_S, their
-batches are refused with NOT_ENOUGH_REPLICAS. If another life of this broker has ended the log,
-nothing is written any more. Owned by kafkawire.log.append.commit_log, which calls it.
+batches are refused with NOT_ENOUGH_REPLICAS. Owned by kafkawire.log.append.commit_log, which calls
+it.
 """
 
 from __future__ import annotations
@@ -66,8 +64,7 @@ class FrameSpan:
 
 
 class Gathered(UncommittedWrite):
-    """The frames of one log object. `at_s`: when its first PUT was begun; `stored`: whether its PUT
-    succeeded."""
+    """The frames of one log object."""
 
     __slots__ = ("frames", "spans", "stored")
 
@@ -75,6 +72,7 @@ class Gathered(UncommittedWrite):
         super().__init__()
         self.spans: list[FrameSpan] = []
         self.frames = 0
+        # Its PUT succeeded; those before it may still be in progress.
         self.stored = False
 
     def begin(self, log_position: int, at_s: float) -> None:
@@ -125,11 +123,13 @@ class ObjectSink:
         self._sequence = 0
         self._storing = 0
         self.queue = WaitingQueue(Gathered, config.uncommitted_max_bytes)
+        # Long ago, so that the first object is begun at once.
         self._last_start = -1e9
         self._failing = False
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._closing = False
+        # What is written now comes from objects of earlier lives.
         self._adopting = False
         self.refusal: KafkaError | None = None
         self.unreleased_bytes = 0
@@ -163,6 +163,7 @@ class ObjectSink:
         return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
 
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
+        # It is durable in those objects: no object of this life has to be stored for it.
         if self._adopting:
             partition.advance(frame.end)
         else:
@@ -171,17 +172,21 @@ class ObjectSink:
     def gather(self, partition: LoadedPartition, end: int, log_position: int, length: int) -> None:
         """Gather a frame of `length` payload bytes, which ends at the offset `end`. Hot."""
         queue, gathered = self.queue, self.queue.newest
+        # Bounds of one object: its bytes, and how long the event loop takes to describe it.
         full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
         full = full or len(gathered.spans) >= MAX_SPANS or gathered.size_bytes >= self._max_bytes
         if full:
+            # Time 0: `begin` sets it when its PUT starts.
             queue.seal(self._log.written, 0.0)
             gathered = queue.newest
+        # A frame's log position is that of its first batch; an object has the frame with its head.
         journal, start = log_position >> POSITION_BITS, (log_position & POSITION_MASK) - HEAD_BYTES
         stop = start + HEAD_BYTES + length
         queue.add(partition, end, stop - start)
         gathered.frames += 1
         spans = gathered.spans
         last = spans[-1] if spans else None
+        # Frames are padded to 8 bytes: adjacent ones are one read of the journal.
         if last is not None and last.journal == journal and pad_length(last.end) == start:
             last.end = stop
         else:
@@ -206,7 +211,6 @@ class ObjectSink:
         self._update_refusal()
 
     def adopt(self, adopting: bool) -> None:
-        """Set whether what is written is in objects of earlier lives already."""
         self._adopting = adopting
 
     def note_retained(self, size_bytes: int) -> None:
@@ -227,6 +231,7 @@ class ObjectSink:
                 done.set_result(failure is None)
 
         self._log.after((self,), settle)
+        # Without waiting for the linger: `_closing` makes what is gathered due.
         self._go()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -238,6 +243,7 @@ class ObjectSink:
                 count(self.queue.size_bytes, "byte"),
             )
             why = "the broker has shut down before it could store the records in the remote tier"
+            # Answer the waiters. The frames are in the journals: the next start stores them.
             self._end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
             return False
         finally:
@@ -248,19 +254,25 @@ class ObjectSink:
     def _go(self) -> None:
         """Begin an object if it is time, otherwise set the timer."""
         queue = self.queue
+        # Sealed because of a bound, and not begun yet.
         full = len(queue.sealed) > self._storing
         if self._when_needed is not None and (full or queue.filled):
+            # Called once, and before the check of the writer: it opens the log.
             needed, self._when_needed = self._when_needed, None
             needed()
         if self._writer is None or not (full or queue.filled) or queue.failed is not None:
             return
         if self._storing >= MAX_STORING:
-            return  # the next one is begun when the first of these is stored
+            # The next one is begun when the first of these is stored.
+            return
         env = self._log.env
         now = env.clock.monotonic()
         due = self._last_start + self._linger_s
+        # So a broker with little to do stores what it has at once, and one with much to do begins
+        # one object per linger, or per `log.object.bytes`.
         if self._closing or now >= due or full or queue.newest.size_bytes >= self._max_bytes:
             self._begin(now)
+            # More than one may be due.
             self._go()
         elif self._timer is None:
             self._timer = env.call_later(due - now, self._due)
@@ -274,19 +286,21 @@ class ObjectSink:
             self._timer.cancel()
             self._timer = None
         queue = self.queue
+        # Nothing was sealed by a bound: this object is what was gathered so far.
         if len(queue.sealed) == self._storing:
             queue.seal(self._log.written, now)
         gathered = queue.sealed[self._storing]
         gathered.begin(self._log.written, now)
         self._last_start = now
         self._storing += 1
+        # Assigned once per object: every attempt uses it, so the sequence has no gaps.
         sequence, self._sequence = self._sequence, self._sequence + 1
         self._log.env.spawn(self._store(sequence, gathered), f"log object {sequence}")
         self._watch(now)
 
     def _watch(self, now: float) -> None:
-        """Set the timer for the refusal of produces, which a storage that never answers would not
-        cause otherwise."""
+        """Set the timer for the refusal of produces."""
+        # A storage that never answers causes no failed attempt that would refuse produces.
         if self._watching is None and self._storing:
             delay_s = max(self.queue.sealed[0].at_s + REFUSE_AFTER_S - now, MIN_WATCH_S)
             self._watching = self._log.env.call_later(delay_s, self._check_overdue)
@@ -300,14 +314,17 @@ class ObjectSink:
         assert self._writer is not None, "started before"
         env = self._log.env
         failures = 0
+        # Under the same sequence number until it succeeds, so the sequence has no gaps.
         while self.queue.failed is None:
             begun = env.clock.monotonic()
             try:
                 await self._writer.store(sequence, gathered)
             except Superseded as why:
+                # Another life of the broker has put its fence there: it reads nothing after it.
                 self.supersede(str(why))
                 return
-            except Exception as failure:  # also a defect: an object that is never stored stops acks
+            except Exception as failure:
+                # Also a defect: an object that is never stored stops all acknowledgements.
                 self._attempt_failed(sequence, failure)
                 failures += 1
                 await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
@@ -322,13 +339,16 @@ class ObjectSink:
         """Complete the objects that are stored, in order: move the high watermarks, call the
         waiters, and begin the next one."""
         assert self._retain is not None, "started before"
+        # The sequence number of the oldest object that is not complete.
         first = self._sequence - self._storing
+        # Only in order: an acknowledged object after a missing one would be lost with it.
         while self._storing and self.queue.sealed[0].stored:
             gathered = self.queue.complete()
             self._storing -= 1
             self.stored_objects += 1
             self.stored_bytes += gathered.size_bytes
             self.unreleased_bytes += gathered.size_bytes
+            # The object is needed until its records are in uploaded segments.
             self._retain(first, gathered)
             first += 1
             call_all(gathered.callbacks, None)
@@ -337,7 +357,6 @@ class ObjectSink:
         self._go()
 
     def _attempt_failed(self, sequence: int, failure: Exception) -> None:
-        """Note a failed attempt; the caller tries again."""
         self.failed_puts += 1
         if not self._failing:
             self._failing = True
@@ -356,6 +375,7 @@ class ObjectSink:
             logger.info("log objects are stored again")
 
     def _update_refusal(self) -> None:
+        # The refusal of a shutdown stays.
         if self._closing:
             return
         before, why = self.refusal, self.unusable
@@ -368,7 +388,9 @@ class ObjectSink:
                 "uploaded in segments (log.unreleased.max.bytes)"
             )
         if not why:
+            # No reason is left, except that the log has ended.
             self.refusal = self.queue.failed
+        # A new reason does not replace the one that clients and the log have already.
         elif self.refusal is None:
             self.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, why)
             logger.error("produces to topics with durability=s3 are refused: %s", why)
@@ -379,9 +401,11 @@ class ObjectSink:
 
     def supersede(self, why: str) -> None:
         """Store nothing any more, since another life of the broker has ended the log."""
+        # Several PUTs in progress may find the same fence.
         if self.queue.failed is not None:
             return
         logger.critical("%s. This process stops", why)
+        # Also records of other topics: this process no longer is the broker.
         self._log.stop_writing(why)
         self._end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
         if self._superseded is not None:
@@ -390,6 +414,7 @@ class ObjectSink:
     def _end(self, why: KafkaError) -> None:
         """Store nothing any more, and answer everything that waits with an error."""
         self.refusal = why
+        # Their tasks end at their next attempt.
         self._storing = 0
         self.queue.fail(why)
         self._log.measure_room()
