@@ -1,9 +1,5 @@
 """The folder of journals: those that exist, the next one prepared ahead, and the spares.
 
-A journal that is no longer needed becomes a spare: its blocks are allocated already, and
-overwriting them is two to four times as fast as a file's first write. A spare is renamed to its
-next number, and the folder synced, before anything is written to it under that number; the run and
-journal numbers in each frame distinguish the new bytes from the old.
 kafkawire.log.append.commit_log requests the next journal, kafkawire.log.maintenance.retention
 returns dead ones.
 """
@@ -39,10 +35,7 @@ accepts none."""
 class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
-    `ready` are journals that have their final name but no frame yet. Everything from the log
-    position `hot_from` on is mapped; from `viewed_from` on it may be sent from the mapping, since
-    unverified bytes of earlier starts end before it. `rolling`: the active journal takes no more
-    frames, full or not.
+    `ready` are journals that have their final name but no frame yet.
     """
 
     __slots__ = (
@@ -74,13 +67,21 @@ class Journals:
         self.hot_bytes = hot_bytes
         self.recycle_bytes = recycle_bytes
         self.by_number: dict[int, Journal] = {}
+        # Journals with their final name and no frame yet.
         self.ready: list[Journal] = []
         self.spares: list[tuple[str, int]] = []
+        # Everything from this log position on is mapped.
         self.hot_from = 0
+        # From here on it may be sent from the mapping: unverified bytes of earlier starts end
+        # before.
         self.viewed_from = 0
         self.preparing = False
+        # The active journal takes no more frames, full or not.
         self.rolling = False
+        # Spares that a thread is making; they count, so that several journals that die together do
+        # not exceed `recycle.bytes`.
         self._retiring_bytes = 0
+        # The active journal's number when the next one was last prepared.
         self._tried = -1
         self.next_number = 1
         self.previous_end = 0
@@ -89,21 +90,25 @@ class Journals:
     def start(
         self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
     ) -> None:
-        """Take over the journals that recovery found; the last one is written further unless it is
-        rolled."""
+        """Take over the journals that recovery found."""
         self.spares = spares
         self.next_number = next_number
+        # Otherwise the last one is written further.
         if not journals or journals[-1].rolled:
+            # The header of the new journal states it: recovery finds out from it how far the one
+            # before must reach.
             self.previous_end = journals[-1].end_log_position if journals else 0
             journals = [*journals, self._make()]
         self.by_number = {journal.number: journal for journal in journals}
         self.active = journals[-1]
         if self.active.file is None:
             self.active.file = self.env.fs.open(self.active.path)
+        # `journal.bytes` may have been raised since it was created.
         self.active.reserve(self.journal_bytes)
         self._warm()
 
     def __iter__(self) -> Iterator[Journal]:
+        # A copy: a caller may remove journals while it iterates.
         return iter(list(self.by_number.values()))
 
     def upcoming(self, ahead: int) -> Journal:
@@ -120,7 +125,6 @@ class Journals:
         return view, log_position & POSITION_MASK
 
     def roll(self) -> None:
-        """Let the active journal take no more frames, although it is not full."""
         self.rolling = True
 
     def advance(self) -> Journal:
@@ -140,6 +144,7 @@ class Journals:
         these partition numbers, after the whole write batch was; return the journal that was rolled
         before it, if one was."""
         rolled = []
+        # Only after the whole write batch was written: until then the roll can be undone.
         if journal is not self.active:
             rolled.append(self.advance())
             assert journal is self.active, "journals are written one after the other"
@@ -149,24 +154,22 @@ class Journals:
         return rolled
 
     def is_half_full(self, entries: int) -> bool:
-        """Return whether to prepare the next journal now, of which one takes `entries`; an idle
-        broker needs no space for it."""
+        """Return whether to prepare the next journal now; one takes `entries`."""
+        # Half full, and not at once: an idle broker needs no space for the next one.
         return self.active.end * 2 > self.journal_bytes or self.active.entries * 2 > entries
 
     def prepare(self, *, again: bool = False) -> None:
         """Prepare the next journal in a thread, so that rolling costs the event loop nothing.
 
-        The number is assigned now: a roll that cannot wait creates another journal under a later
-        number, and the one of the thread becomes a spare. Numbers may have gaps. `again`: try also
-        if it has failed since the active journal began.
+        `again`: try also if it has failed since the active journal began.
         """
         if self.ready or self.preparing or (self._tried == self.active.number and not again):
             return
-        self._tried = (
-            self.active.number
-        )  # once: if it fails, the roll tries again and reports the failure
+        # Once per active journal: if it fails, the roll tries again and reports the failure.
+        self._tried = self.active.number
         spare: tuple[str, int] | None = None
         try:
+            # A spare takes no space that is not allocated already.
             if not self.spares and not self.has_room():
                 return
             spare = self.spares.pop() if self.spares else None
@@ -175,14 +178,14 @@ class Journals:
                 make_journal,
                 self.env.fs,
                 self.folder,
+                # Assigned now: a roll that cannot wait creates a journal under a later number, and
+                # this one becomes a spare. Numbers may have gaps.
                 self._number(),
                 self.journal_bytes,
                 spare,
             )
-        except (
-            OSError,
-            RuntimeError,
-        ) as failure:  # the volume does not respond, or there is no thread
+        except (OSError, RuntimeError) as failure:
+            # The volume does not respond, or there is no thread.
             logger.warning("cannot prepare the next journal: %s", failure)
             if spare is not None:
                 self.spares.append(spare)
@@ -199,6 +202,7 @@ class Journals:
             logger.warning("cannot prepare the next journal: %s", failure)
             return
         journal = future.result()
+        # A roll did not wait for it. The numbers of journals must rise.
         if self.ready or self.active.number > journal.number:
             self._retire(journal)  # not waited for
         else:
@@ -222,6 +226,7 @@ class Journals:
     def measure_views(self) -> None:
         """Find the log position from which on bytes may be sent from their mappings."""
         doubted = [
+            # Ranges are sorted, so the last damaged one ends last.
             journal.log_position | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
             for journal in self.by_number.values()
             if journal.unverified or journal.bad
@@ -236,7 +241,9 @@ class Journals:
     def _map(self) -> None:
         room = self.hot_bytes
         hot = True
+        # Newest first, until one does not fit; nothing older is mapped then.
         for journal in reversed(self.by_number.values()):
+            # The active journal is mapped whole, with the part that is not written yet.
             size = journal.capacity if journal is self.active else journal.end
             hot = journal is self.active or (hot and size <= room)
             room -= size
@@ -246,7 +253,9 @@ class Journals:
                 journal.map()
                 self.hot_from = journal.log_position
             elif journal.view is None and journal.file is None:
-                return  # those before it were unmapped when this one was
+                # Those before it were unmapped when this one was.
+                return
+            # A dirty one keeps its handle for the commit that is still to come.
             elif not journal.dirty:
                 journal.cool()
             else:
@@ -262,7 +271,7 @@ class Journals:
         await self._retire(journal)
 
     def take_out(self, journal: Journal) -> str:
-        """Forget a dead journal and leave its files as they are; return its path."""
+        """Forget a dead journal, whose files stay; return its path."""
         assert journal.rolled, "only rolled journals die"
         assert not journal.pins, "a reader holds this journal"
         assert not journal.dirty, "this journal is not committed"
@@ -271,7 +280,7 @@ class Journals:
         return journal.path
 
     def _retire(self, journal: Journal) -> asyncio.Future[None]:
-        """Make a spare of a file that is not needed if there are not enough, else delete it."""
+        """Make a spare of a file that is not needed, or delete it."""
         spare = self._spare_of(journal)
         size = journal.capacity if spare else 0
         future = self.env.offload.submit("files", retire, self.env.fs, journal, spare)
@@ -289,6 +298,7 @@ class Journals:
     def _spare_of(self, journal: Journal) -> str:
         """Return the path as a spare of a file that is not needed; empty: there are enough."""
         kept = sum(size for _, size in self.spares) + self._retiring_bytes
+        # Not a smaller one: making it longer would be a file's first write again.
         if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:
             return os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
         return ""
@@ -301,6 +311,7 @@ class Journals:
             spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
             self.env.fs.rename(journal.path, spare)
             self.spares.append((spare, journal.capacity))
+        # One sync for all, before anything is written to the log.
         self.env.fs.sync_dir(self.folder)
 
     async def drop_spares(self) -> None:
@@ -324,10 +335,14 @@ def make_journal(
     """Create a journal with space and a durable name, from a spare if there is one. May block."""
     path = os.path.join(folder, journal_name(number))
     if spare is not None:
+        # A spare's blocks are allocated: overwriting them is two to four times as fast as a file's
+        # first write.
         fs.rename(spare[0], path)
     file = fs.open(path, create=True)
     try:
         file.allocate(capacity)
+        # Before anything is written under this number: the name must not be lost with a crash after
+        # an acknowledged write. Old frames in it name another journal.
         fs.sync_dir(folder)
         journal = Journal(number, path, file, file.size())
         journal.map()
@@ -338,11 +353,13 @@ def make_journal(
 
 
 def retire(fs: FileSystem, journal: Journal, spare: str) -> None:
-    """Close a journal, delete its index file, and rename it to `spare`; delete it if that is empty,
-    which takes tens of milliseconds. May block."""
+    """Close a journal, delete its index file, and rename it to `spare`; delete it if that is
+    empty. May block."""
+    # Never truncated: reading a truncated mapping, which a reader may still hold, ends the process.
     journal.cool()
     fs.remove(os.path.join(journal.folder, index_name(journal.number)))
     if spare:
         fs.rename(journal.path, spare)
     else:
+        # Deleting takes tens of milliseconds.
         fs.remove(journal.path)

@@ -38,7 +38,6 @@ class FrameShown:
 
     @property
     def kind(self) -> str:
-        """The kind as a word."""
         return journal_format.KIND_NAMES[self.head.kind]
 
 
@@ -55,18 +54,19 @@ class GapShown:
 def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
     """Yield the frames of journal `number` in their order, and the gaps between them.
 
-    As in recovery, a frame of an older run than one before it is skipped: a failed write left it.
     Raises FormatError for a catalog frame of a newer program.
     """
     position, run, end = HEADER_BYTES, 0, len(buf)
     while position < end:
         head = journal_format.read_head(buf, position)
         starts = None
+        # As in recovery: a frame of an older run than one before it is what a failed write left.
         if head is not None and head.run >= run:
             starts = journal_format.check(buf, position, head, number)
         if head is None or starts is None:
             found = _next(buf, position, number, run)
             yield GapShown(position, end if found < 0 else found, found < 0)
+            # No frame follows: here the log ended when this was the newest journal.
             if found < 0:
                 return
             position = found
@@ -78,6 +78,7 @@ def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
 
 def _next(buf: memoryview, position: int, number: int, run: int) -> int:
     while True:
+        # Frames begin at multiples of 8.
         position = journal_format.find_frame(buf, (position + 8) & ~7, len(buf), number)
         head = journal_format.read_head(buf, position) if position >= 0 else None
         if head is None or head.run >= run:

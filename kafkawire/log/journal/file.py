@@ -24,7 +24,6 @@ def journal_name(number: int) -> str:
 
 
 def index_name(number: int) -> str:
-    """Return the file name of a rolled journal's index."""
     return f"{number:010d}.index"
 
 
@@ -87,7 +86,6 @@ class Journal:
 
     @property
     def folder(self) -> str:
-        """The path of the file."""
         return os.path.dirname(self.path)
 
     def require_file(self) -> File:
@@ -96,7 +94,6 @@ class Journal:
         return self.file
 
     def map(self) -> None:
-        """Make the whole file readable as `view`."""
         if self.view is None:
             self.view = self.require_file().map(self.capacity)
 
@@ -118,8 +115,8 @@ class Journal:
                 self.view = self.require_file().map(capacity)
 
     def cool(self) -> None:
-        """Release the mapping and the handle. Views that were passed on stay valid: they keep the
-        mapping alive."""
+        """Release the mapping and the handle."""
+        # Views that were passed on stay valid: they keep the mapping alive.
         self.view = None
         if self.file is not None:
             self.file.close()
@@ -128,12 +125,14 @@ class Journal:
     def read(self, fs: FileSystem, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of each (position, length). Runs in a reader thread; the caller pins the
         journal."""
+        # A handle of its own: the event loop may close the journal's while this thread reads.
         file = fs.open(self.path)
         try:
             parts = [file.pread(length, position) for position, length in spans]
         finally:
             file.close()
         for part, (position, length) in zip(parts, spans, strict=True):
+            # The file is shorter than its rows say. A short read must not pass as records.
             if len(part) != length:
                 raise OSError(
                     errno.EIO, f"{self.path} is truncated: it ends before byte {position + length}"

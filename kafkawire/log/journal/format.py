@@ -149,7 +149,6 @@ def pad_length(length: int) -> int:
 
 
 def write_header(header: JournalHeader) -> bytes:
-    """Pack a header into its 64 bytes."""
     body = Struct(">qqqq16x").pack(
         header.journal, header.run, header.previous_end, header.created_ms
     )
@@ -173,13 +172,13 @@ def read_header(buf: Buffer, name: str) -> JournalHeader | None:
 
 
 def read_head(buf: Buffer, position: int) -> Head | None:
-    """Read the frame head at `position`, of which only the magic is checked; None if there is
-    none."""
+    """Read the frame head at `position`; None if there is none."""
     if position + HEAD_BYTES > len(buf):
         return None
     magic, checksum, length, kind, batches, log_position, run, number, committed = (
         _HEAD.unpack_from(buf, position)
     )
+    # Only that: the callers check position and checksum.
     if magic != MAGIC:
         return None
     return Head(checksum, length, kind, batches, log_position, run, number, committed)
@@ -193,6 +192,7 @@ def batch_starts(buf: Buffer, start: int, end: int) -> list[int] | None:
             return None
         (length,) = _BATCH_LENGTH.unpack_from(buf, start + BATCH_LENGTH_AT)
         size = length + BATCH_LENGTH_OVERHEAD
+        # A length below a head's would loop forever, a longer one leave the frame.
         if size < BATCH_HEAD_BYTES or start + size > end:
             return None
         starts.append(start)
@@ -206,6 +206,7 @@ def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int]
 
     Not checked here: run numbers (the scan knows which are valid) and the batches' own CRCs.
     """
+    # A recycled file is full of whole frames of other journals, whose checksums hold.
     if head.log_position != (journal << 32) | position:
         return None
     return check_frame(buf, position, head)
@@ -218,7 +219,9 @@ def check_frame(buf: memoryview, position: int, head: Head) -> list[int] | None:
     end = start + head.length
     if end > len(buf) or head.kind not in KIND_NAMES:
         return None
+    # The head after magic and checksum, then what no CRC of a batch covers.
     checksum = crc32c(buf[position + 8 : start])
+    # Naming and catalog frames have no CRC of their own: all of the payload is covered.
     if head.kind != KIND_BATCH:
         return [] if crc32c(buf[start:end], checksum) == head.checksum else None
     starts = batch_starts(buf, start, end)
@@ -230,14 +233,13 @@ def check_frame(buf: memoryview, position: int, head: Head) -> list[int] | None:
 
 
 def find_frame(buf: memoryview, position: int, end: int, journal: int) -> int:
-    """Return the next position in [position, end) with a whole frame of `journal`, or -1.
-
-    Searches for the magic together with the journal number in the log position, at the speed of C:
-    a recycled file is mostly full of frames of other journals.
-    """
+    """Return the next position in [position, end) with a whole frame of `journal`, or -1."""
+    # Magic, 12 bytes, then the upper half of the log position: the journal number. A recycled file
+    # is mostly full of frames of other journals, which C skips this way.
     pattern = re.escape(MAGIC) + b".{12}" + re.escape(journal.to_bytes(4, "big"))
     for hit in re.compile(pattern, re.DOTALL).finditer(buf, position, end):
         at = hit.start()
+        # Frames begin at multiples of 8.
         if at % 8 == 0:
             head = read_head(buf, at)
             if head is not None and check(buf, at, head, journal) is not None:
@@ -246,7 +248,6 @@ def find_frame(buf: memoryview, position: int, end: int, journal: int) -> int:
 
 
 def write_naming(naming: Naming) -> bytes:
-    """Pack the payload of a naming frame."""
     name = naming.topic.encode()
     return (
         _NAMING.pack(
@@ -268,17 +269,20 @@ def read_naming(payload: Buffer) -> Naming:
         name = bytes(payload[_NAMING.size : _NAMING.size + size]).decode()
     except (StructError, UnicodeDecodeError) as failure:
         raise JournalFormatError(f"a naming frame does not decode: {failure}") from failure
+    # A slice of a payload that is too short raises nothing.
     if _NAMING.size + size > len(payload):
         raise JournalFormatError(f"a naming frame has no room for a name of {size} bytes")
     return Naming(topic_id, name, index, epoch, next_offset, log_start)
 
 
 def write_catalog(body: dict[str, Any]) -> bytes:
-    """Pack the payload of a catalog frame: JSON, since they are rare and people read dumps.
+    """Pack the payload of a catalog frame.
 
     `body` is a topic, or {"topics": [topic, ...]} (version 2); newer ones also name the cluster.
     """
+    # Several topics in a frame came with version 2; one topic is still written as version 1.
     version = 2 if "topics" in body else 1
+    # JSON: catalog frames are rare, and people read dumps.
     return json.dumps({"version": version, **body}, separators=(",", ":"), sort_keys=True).encode()
 
 

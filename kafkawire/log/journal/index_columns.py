@@ -38,5 +38,4 @@ class IndexColumns:
 
 
 def empty_columns() -> IndexColumns:
-    """Return columns without rows."""
     return IndexColumns(array("q"), array("q"), array("I"), array("I"), array("q"))

@@ -67,7 +67,6 @@ class JournalTransactions:
 
 
 def pack_transactions(transactions: JournalTransactions) -> bytes:
-    """Encode the section."""
     aborted = [(key, *entry) for key, found in transactions.aborted.items() for entry in found]
     opened = [(key, *entry) for key, some in transactions.opened.items() for entry in some.items()]
     parts = [_COUNTS.pack(len(aborted), len(opened))]
@@ -151,6 +150,7 @@ def pack_index(
     body += section
     front = _HEADER.pack(
         MAGIC,
+        # Version 1 where there is nothing that an older program could not read.
         VERSION if section or not complete else 1,
         0,
         number,
@@ -160,8 +160,10 @@ def pack_index(
         total,
         len(rows),
         extent.frames,
+        # A journal scanned alone does not show where its transactions began.
         len(section) if complete else _UNKNOWN,
     )
+    # Magic and version are outside of the checksum.
     checksum = crc32c(body, crc32c(front[16:]))
     return front[:12] + checksum.to_bytes(4, "little") + front[16:] + body
 
@@ -182,10 +184,13 @@ class JournalIndex:
         _, version, checksum, found, end, run, claimed, rows, partitions, frames, more = (
             _HEADER.unpack_from(data)
         )
-        if not 1 <= version <= VERSION:  # the checksum does not cover it
+        # Before the checksum, which does not cover the version.
+        if not 1 <= version <= VERSION:
             raise JournalFormatError(f"index format {version} is not 1 to {VERSION}")
+        # Version 1 has no transactions.
         more = more if version >= 2 else 0
         self.complete = more != _UNKNOWN
+        # Sizes are compared with the bytes that are there before anything is read by them.
         columns_end = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
         size = columns_end + (more if self.complete else 0)
         if found != number or size > len(data) or crc32c(data[16:size]) != checksum:
@@ -205,7 +210,8 @@ class JournalIndex:
             self._numbers, self._firsts, self._sizes = (
                 [entry[field] for entry in entries] for field in range(3)
             )
-        else:  # used in place: a start opens every index
+        else:
+            # In place: a start opens every index.
             self._numbers = directory.cast("Q")[::2]
             self._firsts = directory.cast("I")[2::4]
             self._sizes = directory.cast("I")[3::4]
@@ -222,11 +228,9 @@ class JournalIndex:
                 self._columns.append(part.cast(code))
 
     def numbers(self) -> list[int]:
-        """Return the partitions that have rows."""
         return list(self._numbers)
 
     def __contains__(self, partition: int) -> bool:
-        """Return whether a partition has rows."""
         start, stop = self._range(partition)
         return stop > start
 
@@ -251,6 +255,7 @@ class JournalIndex:
 
     def rows(self, partition: int) -> IndexColumns:
         """Return a copy of one partition's rows."""
+        # Copies: a view would keep the mapping of the file alive.
         start, stop = self._range(partition)
         parts = [
             array(code, column[start:stop].tobytes())
@@ -265,17 +270,21 @@ class JournalIndex:
         """Return (log position, length) of the rows from `offset` on, as Partition.plan does."""
         start, stop = self._range(partition)
         base, log_position, _, length, count = self._columns
+        # The last row that begins at or below the offset; the offset is damaged if that row ends
+        # before it, since recovery leaves out rows of damaged frames.
         row = bisect_right(base, offset, start, stop) - 1
         if row < start or offset >= base[row] + count[row]:
             following = base[row + 1] if start <= row + 1 < stop else offset + 1
             raise DamagedOffsets(following, f"damaged at offset {offset}")
         runs: list[tuple[int, int]] = []
         room = max_bytes
+        # A bound for the event loop: each run costs time to send.
         stop = min(stop, row + MAX_RUNS)
         while row < stop and base[row] < end and (length[row] <= room or (first and not runs)):
             runs.append((log_position[row], length[row]))
             room -= length[row]
             row += 1
+            # After a gap the next read begins, and gets the error.
             if row < stop and base[row] != base[row - 1] + count[row - 1]:
                 break
         return runs
@@ -295,6 +304,7 @@ def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
         return None
     try:
         return JournalIndex(file.map(file.size()), number)
+    # Damage costs time, not data: the index is rebuilt from the journal.
     except JournalFormatError:
         return None
     finally:
@@ -320,6 +330,7 @@ class IndexCache:
     async def get(self, number: int) -> JournalIndex:
         """Return the index of a journal whose rows were evicted from memory; a damaged one is
         rebuilt. OSError if the journal cannot be read, KAFKA_STORAGE_ERROR for a WorkerError."""
+        # Taken out and put in again: the dictionary is in order of use.
         index = self._cached.pop(number, None)
         if index is None:
             index = await self._read(number)
@@ -332,12 +343,13 @@ class IndexCache:
 
     async def _read(self, number: int) -> JournalIndex | None:
         env = self._env
+        # A caller that is cancelled must not cancel the thread's work for the others.
         return await asyncio.shield(
             env.offload.submit("read", read_index, env.fs, self._journals.folder, number)
         )
 
     async def _rebuild(self, number: int) -> JournalIndex:
-        """Have the worker rebuild a damaged index, once for all callers that wait for it."""
+        """Rebuild a damaged index, once for all callers that wait for it."""
         task = self._rebuilding.get(number)
         if task is None:
             task = self._env.spawn(self._run(number), f"index journal {number}")
@@ -360,5 +372,4 @@ class IndexCache:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)) from failure
 
     def forget(self, number: int) -> None:
-        """Forget the index of a journal that was recycled."""
         self._cached.pop(number, None)

@@ -1,15 +1,10 @@
 """The ledger: how far the journals must reach, stored separately so that a loss is detected.
 
 Before a commit is acknowledged, the ledger durably names every journal it wrote to, and for every
-partition a bound above all acknowledged offsets. Journals are named and bounds raised rarely and
-far ahead, so that nearly all commits find nothing to do: a partition needs a new bound when it was
-idle for a checkpoint, or has used up its reserve, and then its commit writes the ledger too, in the
-same thread. The committed log position is written after each commit without a sync, which survives
-a crash of the process; a sync once a second limits what a crash of the machine can undo.
+partition a bound above all acknowledged offsets.
 
-The ledger never claims more than was committed and may claim less. It is a second line of defence:
-where it cannot be written the log continues without it, with a warning, and tries again. Owned by
-kafkawire.log.append.commit_log; kafkawire.log.recovery.recover reads it at the next start.
+The ledger never claims more than was committed and may claim less: a second line of defence. Owned
+by kafkawire.log.append.commit_log; kafkawire.log.recovery.recover reads it at the next start.
 """
 
 from __future__ import annotations
@@ -102,7 +97,6 @@ class LedgerContents:
     damaged: bool = False
 
     def apply(self, change: Change) -> None:
-        """Apply one record."""
         self.journals.update(change.begun)
         for number in change.retired:
             self.journals.pop(number, None)
@@ -114,6 +108,7 @@ class LedgerContents:
 def pack_slot(generation: int, sequence: int, committed: int) -> bytes:
     """Pack a slot; it belongs at `sequence % 2 * SLOT_BYTES`."""
     slot = bytearray(_SLOT.pack(SLOT_MAGIC, 0, generation, sequence, committed))
+    # The checksum covers what follows it.
     slot[4:8] = crc32c(slot[8:]).to_bytes(4, "big")
     return bytes(slot)
 
@@ -136,6 +131,7 @@ def pack_record(generation: int, sequence: int, committed: int, change: Change) 
 def parse_ledger(data: bytes, name: str) -> LedgerContents | None:
     """Read one ledger file; None if it is not one. JournalFormatError if a newer version wrote
     it."""
+    # The first record has the whole state (sequence 0): without it changes mean nothing.
     first = _record_at(data, RECORDS_AT, name)
     if first is None or first[1] != 0:
         return None
@@ -144,13 +140,17 @@ def parse_ledger(data: bytes, name: str) -> LedgerContents | None:
     contents.apply(change)
     while (found := _next(data, at, generation, sequence, name)) is not None:
         _, later, committed, change, stop = found
+        # A record between the two is damaged, and with it a journal or a bound.
         if later != sequence + 1:
             contents.damaged = True
         contents.committed = max(contents.committed, committed)
         contents.apply(change)
         sequence, at = later, stop
+    # The last record is followed by zeros. Anything else is a damaged record; without this it would
+    # look like a missing one, and the journal that it retired like a lost one.
     if data[at : at + len(END)].strip(b"\0"):
         contents.damaged = True
+    # Two slots, since the write of one may be torn.
     for position in (0, SLOT_BYTES):
         contents.committed = max(contents.committed, _slot_at(data, position, generation))
     return contents
@@ -163,8 +163,10 @@ _Record = tuple[int, int, int, Change, int]
 def _next(data: bytes, at: int, generation: int, sequence: int, name: str) -> _Record | None:
     """Return the next record of the same generation from `at` on, after damaged ones if
     necessary."""
+    # After a damaged record the next one is found by its magic.
     for hit in re.compile(re.escape(RECORD_MAGIC)).finditer(data, at):
         found = _record_at(data, hit.start(), name)
+        # An older generation is what this file had before it was written whole again.
         if found is not None and found[0] == generation and found[1] > sequence:
             return found
     return None
@@ -179,6 +181,7 @@ def _record_at(data: bytes, at: int, name: str) -> _Record | None:
     stop = at + RECORD_HEAD_BYTES + length
     if magic != RECORD_MAGIC or stop > len(data) or crc32c(data[at + 8 : stop]) != checksum:
         return None
+    # After the checksum: a damaged version must not look like a newer program.
     check_version(name, version, VERSION)
     change = _unpack(data[at + RECORD_HEAD_BYTES : stop])
     return None if change is None else (generation, sequence, committed, change, stop)
@@ -189,6 +192,7 @@ def _unpack(payload: Buffer) -> Change | None:
         return None
     begun, retired, bounds, freed = _COUNTS.unpack_from(payload, 0)
     count = 2 * begun + retired + 2 * bounds + freed
+    # Counts are believed only if they fill the payload exactly.
     if len(payload) != _COUNTS.size + 8 * count:
         return None
     values = Struct(f">{count}q").unpack_from(payload, _COUNTS.size)
@@ -210,6 +214,7 @@ def _slot_at(data: bytes, at: int, generation: int) -> int:
         return 0
     magic, checksum, found, _, committed = _SLOT.unpack_from(data, at)
     sound = magic == SLOT_MAGIC and crc32c(data[at + 8 : at + _SLOT.size]) == checksum
+    # A slot of another generation belongs to an earlier state of this file.
     return int(committed) if sound and found == generation else 0
 
 
@@ -264,7 +269,9 @@ class LedgerWrite:
             if self.file.pwritev([self.data], self.position) != len(self.data):
                 raise OSError("short write")
             self.file.sync()
-            if self.stale is not None:  # a start must not use it if the new one is damaged
+            # Only after the sync: until then it is the last intact one. A start must not use it if
+            # the new one is damaged later.
+            if self.stale is not None:
                 self.stale.pwritev([bytes(RECORDS_AT)], RECORDS_AT)
         except OSError as failure:
             self.failure = failure
@@ -278,15 +285,20 @@ class Ledger:
         self._home = home
         self._files: list[File] = []
         self._state = LedgerContents(0)
+        # Partitions with a bound in the ledger.
         self._active: dict[int, BoundedOffsets] = {}
+        # Journals that the ledger has without an end.
         self._open: dict[int, Journal] = {}
+        # Partitions that the last checkpoint has, and their next offsets then.
         self._settled: dict[int, int] = {}
         self._position = 0
         self._whole_bytes = 0
         self._sequence = 0
         self._marks = 0
         self._marked = False
+        # An entry failed: the state in the file is not what it should be.
         self._broken = False
+        # That entry was a whole state: the file with it may be broken.
         self._whole_failed = False
 
     def start(
@@ -301,11 +313,12 @@ class Ledger:
             file.allocate(ALLOCATED_BYTES)
         fs.sync_dir(self._home)
         # A generation above all before it, in the other file: the old one counts until this one is
-        # durable.
+        # durable. The number of the start is in the upper half.
         generation = start << 32
         self._state = LedgerContents(generation + before.generation % 2 if before else generation)
         self._state.committed = committed
         for journal in journals:
+            # A journal without a header is not missed if it is gone.
             if journal.end:
                 self._state.journals[journal.number] = journal.end if journal.rolled else -1
                 if not journal.rolled:
@@ -319,12 +332,15 @@ class Ledger:
     ) -> LedgerWrite | None:
         """Return the ledger entry that must be durable before a commit of these is acknowledged;
         None if there is none. Hot."""
+        # Bounds are raised far ahead, so nearly all commits find nothing to do.
         beyond = [partition for partition in touched if partition.next_offset > partition.bound]
+        # Named once, with the first commit that syncs it.
         new = [journal for journal in journals if journal.number not in self._state.journals]
         if not self._files or not (beyond or new):
             return None
         change = Change()
         for journal in new:
+            # -1: being written, its end is not known yet.
             change.begun[journal.number] = journal.end if journal.rolled else -1
             if not journal.rolled:
                 self._open[journal.number] = journal
@@ -337,6 +353,7 @@ class Ledger:
         """Note whether an entry was written; if not, the whole state is written at the next
         tick."""
         if entry.failure is not None:
+            # Only a whole state has a stale file.
             self._whole_failed = self._whole_failed or entry.stale is not None
             self._fail(entry.failure)
 
@@ -346,9 +363,12 @@ class Ledger:
         self._state.committed = committed
         if self._broken or not self._files:
             return
+        # Two slots in turn: a torn write leaves the other one.
         self._marks += 1
         slot = pack_slot(self._state.generation, self._marks, committed)
         try:
+            # Without a sync it survives a crash of the process; the sync of `tick` limits what a
+            # crash of the machine undoes.
             self._file().pwritev([slot], self._marks % 2 * SLOT_BYTES)
             self._marked = True
         except OSError as failure:
@@ -357,6 +377,8 @@ class Ledger:
     def note_checkpoint(self) -> None:
         """Note that a checkpoint is stored: partitions without writes since then need no bound."""
         self._settled = {
+            # A partition that was written since is not settled: the checkpoint lacks its last
+            # records.
             number: partition.next_offset
             for number, partition in self._active.items()
             if not partition.dirty
@@ -367,8 +389,10 @@ class Ledger:
         needed."""
         if not self._files:
             return
+        # A copy: commits add partitions while this waits.
         numbers = list(self._active)
         for start in range(0, len(numbers), SLICE):
+            # Slices bound the time of the event loop.
             change = self._ahead(numbers[start : start + SLICE])
             if change:
                 await self._write(self._append(change))
@@ -377,6 +401,7 @@ class Ledger:
         self._end_rolled(change)
         if change:
             await self._write(self._append(change))
+        # A whole state when the changes become long, or one of them failed.
         if self._broken or self._position > self._whole_bytes + MAX_CHANGES_BYTES:
             broken = self._broken
             await self._write(self._whole())
@@ -384,11 +409,13 @@ class Ledger:
                 logger.warning("the ledger in %s can be written again", self._home)
         elif self._marked:
             self._marked = False
+            # Nothing but the mark was written since.
             await self._env.offload.submit("files", self._file().sync)
 
     async def retire(self, numbers: list[int]) -> bool:
-        """Remove journals, durably, before their files are recycled; False if that is not possible
-        now."""
+        """Remove journals durably; False if that is not possible now."""
+        # Before their files are recycled: the ledger would miss them after a crash in between.
+        # While it cannot be written they are kept.
         if self._files and not self._broken:
             await self._write(self._append(Change(retired=numbers)))
         return not self._broken
@@ -397,6 +424,7 @@ class Ledger:
         """Record that the log ends cleanly and that SQL knows where all partitions end. Blocks."""
         if self._files:
             self._end_rolled(Change())
+            # SQL knows where all partitions end: no bound is needed.
             self._state.bounds.clear()
             entry = self._whole()
             entry.store()
@@ -413,18 +441,21 @@ class Ledger:
         change = Change()
         for number in numbers:
             partition = self._active[number]
+            # Not written since a checkpoint that has it: SQL knows where it ends.
             idle = self._settled.get(number) == partition.next_offset and not partition.dirty
             if idle or partition.removed:
                 del self._active[number]
+                # The next commit of this partition has to write the ledger again.
                 partition.bound, partition.reserve = partition.next_offset, 0
                 change.freed.append(number)
+            # Half used up: raised here, so that its commits need not.
             elif (partition.bound - partition.next_offset) * 2 < partition.reserve:
                 change.bounds[number] = self._raise(partition)
         return change
 
     def _raise(self, partition: BoundedOffsets) -> int:
-        """Return a new bound for a partition: its next offset plus twice what it used since the
-        last one."""
+        """Return a new bound for a partition."""
+        # The last raise was at bound - reserve.
         used = partition.next_offset - (partition.bound - partition.reserve)
         partition.reserve = max(MIN_RESERVE, 2 * used)
         partition.bound = partition.next_offset + partition.reserve
@@ -446,20 +477,24 @@ class Ledger:
             self._open.pop(number, None)
         self._sequence += 1
         data = pack_record(state.generation, self._sequence, state.committed, change)
+        # Zeros after it, which the next record overwrites.
         entry = LedgerWrite(self._file(), self._position, data + END)
         self._position += len(data)
         return entry
 
     def _whole(self) -> LedgerWrite:
-        """Write the whole state into the other file, which counts from then on; after a failure
-        into the same one, since the other may be the last intact one."""
+        """Write the whole state into the other file, which counts from then on."""
         state = self._state
+        # +2 keeps the parity, which chooses the file: after a failure the other file may be the
+        # last intact one.
         state.generation += 2 if self._whole_failed else 1
+        # The whole state repairs whatever failed before; note_written sets it again.
         self._broken = self._whole_failed = False
         self._sequence = 0
         change = Change(begun=dict(state.journals), bounds=dict(state.bounds))
         data = pack_record(state.generation, 0, state.committed, change)
         self._position = self._whole_bytes = RECORDS_AT + len(data)
+        # Its first record is overwritten with zeros once this one is durable.
         stale = self._files[(state.generation + 1) % len(self._files)]
         return LedgerWrite(self._file(), RECORDS_AT, data + END, stale)
 
@@ -474,6 +509,7 @@ class Ledger:
         self._broken = True
 
     async def _write(self, entry: LedgerWrite) -> None:
+        # In the commit thread, in order with the entries of commits.
         await self._env.offload.submit("commit", entry.store)
         self.note_written(entry)
 
@@ -492,6 +528,7 @@ def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
         contents = None if data is None else parse_ledger(data, path)
         if contents is not None:
             found.append(contents)
+    # Both are intact after a crash between the new state and the end of the old one.
     return max(found, key=lambda contents: contents.generation, default=None)
 
 
@@ -501,6 +538,7 @@ def expected_ledger(
     """Return the ledger, None if it cannot be trusted; and what is wrong with it, "" if nothing.
 
     `run` is what the last start left; an older version kept no ledger."""
+    # Files of an earlier start, which an older version has not updated.
     if run is not None and not run.ledger:
         return None, ""
     contents = read_ledger(fs, home)
@@ -511,4 +549,5 @@ def expected_ledger(
 
 def bounds_of(contents: LedgerContents | None) -> Mapping[int, int] | None:
     """Return the bounds, if all of them are known."""
+    # A bound may be in the damaged record: without all of them none helps.
     return None if contents is None or contents.damaged else contents.bounds

@@ -2,11 +2,8 @@
 
 An offset that may have been acknowledged is never assigned again: where a damaged range may have
 contained the end of a partition's log, its next offset rises above everything that can have been in
-it. This leaves a gap in which reads get an error (kafkawire.log.partition.read_plan). The sources
-are, in this order: what is left of each damaged frame (kafkawire.log.journal.salvage); later frames
-of the same partition; the checkpoint, for all damage before its log position; the ledger's bound
-(kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
-folder, each damaged byte counts as an offset. Pure, except that it reads the bytes of journals.
+it. This leaves a gap in which reads get an error (kafkawire.log.partition.read_plan). Pure, except
+that it reads the bytes of journals.
 """
 
 from __future__ import annotations
@@ -67,7 +64,6 @@ class Damage:
 
 
 def names(losses: Iterable[Loss], name: Name) -> str:
-    """Describe partitions and offsets for people."""
     texts = []
     for loss in losses:
         if loss.last < 0:
@@ -83,8 +79,10 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
     """Read what can still be decoded of a damaged range; `view` is the journal's, None if it is
     missing."""
     damage = Damage(gap)
+    # A missing journal: nothing is left of its records.
     if view is None:
         damage.unexplained = gap.end - gap.start
+    # Its frame is intact, only the CRC of a batch was wrong.
     elif gap.number >= 0:
         where = gap.journal, gap.start, gap.end
         damage.losses.append(Loss(gap.number, gap.first, gap.last, True, *where))
@@ -92,9 +90,11 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
         for part in explain(view, gap.journal, gap.start, gap.end):
             if not isinstance(part, DamagedFrame):
                 damage.unexplained += part.end - part.start
+            # Frames without records (number 0) lose no offsets.
             elif part.number > 0:
                 where = gap.journal, part.start, part.end
                 damage.losses.append(Loss(part.number, part.first, part.last, True, *where))
+                # Its head was read, its offsets were not.
                 if part.last < 0:
                     size = part.end - part.start
                     damage.doubted[part.number] = damage.doubted.get(part.number, 0) + size
@@ -106,6 +106,7 @@ def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
     damage = Damage(gap)
     for number, columns in rows.items():
         first = bisect_left(columns.log_position, gap.log_position)
+        # The row before may reach into the range.
         if first and columns.log_position[first - 1] + columns.length[first - 1] > gap.log_position:
             first -= 1
         if first < len(columns):
@@ -127,6 +128,7 @@ class DamagedEnds:
 
     def find_affected_partitions(self, bounds: Mapping[int, int] | None) -> set[int]:
         """Return the partitions that may have lost records."""
+        # With unexplained bytes it may be any partition that the ledger knows.
         numbers = self.known.keys() | self.doubted.keys()
         return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers
 
@@ -140,13 +142,18 @@ class DamagedEnds:
         """Return the offset at which a partition continues. `next_offset` follows from what can be
         read, `last_log_position` is that of its last frame, `bounds` are the ledger's if there is
         one."""
+        # First: what is left of the damaged frames, and what can be read after them.
         known = max(next_offset, self.known.get(number, 0))
         parts = (self.doubted.get(number, (0, 0)), self.unexplained)
+        # A frame of the partition after the damage shows all offsets before itself.
         size = sum(size for size, log_position in parts if last_log_position < log_position)
         if not size:
             return known
+        # Second: the ledger's bound, above all acknowledged offsets.
         if bounds is not None:
             return max(known, bounds.get(number, 0))
+        # An older version kept no ledger: each damaged byte counts as an offset, since a record
+        # takes more than one byte.
         return known + size
 
 
@@ -156,6 +163,7 @@ def ends(damages: Iterable[Damage], log_position: int) -> DamagedEnds:
     result = DamagedEnds()
     for damage in damages:
         gap, start = damage.gap, damage.gap.log_position
+        # The checkpoint has the next offsets of everything before it.
         if gap.journal << POSITION_BITS | gap.end <= log_position and not gap.open:
             continue
         for loss in damage.losses:
@@ -163,6 +171,7 @@ def ends(damages: Iterable[Damage], log_position: int) -> DamagedEnds:
         for number, size in damage.doubted.items():
             result.doubted[number] = (result.doubted.get(number, (0, 0))[0] + size, start)
         if damage.unexplained or gap.open:
+            # An open range lost an unknown number of bytes, at least one.
             size = max(damage.unexplained, 1)
             result.unexplained = (result.unexplained[0] + size, start)
     return result

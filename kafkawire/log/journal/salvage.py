@@ -1,11 +1,8 @@
 """Salvage of damaged frames: their partition and offsets, read from the intact bytes.
 
 A damaged frame is never served, but its offsets must not be assigned again, so recovery needs its
-partition and offsets. Where exactly one of the bytes that the frame's checksum covers is wrong, the
-checksum itself tells which one (a CRC is linear: the difference between the stored and the computed
-value depends only on the error and on how many bytes follow it). Where more is wrong, a head whose
-fields match the position of the frame still names the partition. Bytes that cannot be explained are
-returned as such. Pure; called by kafkawire.log.journal.losses.
+partition and offsets. Bytes that cannot be explained are returned as such. Pure; called by
+kafkawire.log.journal.losses.
 """
 
 from __future__ import annotations
@@ -95,6 +92,7 @@ def explain(
     while at < limit:
         frame = _identify(buf, journal, at, limit)
         if frame is None:
+            # Only heads that match their position are tried: each try costs a search.
             at = find_head(buf, journal, at + 1, limit)
             continue
         if unknown_from < at:
@@ -109,7 +107,10 @@ def explain(
 def repair_one_byte(covered: bytes, checksum: int) -> bytes | None:
     """Return `covered` as it was when its CRC-32C was `checksum`, if at most one byte has changed
     since, in it or in the stored checksum; None if more have."""
+    # A CRC is linear: the difference between the stored and the computed value depends only on the
+    # error and on how many bytes follow it.
     syndrome = crc32c(covered) ^ checksum
+    # The wrong byte is in the stored checksum itself.
     if syndrome == 0 or any(syndrome & ~(0xFF << shift) == 0 for shift in (0, 8, 16, 24)):
         return covered
     if len(covered) > MAX_SEARCHED_BYTES:
@@ -119,6 +120,7 @@ def repair_one_byte(covered: bytes, checksum: int) -> bytes | None:
         index = _INDEX[syndrome >> 24]
         syndrome = ((syndrome ^ _TABLE[index]) << 8 | index) & 0xFFFFFFFF
         if syndrome < 256:
+            # Here one wrong byte explains the difference.
             repaired = bytearray(covered)
             repaired[at] ^= syndrome
             return bytes(repaired) if crc32c(bytes(repaired)) == checksum else None
@@ -128,8 +130,10 @@ def repair_one_byte(covered: bytes, checksum: int) -> bytes | None:
 def _identify(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
     """Read the frame at `at`, which ends at or before `end`; None if its head is unreadable."""
     start = at + HEAD_BYTES
+    # Without this check a megabyte of zeros would be searched for a minute.
     if start > end or not _may_begin(buf, journal, at):
         return None
+    # From the most exact to the least: offsets, no offsets at all, only the partition.
     return (
         _batches(buf, journal, at, end)
         or _without_records(buf, journal, at, end)
@@ -138,8 +142,7 @@ def _identify(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame 
 
 
 def _may_begin(buf: memoryview, journal: int, at: int) -> bool:
-    """Return whether at most one byte of the log position in a head at `at` is wrong: no search
-    finds more. Without this check a megabyte of zeros would be searched for a minute."""
+    """Return whether at most one byte of the log position in a head at `at` is wrong."""
     expected = (journal << POSITION_BITS | at).to_bytes(8, "big")
     return sum(a != b for a, b in zip(buf[at + 16 : at + 24], expected, strict=True)) <= 1
 
@@ -155,12 +158,14 @@ def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame |
         if whole is None:
             continue
         length, kind, batches, log_position, _, number, _ = _BODY.unpack_from(whole)
+        # The repaired head must agree with the layout that was assumed.
         fits = at + HEAD_BYTES + length == stop and batches == len(starts)
         if not fits or kind != KIND_BATCH or log_position != journal << POSITION_BITS | at:
             continue
         prefix = HEAD_BYTES - BODY_AT
         (first,) = _OFFSET.unpack_from(whole, prefix)
         (base,) = _OFFSET.unpack_from(whole, prefix + (len(starts) - 1) * BATCH_PREFIX_BYTES)
+        # The last batch says how many offsets it took: its base offset alone is not the end.
         last = base + offsets_of(buf[starts[-1] : stop])
         return DamagedFrame(at, at + pad_length(HEAD_BYTES + length), number, first, last)
     return None
@@ -171,10 +176,13 @@ def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], in
     lengths, with fewer of them, and with one whose own length is wrong."""
     start = at + HEAD_BYTES
     starts, position = _walk(buf, start, end)
+    # First as the lengths say.
     if starts:
         yield starts, position
+    # The frame may have fewer batches than the bytes after its head suggest.
     for count in range(len(starts) - 1, max(0, len(starts) - MAX_LAYOUTS), -1):
         yield starts[:count], starts[count]
+    # Then the head's length is believed, and one batch's is not.
     stop = start + int(_BODY.unpack_from(buf, at + BODY_AT)[0])
     if stop > end:
         return
@@ -183,8 +191,10 @@ def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], in
         first = wrong[count] + BATCH_HEAD_BYTES
         if first <= stop:
             yield wrong[: count + 1], stop
+        # The next batch after it is found by its version byte.
         for other in range(first, min(first + MAX_BATCH_SEARCHED, stop - BATCH_HEAD_BYTES + 1)):
             if buf[other + BATCH_VERSION_AT] == BATCH_VERSION:
+                # Believed only if its batches end where the frame does.
                 others, last = _walk(buf, other, stop)
                 if others and last == stop:
                     yield [*wrong[: count + 1], *others], stop
@@ -203,20 +213,20 @@ def _walk(buf: memoryview, at: int, end: int) -> tuple[list[int], int]:
 
 
 def offsets_of(batch: memoryview) -> int:
-    """Return how many offsets a batch took, which may be damaged; at least 1.
-
-    The head has the number twice. Where the two differ, the batch's CRC tells which one is right,
-    or else the greater one counts: a gap is better than an offset that is assigned twice."""
+    """Return how many offsets a batch took, which may be damaged; at least 1."""
     fields = HEAD.unpack_from(batch)
     by_delta, by_count = fields[6] + 1, fields[12]
+    # The head has the number twice, as last offset delta and as count.
     if by_delta == by_count:
         return int(max(1, by_delta))
+    # They differ: the batch's CRC tells which one is right.
     for count in (by_delta, by_count):
         tried = bytearray(batch)
         tried[23:27] = ((count - 1) & 0xFFFFFFFF).to_bytes(4, "big")
         tried[57:61] = (count & 0xFFFFFFFF).to_bytes(4, "big")
         if crc32c(bytes(tried[BATCH_PREFIX_BYTES:])) == fields[4]:
             return int(max(1, count))
+    # Neither: a gap is better than an offset that is assigned twice.
     return int(max(1, by_delta, by_count))
 
 
@@ -224,7 +234,9 @@ def _without_records(buf: memoryview, journal: int, at: int, end: int) -> Damage
     """Read a naming or catalog frame with one wrong byte, which contained no offsets."""
     length, kind = _BODY.unpack_from(buf, at + BODY_AT)[:2]
     stops = {at + HEAD_BYTES + length}
-    if kind != KIND_BATCH:  # else the wrong byte is that of the kind, and the length is right
+    if kind != KIND_BATCH:
+        # Its length may be the wrong byte: it ends up to 7 bytes of padding before `end`. Of a
+        # frame of batches the wrong byte is that of the kind, and its length is right.
         stops.update(range(end - 7, end + 1))
     for stop in stops:
         if not at + HEAD_BYTES <= stop <= end or stop - at > MAX_SEARCHED_BYTES:
@@ -264,6 +276,7 @@ def find_head(buf: memoryview, journal: int, at: int, end: int) -> int:
     data = bytes(buf[at:end])
     hit = data.find(pattern)
     while hit >= 0:
+        # The journal number is at byte 16 of a head, its position after that.
         position = at + hit - 16
         inside = position >= at and position % 8 == 0 and position + HEAD_BYTES <= end
         if inside and data[hit + 4 : hit + 8] == position.to_bytes(4, "big"):

@@ -94,14 +94,18 @@ def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -
     no gap: most journals are longer than what was written to them.
     """
     result = Scanned(number, start, run)
+    # A stop that is beyond the file is reported by the caller: it was cut short.
     end = len(buf) if stop is None else min(stop, len(buf))
     buf = buf[:end]
     position = max(start, HEADER_BYTES)
     while position < end:
         head = read_head(buf, position)
+        # A frame of an older run was left by a failed write, and is no part of the log.
         if head is None or head.run < result.run or not _take(buf, position, head, result):
             found = _next(buf, position, number, result.run)
             if found < 0:
+                # Where the end is not known nothing is missing: most journals are longer than what
+                # was written to them.
                 if stop is not None:
                     result.gaps.append(Gap(number, position, end))
                 break
@@ -133,7 +137,8 @@ def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
     elif check(buf, position, head, result.number) is None:
         return False
     elif head.kind == KIND_NAMING:
-        with suppress(JournalFormatError):  # its checksum holds: its writer knew more names
+        # Its checksum holds, so if it does not decode its writer knew more about names.
+        with suppress(JournalFormatError):
             naming = read_naming(buf[position + HEAD_BYTES : position + HEAD_BYTES + head.length])
             result.named.setdefault(head.number, (position, naming))
     else:
@@ -146,14 +151,12 @@ def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
 def _take_batches(  # noqa: C901 (hot: no calls)
     buf: memoryview, position: int, head: Head, result: Scanned
 ) -> bool:
-    """Add a frame of batches if its checksum is right; as a gap if the CRC of one of the batches is
-    wrong.
-
-    Checks what kafkawire.log.journal.format.check does and the batches' CRCs in one pass: nothing
-    at a start takes longer.
-    """
+    """Add a frame of batches if its checksum is right; as a gap if the CRC of one of the batches
+    is wrong."""
     at = position + HEAD_BYTES
     end = at + head.length
+    # The checks of format.check, and the CRCs of the batches, in one pass without calls: nothing at
+    # a start takes longer.
     if head.log_position != (result.number << POSITION_BITS) | position or end > len(buf):
         return False
     unpack = HEAD.unpack_from
@@ -171,7 +174,9 @@ def _take_batches(  # noqa: C901 (hot: no calls)
         stop = at + fields[1] + BATCH_LENGTH_OVERHEAD
         if stop < at + BATCH_HEAD_BYTES or stop > end:
             return False
+        # The frame's checksum covers what the batch's own CRC does not.
         checksum = crc32c(buf[at : at + CRC_FROM], checksum)
+        # Not returned at once: the frame's checksum may hold, and then its offsets are known.
         if crc32c(buf[at + CRC_FROM : stop]) != fields[4]:
             sound = False
         if not batches:
@@ -180,6 +185,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
         next_offset = fields[0] + fields[6] + 1
         if fields[8] > newest:
             newest = fields[8]
+        # Facts are rare: batches with a producer id, and each first one of a leader epoch.
         if fields[9] >= 0 or fields[2] != epoch:
             epoch = fields[2]
             marker = marker_of(buf, at, fields) if fields[5] & CONTROL else None
@@ -188,8 +194,10 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     if checksum != head.checksum or batches != head.batches:
         return False
     if not sound:
+        # Head and offsets are intact: a gap with a partition and offsets, which are lost.
         after = position + pad_length(HEAD_BYTES + head.length)
         last_size = fields[1] + BATCH_LENGTH_OVERHEAD
+        # Both counts are under the batch's CRC, which is wrong.
         last = fields[0] + offsets_of(buf[end - last_size : end])
         gap = Gap(result.number, position, after, head.number, base, last)
         result.gaps.append(gap)
@@ -203,6 +211,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     rows.count.append(next_offset - base)
     rows.newest.append(newest)
     if facts:
+        # Only for frames that count: the epoch of a damaged one is not replayed.
         result.epochs[head.number] = facts[-1][1][2]
         result.facts.setdefault(head.number, []).extend(facts)
     return True

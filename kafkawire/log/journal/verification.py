@@ -1,9 +1,8 @@
 """Journals of earlier starts are verified before their first read.
 
-A start trusts the index file of a journal and reads none of its bytes, which may have been damaged
-since. The first reader of such a journal has the worker check all of it, once; others wait for the
-same check. From then on reads of damaged rows get an error. Until it is verified a journal is not
-sent from its mapping (Journals.viewed_from). Owned by kafkawire.log.partition.reader.
+The first reader of such a journal has the worker check all of it, once; others wait for the same
+check. From then on reads of damaged rows get an error. Until it is verified a journal is not sent
+from its mapping (Journals.viewed_from). Owned by kafkawire.log.partition.reader.
 """
 
 from __future__ import annotations
@@ -40,20 +39,24 @@ class Verifier:
         """Return when the damaged ranges of a journal are known, or cannot be found out. Raises
         nothing but CancelledError."""
         task = self._running.get(journal.number)
+        # Others wait for the same check.
         if task is None:
             task = self._env.spawn(self._run(journal), f"verify journal {journal.number}")
             self._running[journal.number] = task
             task.add_done_callback(lambda _: self._running.pop(journal.number))
+        # A reader that is cancelled must not end the check of the others.
         await asyncio.shield(task)
 
     async def _run(self, journal: Journal) -> None:
         pins = Pins()
+        # Not recycled while the worker reads it.
         pins.add(journal)
         try:
             file = JournalFile(journal.number, journal.path, journal.unverified)
             journal.bad = await self._env.worker.run("verify", file)
         except (OSError, WorkerError) as failure:
-            if self._closed:  # the worker was ended with the broker
+            # The worker was ended with the broker.
+            if self._closed:
                 return
             logger.warning(
                 "journal %d could not be verified, serving it unverified: %s",
@@ -76,5 +79,6 @@ class Verifier:
 
 def is_bad(bad: Sequence[tuple[int, int]], position: int, length: int) -> bool:
     """Return whether [position, position + length) overlaps a damaged range."""
+    # The last range that begins before the end of the read.
     at = bisect_right(bad, (position + length - 1, 1 << 62)) - 1
     return at >= 0 and bad[at][1] > position

@@ -64,10 +64,7 @@ class WriteBatch:
 
 
 class Write:
-    """One gathered write: buffers for [position, position + length) of a journal.
-
-    `named` are the partitions whose naming frame is in it.
-    """
+    """One gathered write: buffers for [position, position + length) of a journal."""
 
     __slots__ = ("buffers", "entries", "journal", "length", "named", "position")
 
@@ -77,6 +74,7 @@ class Write:
         self.buffers: list[Buffer] = []
         self.length = 0
         self.entries = 0
+        # Partitions whose naming frame is in this write.
         self.named: list[LoadedPartition] = []
 
     def name(self, partition: LoadedPartition) -> None:
@@ -85,7 +83,7 @@ class Write:
         self.named.append(partition)
 
     def unname(self) -> None:
-        """Cancel this write: its naming frames must still be written."""
+        """Note that this write failed: its naming frames must still be written."""
         for partition in self.named:
             partition.named_in = -1
 
@@ -104,11 +102,7 @@ def lay_out(
     write_batch: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
 ) -> list[Write]:
     """Return the writes of a write batch, one per journal. Raises OSError if no journal can be
-    created.
-
-    Journals after the active one are only prepared: kafkawire.log.append.commit_log advances to
-    them once everything is written, so that a failure leaves everything as it was.
-    """
+    created."""
     writes: list[Write] = []
     try:
         _lay_out(write_batch, journals, stamp, entries_at_most, now_ms, writes)
@@ -128,14 +122,17 @@ def _lay_out(
     writes: list[Write],
 ) -> None:
     frames = write_batch.frames
+    # 0: no frame fits into a journal that is to be rolled.
     bound = journals.journal_bytes if not journals.rolling else 0
     write = _begin(journals.active, journals.previous_end, stamp, now_ms)
+    # The usual case: all frames in the active journal, without a count per frame.
     if _fits(write_batch, write, bound, entries_at_most):
         writes.append(write)
         _fill(write, frames, stamp)
         return
     start = ahead = 0
     while start < len(frames):
+        # One frame may be larger than a journal: the file grows for it.
         if write.position == 0:
             first = HEADER_BYTES + MAX_NAMING_BYTES + HEAD_BYTES + pad_length(frames[start].length)
             write.journal.reserve(first)
@@ -145,7 +142,10 @@ def _lay_out(
             _fill(write, frames[start:stop], stamp)
             start = stop
         else:
+            # Only prepared: the commit log advances to it once everything is written, so that a
+            # failure leaves everything as it was.
             ahead += 1
+            # With this write: the header of the next journal states where this one ended.
             ended = write.journal.log_position | (write.position + write.length)
             journal = journals.upcoming(ahead)
             bound = journals.journal_bytes
@@ -164,8 +164,8 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
 
 
 def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
-    """Return whether a whole write batch certainly fits into the active journal."""
     frames = len(write_batch.frames)
+    # As if each frame needed a naming frame and padding: an upper bound is enough here.
     most = write_batch.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
     entries = write.journal.entries + frames
     return write.position + write.length + most <= journal_bytes and entries <= entries_at_most
@@ -180,6 +180,7 @@ def _how_many(
     stop = start
     while stop < len(frames):
         position += HEAD_BYTES + pad_length(frames[stop].length) + MAX_NAMING_BYTES
+        # An empty journal takes at least one, however large.
         if (position > journal_bytes or entries >= entries_at_most) and entries:
             break
         entries += 1
@@ -205,6 +206,8 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             body = pack_body(length, frame.kind, 0, log_position, run, 0, committed)
             checksum = crc32c(batches[0], crc32c(body))
         else:
+            # The first batches of a partition in each journal: the journals alone then name
+            # everything.
             if partition.named_in != journal_number:
                 naming = _naming_frame(partition, log_position, stamp)
                 buffers.append(padding + naming)
@@ -214,6 +217,7 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             body = pack_body(
                 length, KIND_BATCH, len(batches), log_position, run, partition.number, committed
             )
+            # One batch is the usual case: no list, no join.
             if len(batches) == 1:
                 checksum = crc32c(body + batches[0][:BATCH_PREFIX_BYTES])
             else:
@@ -221,17 +225,20 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
                 checksum = crc32c(b"".join([body, *heads]))
         buffers.append(padding + pack_front(MAGIC, checksum) + body)
         buffers += batches
+        # Of the first batch, not of the head: readers want the batches.
         frame.log_position = log_position + HEAD_BYTES
         log_position += HEAD_BYTES + ((length + 7) & ~7)
         padding = PADDING[-length & 7]
     if padding:
+        # The last frame is padded too: the next write begins at a multiple of 8.
         buffers.append(padding)
     write.length = (log_position & POSITION_MASK) - write.position
     write.entries += len(frames)
 
 
 def _naming_frame(partition: LoadedPartition, log_position: int, stamp: Stamp) -> bytes:
-    """Return the frame that names a partition, with its current values."""
+    """Return the frame that names a partition."""
+    # Its values from before this write batch.
     naming = write_naming(
         Naming(
             partition.topic_id,
