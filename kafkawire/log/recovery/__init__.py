@@ -14,13 +14,6 @@ the segment's section `lost`, so there is a single way from journals into segmen
 
 Easy to get wrong:
 
-- A failed write leaves bytes. The next one starts at the same position, and if it is shorter,
-  whole and valid frames of the failed one follow it. Hence the run number, which rises with every
-  failure: a frame of an older run never counts after one of a newer run.
 - A checkpoint does not bound what was in a journal whose end is lost. Records may have followed its
   position and been lost together with the committed position: the ledger's bounds count.
-- A checkpoint row may be ahead of the checkpoint's position (a log start was stored alone).
-  Replay skips batches below the row's next offset.
-- After a failed fsync the page cache may contain what the disk does not, so the tail after the last
-  committed position is written again before it is served.
 """

@@ -78,6 +78,7 @@ def read_left(fs: FileSystem, home: str) -> dict[int, LeftRecords]:
             )
             for row in rows
         }
+    # The start continues: at worst journals are recycled whose records no reader gets.
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning(
             "%s is damaged (%s): journals with records of partitions that other brokers lead may "
@@ -117,6 +118,7 @@ class EarlierTerms:
         """Return whether the journals may have records of a partition that do not count."""
         row = self._rows.get(number)
         state = row.checkpoint if row is not None else None
+        # All frames of a partition that was never led in another epoch are of this term.
         return state is not None and any(epoch for epoch, _ in state.leader_epochs)
 
     def take_all(self, recovered: Recovered, led: Iterable[int]) -> None:
@@ -130,15 +132,18 @@ class EarlierTerms:
                 for part in parts:
                     self._leave(found, number, part, self._counting(found, number, part, True))
         namings = recovered.namings
+        # A naming frame of an earlier term may name a next offset that the next leader has used.
         for number in [each for each in namings if not self._names(each, namings[each])]:
             del namings[number]
 
     def current(self, found: RecoveredJournal, number: int, rows: IndexColumns) -> IndexColumns:
-        """Return the rows of a partition led here, if all of them count. Otherwise all are left and
-        none is returned: a cut finds records in a journal by their offsets."""
+        """Return the rows of a partition led here, if all of them count. Otherwise all are left
+        and none is returned."""
         keeps = self._counting(found, number, rows, False)
         if all(keeps):
             return rows
+        # All or none: a cut finds records in a journal by their offsets, of which there are then
+        # two.
         self._leave(found, number, rows, [False] * len(rows))
         return empty_columns()
 
@@ -149,26 +154,32 @@ class EarlierTerms:
     def _counting(
         self, found: RecoveredJournal, number: int, rows: IndexColumns, elsewhere: bool
     ) -> Sequence[bool]:
-        """Return which rows count; `elsewhere`: another broker leads the partition, so that rows
-        beyond its segments do not. What is below its log start is not needed and counts."""
+        """Return which rows count; `elsewhere`: another broker leads the partition."""
         row = self._rows.get(number)
         if row is None:
             return [True] * len(rows)
         state = row.checkpoint
         start = state.log_start if state is not None else 0
+        # Where the segments of the partition end.
         cut = max([start, *(mapping.end_offset for mapping in row.mappings[-1:])])
         epochs = state.leader_epochs if state is not None else []
         starts = [begin for _, begin in epochs]
 
+        # The epoch in which an offset was assigned, according to SQL: each leader stores its epoch
+        # there before its first append.
         def required(base: int) -> int:
             at = bisect_right(starts, base) - 1
             return epochs[at][0] if at >= 0 else 0
 
+        # Epochs in a journal rise, so if the first frame is new enough all are. Reading an epoch
+        # opens the journal.
         most = max(map(required, rows.base))
         old = most > 0 and self._epoch(found, rows, 0) < most
         keeps = []
         for at, base in enumerate(rows.base):
             end = base + rows.count[at]
+            # What is below the log start is not needed. Beyond the segments the other broker's
+            # records count, whatever the epoch.
             keep = end <= start or not (elsewhere and end > cut)
             if keep and old and end > start:
                 keep = self._epoch(found, rows, at) >= required(base)
@@ -182,7 +193,8 @@ class EarlierTerms:
         position = rows.log_position[at] & POSITION_MASK
         fields: Sequence[int] = HEAD.unpack_from(journal.warm(self._fs), position)
         if closed and journal.rolled:
-            journal.cool()  # a process may not have a thousand journals open
+            # A process may not have a thousand journals open.
+            journal.cool()
         return fields[EPOCH]
 
     def _names(self, number: int, naming: Naming) -> bool:

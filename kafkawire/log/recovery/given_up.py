@@ -60,6 +60,7 @@ def clip_ranges(ranges: Sequence[LostRange], start: int, end: int) -> list[LostR
 
 def skip_given_up(ranges: Sequence[LostRange], offset: int) -> int:
     """Return the next offset that was not given up, from `offset` on."""
+    # Ranges are sorted and may adjoin.
     for one in ranges:
         if one.first <= offset < one.end:
             offset = one.end
@@ -83,6 +84,7 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
             for row in body["partitions"]
         }
         return GivenUp(ranges, {(int(a), int(b), int(c)) for a, b, c in body["damage"]})
+    # Without the list nothing is cut past damage, which loses nothing.
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning(
             "%s is damaged (%s): damaged journals are kept and their partitions are not cut into "

@@ -1,13 +1,9 @@
 """The identity of a data folder: which cluster and which metadata it belongs to.
 
 `<home>/identity` is one line of JSON and its checksum, replaced by a rename. SQL has the same
-`metadata_id` and a `generation` (kafkawire.metadata.pairing). After changes SQL raises the
-generation, and the folder records it only when that transaction is durable: so SQL is never older
-than the folder, whenever the process ends. Older metadata is an old copy, metadata with another id
-belongs to another folder; `check_pairing` refuses both in a sentence that names the command to
-repair it. A database that is replaced by an older copy while the broker runs is noticed within
-CHECK_S: the broker must end, and its folder keeps the newest generation. A folder of an older
-version has no identity: it gets one at its first start.
+`metadata_id` and a `generation` (kafkawire.metadata.pairing). Older metadata is an old copy,
+metadata with another id belongs to another folder; `check_pairing` refuses both in a sentence that
+names the command to repair it.
 
 Format version 1.
 """
@@ -82,6 +78,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
         return Identity(
             str(body["cluster_id"]),
             int(body["node_id"]),
+            # There and back: anything but hex digits is damage.
             bytes.fromhex(body["metadata_id"]).hex(),
             int(body["generation"]),
             str(body.get("tier", "")),
@@ -157,6 +154,8 @@ def check_pairing(folder: Folder, stored: StoredPairing, metadata: str) -> None:
             f"{metadata} is not the metadata that {data} was last used with: put that one back, or "
             f"rebuild it with {rebuild}"
         )
+    # Older than this folder has seen it: a copy. Newer is possible after a crash between the
+    # transaction and the file.
     elif stored.generation < identity.generation:
         raise IdentityError(
             f"{metadata} is older than {data} (generation {stored.generation}, the data folder has "
@@ -170,6 +169,7 @@ def is_superseded(folder: Folder, stored: StoredPairing) -> bool:
     and the broker has used any. Pure."""
     identity = folder.identity
     if identity is None:
+        # Generation 1 is that of the pairing alone: no broker has written with it.
         used = stored.log_position or stored.segments or stored.generation > 1
         return bool(used) and not folder.has_log
     return (
@@ -187,6 +187,7 @@ def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> Non
         if stored.version == 0:
             refuse_absent(folder, metadata)
         return
+    # The metadata has been used with a folder that is not this one.
     if stored.log_position or stored.segments or stored.generation > 1:
         source = "TIER" if stored.objects else "BACKUP"
         raise IdentityError(
@@ -234,15 +235,20 @@ class IdentityRecorder:
         self._seen.note(stored.generation)
         if not metadata_id:
             metadata_id = self._env.random.randbytes(16)
+            # SQL first: a crash after it leaves a folder without an identity, which a start
+            # accepts. The other order would leave a folder whose metadata does not have its id.
             await self._metadata.transact(
                 lambda session: pairing.pair(session, node_id, metadata_id, 1)
             )
+        # A folder of an older version, or one whose pairing was interrupted.
         if folder.identity is None and folder.has_log:
             logger.info("writing the identity file of %s, which had none", self._home)
         self._seen.metadata_id = metadata_id
         before = folder.identity.tier if folder.identity is not None else ""
+        # A start without a remote tier keeps the URL of the last one.
         tier = self._tier or before
         self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
+        # Generation 0 is replaced at once by one that SQL has made durable.
         await self.record()
         self._task = self._env.spawn(self._run(), "record the identity")
 
@@ -254,10 +260,12 @@ class IdentityRecorder:
         """Raise the generation in SQL, then record it in the folder. Raises what both raise, and
         OlderMetadata before it changes either."""
         assert self._identity is not None, "paired before"
+        # Before the transaction: a change during it needs another one.
         self._woken.clear()
         node_id, seen = self._node_id, self._seen
 
         def work(session: Session) -> int:
+            # In the same transaction: an older copy is not made newer.
             seen.check(session, node_id)
             return seen.raise_generation(session, node_id)
 
@@ -266,11 +274,14 @@ class IdentityRecorder:
             if not generation:
                 return  # the broker has used another folder since
             seen.note(generation)
+            # The folder records only what SQL has durably, so SQL is never older than the folder,
+            # whenever the process ends.
             identity = replace(self._identity, generation=generation)
             await self._env.offload.submit(
                 "files", write_identity, self._env.fs, self._home, identity
             )
         except BaseException:
+            # Tried again, also after a cancellation.
             self._woken.set()
             raise
         self._identity = identity
@@ -281,6 +292,7 @@ class IdentityRecorder:
         task, self._task = self._task, None
         if task is None:
             return
+        # A record that is interrupted has set `_woken`: it is done below.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         if self._woken.is_set():
@@ -297,6 +309,7 @@ class IdentityRecorder:
         failing = False
         while True:
             with suppress(TimeoutError):
+                # At a change at once, otherwise a comparison every CHECK_S.
                 async with asyncio.timeout(CHECK_S):
                     await self._woken.wait()
             recording = self._woken.is_set()
@@ -304,7 +317,8 @@ class IdentityRecorder:
                 await (self.record() if recording else self._check())
                 failing = False
             except OlderMetadata as why:
-                self._woken.clear()  # the folder keeps the newest generation
+                # The folder keeps the newest generation: `close` must not record the older one.
+                self._woken.clear()
                 self._older(str(why))
                 return
             except Exception as failure:

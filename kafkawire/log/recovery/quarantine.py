@@ -34,8 +34,10 @@ class Quarantine:
         line = {"file": os.path.basename(target), "from": path, "why": why, "moved_ms": now_ms}
         report = os.path.join(self.folder, REPORT)
         before = read_whole_file(fs, report) or b""
+        # The line first: a crash in between leaves a line too many, never a file without one.
         write_whole_file(fs, report, before + json.dumps(line).encode() + b"\n")
         fs.rename(path, target)
+        # The new name before the old one goes: the file must not be lost from both.
         fs.sync_dir(self.folder)
         fs.sync_dir(os.path.dirname(path))
         return target

@@ -3,20 +3,16 @@
 1. List the folder. A file without a header and without a frame of its number was only prepared: it
    becomes a spare.
 2. Oldest first, take each journal's rows from its index file, and scan what that does not cover:
-   usually all of the last journal. A journal ends where the next one's header says so. A frame of
-   an older run than one before it never counts.
+   usually all of the last journal. A journal ends where the next one's header says so.
 3. Every gap is classified. If any frame after it (or the checkpoint, or the mark of a clean end)
    claims a committed log position beyond the gap, acknowledged bytes are damaged there: they are
    logged and skipped, and what follows counts. Otherwise nothing after it was ever acknowledged as
-   committed: the log is cut there, in this journal and all later ones. <- the decision A journal
-   that the ledger names and that is missing, or ends too early, is damage too.
-4. What is left is written again from the last committed log position on, and synced: after a crash
-   of the process it may be in the page cache only, and after a failed fsync the kernel may treat it
-   as clean although the disk never got it.
+   committed: the log is cut there, in this journal and all later ones. A journal that the ledger
+   names and that is missing, or ends too early, is damage too.
+4. What is left is written again from the last committed log position on, and synced.
 5. (kafkawire.log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what
-damage
-   may have taken). The ledger is written; then journals after a cut become spares, durably, and
-   only then is anything written to the log.
+   damage may have taken). The ledger is written; then journals after a cut become spares, durably,
+   and only then is anything written to the log.
 
 Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
 succeeded; sectors may be damaged later; a successful fsync is honest. Reads block, since nothing
@@ -62,17 +58,24 @@ def recover(
     log ended cleanly, or -1. `ledger`: the contents of the ledger, if there is one.
     """
     result = Recovered(checkpoint=log_position)
+    # A damaged ledger may miss journals and bounds; what it has as committed is still true.
     listed = ledger.journals if ledger is not None and not ledger.damaged else {}
     claimed = max(clean_end, ledger.committed if ledger is not None else 0)
+    # 1. Which journals there are.
     _list(env, folder, result, listed)
+    # 2. Their rows, oldest first: the run number of each is needed by the next.
     for at, found in enumerate(result.found):
         _read(env.fs, found, result.found[at + 1 :], result, clean_end)
+    # Before gaps are judged: a checkpoint that is beyond the log must not make them damage.
     _reach(env.fs, result, listed, claimed, log_position)
     if result.contradicts(log_position):
-        log_position = 0  # reported by the caller; the journals are judged without it
+        # Reported by the caller; the journals are judged without it.
+        log_position = 0
     claimed = max(claimed, log_position)
+    # 3. Damage, or the end of the log.
     dropped = _judge(result, claimed, listed)
     result.discarded += [found.journal for found in dropped]
+    # 4. Make durable what is left.
     if result.found:
         _settle(env.fs, result, claimed)
     _miss(result, listed, claimed)
@@ -87,13 +90,16 @@ def _reach(
     shows that all journals are there, none of them, nor the ledger, `claimed` what comes after the
     last frame, and nothing is left there of a frame."""
     there = {found.journal.number for found in result.found}
+    # Without a ledger, or with a journal missing, the log may have been longer.
     if not listed or listed.keys() - there:
         return
     last = result.found[-1].journal
     end = last.end_log_position
+    # A frame or the ledger knows of more.
     if max([claimed, *(found.extent().claimed for found in result.found)]) > end:
         return
     if log_position > end:
+        # Remains of a frame after the end: it may have been damaged.
         left = find_head(last.warm(fs), last.number, last.end, last.capacity)
         if left < last.capacity:
             return
@@ -101,24 +107,28 @@ def _reach(
 
 
 def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
-    """Note the journals that must exist and are missing or empty. The log then continues in a new
-    one, under a number and at log positions that were never used."""
+    """Note the journals that must exist and are missing or empty."""
     last = claimed >> POSITION_BITS
     there = {found.journal.number for found in result.found}
+    # An empty journal is no loss if nothing was committed in it.
     there |= {journal.number for journal in result.discarded if claimed <= journal.log_position}
     there |= {gap.journal for gap in result.damage if gap.missing}
     missing = dict(listed)
+    # Without a ledger only a claim shows a missing journal: the last one.
     if not listed and result.found and last > result.found[-1].journal.number:
         missing[last] = -1  # the checkpoint or the mark of a clean end proves that
     for number in sorted(missing.keys() - there):
         end = claimed & POSITION_MASK if number == last else HEADER_BYTES
+        # Nothing says how long it was: more than its range may be lost.
         open_ended = number >= max(there, default=0) and missing[number] < 0
         end = max(end, missing[number])
         result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
     result.damage.sort(key=lambda gap: gap.log_position)
+    # Above every number that anything knows of.
     result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
     if result.found and result.damage:
         journal = result.found[-1].journal
+        # The log continues in a new journal, at log positions that were never used.
         if claimed > journal.end_log_position or result.damage[-1].journal > journal.number:
             journal.rolled = True
 
@@ -128,6 +138,7 @@ def _examine(fs: FileSystem, folder: str, result: Recovered, log_position: int) 
     journals = {found.journal.number: found.journal for found in result.found}
     for gap in result.damage:
         journal = journals.get(gap.journal)
+        # The index file may be left when the journal's bytes are not.
         index = read_index(fs, folder, gap.journal) if gap.missing or gap.cut_short else None
         if index is not None and index.extent.end >= gap.end:
             rows = {number: index.rows(number) for number in index.numbers()}
@@ -143,6 +154,7 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
     for name in fs.listdir(folder):
         path = os.path.join(folder, name)
         if name.endswith(NEW):
+            # Left by a write that a crash interrupted before its rename.
             fs.remove(path)
         match = _JOURNAL.fullmatch(name) or _SPARE.fullmatch(name)
         if match is None:
@@ -158,6 +170,8 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
             journal.cool()
             continue
         view = journal.warm(fs)
+        # No header, or one of the number it had before: renamed and never written to, so only
+        # prepared, unless a frame of this number follows.
         header = read_header(view, path)
         if header is None or header.journal != number:
             if find_frame(view, HEADER_BYTES, journal.capacity, number) < 0:
@@ -169,8 +183,10 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         found = RecoveredJournal(
             journal, header, None, set(), Scanned(number, 0, 0), listed.get(number, -1)
         )
+        # Its index is written once it is complete: the file must have reached that end.
         if index is not None and index.extent.end > journal.capacity:
             found.least_end = max(found.least_end, index.extent.end)  # it was cut short
+        # Without its transactions the index does not suffice: the journal is scanned.
         elif index is not None and index.complete:
             found.covered, found.indexed = index.extent, set(index.numbers())
             journal.cool()
@@ -186,6 +202,8 @@ def _read(
 ) -> None:
     """Scan what the index does not cover. `end`: the log position of a clean end, or -1."""
     journal = found.journal
+    # Where the journal ends says the header of the next, or its index file, or the ledger.
+    # Otherwise the log may end anywhere in it.
     stop: int | None = None
     if later and later[0].previous_end() >> POSITION_BITS == journal.number:
         stop = later[0].previous_end() & POSITION_MASK
@@ -195,6 +213,7 @@ def _read(
     if found.covered is not None:
         start = found.covered.end
         result.run = max(result.run, found.covered.run)
+        # The last journal after a clean end: nothing follows, so its free space is not searched.
         if end == journal.log_position | start and not later and not _follows(fs, journal, start):
             stop = start
     if (
@@ -203,7 +222,9 @@ def _read(
         and later[0].header
         and _begun_in_vain(fs, found, later[0], start, stop)
     ):
+        # The next journal was begun by a write that failed: its header knows an older end.
         stop = None
+    # The usual case of a rolled journal: its index covers all of it.
     if start == stop:
         found.scanned = Scanned(journal.number, start, result.run)
     else:
@@ -211,6 +232,7 @@ def _read(
     journal.end = found.scanned.end
     result.run = found.scanned.run
     stop = max(stop or 0, found.least_end)
+    # The file is shorter than what was in it. A gap up to its end is part of that loss.
     if stop > journal.capacity:
         gaps = found.scanned.gaps
         if gaps and gaps[-1].end == journal.capacity:
@@ -221,16 +243,14 @@ def _read(
 def _begun_in_vain(
     fs: FileSystem, found: RecoveredJournal, later: RecoveredJournal, start: int, stop: int
 ) -> bool:
-    """Return whether a journal was written further after the next one was begun.
-
-    This happens if the write batch that began the next one failed, and later ones fitted into this
-    one: then the end of this one in the next one's header is invalid, and the next one's frames are
-    of an older run than this one's last.
-    """
+    """Return whether a journal was written further after the next one was begun."""
     assert later.header is not None, "it said where this journal ended"
     journal = found.journal
+    # A journal with an index was used.
     if later.covered is not None or (start == stop and not _follows(fs, journal, start)):
         return False
+    # The write batch that began the next one failed, under the older run; later ones fitted into
+    # this journal. So the end in the next one's header is not this one's.
     return scan(journal.warm(fs), journal.number, start, None, 0).run > later.header.run
 
 
@@ -246,24 +266,30 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[R
 
     Returns the journals after the cut.
     """
-    behind: list[
-        int
-    ] = []  # per journal: the greatest committed position claimed in it, after it, or elsewhere
+    # Per journal, last first: the greatest committed position that it, those after it, or anything
+    # outside of the journals claims.
+    behind: list[int] = []
     for found in reversed(result.found):
         claimed = max(claimed, found.extent().claimed)
         behind.append(claimed)
     before = -1
     for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
         missing = _missing(found, before)
+        # A journal that the ledger names is damage in any case (_miss).
         if missing is not None and missing.journal not in listed:
+            # Nothing of it was committed: the log ended before it, and what follows never counted.
             if claim <= missing.log_position:
                 return _drop(result, at)
+            # Committed, but not to its end: a recycled journal had been committed completely.
             if claim < found.previous_end():
                 result.damage.append(missing)
         before = found.journal.number
         for gap in found.scanned.gaps:
+            # The decision. A frame states the committed position of its time, so any claim beyond
+            # the gap proves that the gap's bytes were acknowledged.
             if claim <= gap.log_position:
                 _cut(found, gap)
+                # An empty journal goes too, to be prepared again.
                 begun = found.header is not None or found.journal.end > HEADER_BYTES
                 return _drop(result, at + 1 if begun else at)
             result.damage.append(gap)
@@ -271,10 +297,7 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[R
 
 
 def _missing(found: RecoveredJournal, before: int) -> Gap | None:
-    """Return the journal that is missing before this one, if there is one.
-
-    A recycled journal had been committed to its end; one of which nothing reached the disk had not.
-    """
+    """Return the journal that is missing before this one, if there is one."""
     number = found.previous_end() >> POSITION_BITS
     if number in (0, before):
         return None
@@ -295,6 +318,7 @@ def _cut(found: RecoveredJournal, gap: Gap) -> None:
         journal.number,
         gap.start,
     )
+    # New frames are written from here on, over what is left.
     journal.end = scanned.end = gap.start
     for number, rows in list(scanned.rows.items()):
         keep = bisect_left(rows.log_position, gap.log_position)
@@ -313,9 +337,11 @@ def _cut(found: RecoveredJournal, gap: Gap) -> None:
 
 
 def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
-    """Make sure that what was read is on the disk, up to the journal's end."""
+    """Write what was not known as committed again, and sync it."""
     journal.warm(fs)
     file = journal.require_file()
+    # After a crash of the process it may be in the page cache only; after a failed fsync the kernel
+    # may treat it as clean although the disk never got it. Writing the same bytes makes them dirty.
     position = 0
     if committed > journal.log_position:
         position = min(committed - journal.log_position, journal.end)
@@ -329,12 +355,15 @@ def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
 def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
     """Make what is left durable and find where writing continues."""
     last = result.found[-1].journal
+    # Committed bytes are missing at the end, after the last frame.
     if claimed > last.end_log_position and claimed >> POSITION_BITS == last.number:
         end = claimed & POSITION_MASK
         fits = end <= last.capacity
+        # One gap to the claimed end replaces those of the same bytes.
         result.damage = [gap for gap in result.damage if gap.log_position < last.end_log_position]
         result.damage.append(Gap(last.number, last.end, end, cut_short=not fits, open=True))
         if fits:
+            # Writing continues after the lost bytes.
             last.end = end
     claimed = max([claimed, *(found.extent().claimed for found in result.found)])
     for found in result.found:
@@ -342,11 +371,14 @@ def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
         journal.rolled = journal is not last
         extent = found.extent()
         journal.entries = extent.frames
+        # What an index file covers was not read by this start.
         journal.unverified = found.covered.end if found.covered is not None else 0
         journal.numbers = found.numbers() | found.scanned.named.keys()
         journal.indexed = found.covered is not None and found.covered.end == journal.end
         if not journal.indexed:
+            # A journal with a complete index was durable before its index was written.
             _harden(fs, journal, claimed)
         for number, (_, naming) in found.scanned.named.items():
+            # Oldest first: the newest naming of a partition stays.
             result.namings[number] = naming
     result.written = last.end_log_position

@@ -48,13 +48,11 @@ class TransactionHistory:
         self._opened: dict[int, dict[int, int]] = {}
 
     def take_index(self, index: JournalIndex) -> None:
-        """Take what the index file of the next journal has.
-
-        It leaves out transactions that were committed by the time it was written, so where it has
-        rows of a partition it replaces what was known: else a transaction found open in an earlier
-        journal, whose index file was lost, would seem to last until its producer's next marker.
-        """
+        """Take what the index file of the next journal has."""
         found = index.transactions or JournalTransactions()
+        # An index leaves out what was committed when it was written, so it replaces what was known
+        # of its partitions. Else a transaction found open in an earlier journal, whose index file
+        # was lost, would seem to last until its producer's next marker.
         for number in self._opened:
             if number in index:
                 self._opened[number] = {}
@@ -67,12 +65,15 @@ class TransactionHistory:
         """Take the batches of a partition that were scanned in the next journal."""
         for _, fields, marker in facts:
             base, attributes, producer_id = fields[0], fields[5], fields[9]
+            # Batches of idempotent producers alone have no transaction.
             if not attributes & TRANSACTIONAL:
                 continue
             opened = self._opened.setdefault(number, {})
             if not attributes & CONTROL:
+                # The first batch of the transaction.
                 opened.setdefault(producer_id, base)
             elif marker is not None and marker.kind >= 0:
+                # A coordinator that was restarted sends markers again: then nothing is open.
                 first = opened.pop(producer_id, None)
                 if first is not None and marker.kind == ABORT:
                     self._aborted.setdefault(number, []).append((producer_id, first, base))
@@ -86,15 +87,17 @@ class TransactionHistory:
         return min(self._opened.get(number, {}).values(), default=None)
 
     def give(self, partition: Partition) -> None:
-        """Hand a partition, whose borders are known, the aborted transactions that end in its
-        journals. Those that it saw end itself, after the checkpoint, it knows best."""
+        """Pass a partition, whose borders are known, the aborted transactions that end in its
+        journals."""
         number, producers = partition.number, partition.producers
         known = producers.transactions
         if number not in self._aborted and known is None:
             return
         by_marker = {entry[2]: entry for entry in self._aborted.pop(number, ())}
         if known is not None:
+            # Those that it saw end itself, after the checkpoint, it knows best.
             by_marker.update((entry[2], entry) for entry in known.aborted.ended_in(0, OFFSET_MAX))
+        # Those below are in segments, or gone.
         start = max(partition.cut_offset, partition.log_start)
         producers.load_aborted([entry for entry in by_marker.values() if entry[2] >= start])
 
@@ -115,6 +118,7 @@ def load_partitions(
     `log_position` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
     ledger's if there is one, `terms` leaves out records of earlier terms.
     """
+    # The checkpoint first: scanned rows can only raise what it says.
     for row in rows:
         if row.number in partitions:
             take_row(partitions[row.number], row)
@@ -126,11 +130,14 @@ def load_partitions(
         in_memory = at >= loaded_from
         _load_journal(fs, partitions, found, log_position, in_memory, written, history, terms,
                       older)  # fmt: skip
+    # A partition may have been named and its frames cut or damaged after that.
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
             partition.next_offset = max(partition.next_offset, naming.next_offset)
+    # After all rows are known: damage matters where nothing readable follows it.
     losses = _pass_over(partitions, recovered, bounds) if recovered.damage else []
+    # They need a checkpoint, and a raised epoch, as if written.
     written.update(loss.number for loss in losses)
     for partition in partitions.values():
         finish(partition)
@@ -150,6 +157,7 @@ def _pass_over(
         if end > known:
             losses.append(Loss(number, known, end, certain=False))
             partition.next_offset = end
+            # The next checkpoint must have the offset: the journals do not show it.
             partition.mark_dirty()
     return losses
 
@@ -169,11 +177,13 @@ def _load_journal(
     `written`, and those with rows before it that were not stored to `older`."""
     index = found.index(fs)
     journal = found.journal
+    # Before the scanned rest, which follows it in the journal.
     if index is not None:
         history.take_index(index)
     for number, facts in found.scanned.facts.items():
         history.take_facts(number, facts)
     numbers: Iterable[int]
+    # A whole journal before the checkpoint: nothing to replay, so one row at a time is enough.
     if (
         index is not None
         and journal.rolled
@@ -187,14 +197,17 @@ def _load_journal(
         partition = partitions.get(number)
         for part in parts if partition is not None else ():
             assert partition is not None, "only known partitions have rows to load"
+            # All left: another broker has led since.
             if terms is not None and not len(part := terms.current(found, number, part)):
                 continue
+            # Rows before the checkpoint must be in it, or the row in SQL is an older one.
             before = bisect_left(part.log_position, log_position)
             if before and part.base[before - 1] + part.count[before - 1] > partition.next_offset:
                 older.append(number)
             if before < len(part):
                 written.add(number)
                 partition.mark_dirty()
+                # Before `_load`, which raises the next offset that replay compares with.
                 _replay(partition, _heads(fs, found, number, part, log_position), log_position)
             _load(partition, journal, part, in_memory)
 
@@ -209,13 +222,15 @@ def _load_singles(
 ) -> list[int]:
     """Take the rows of partitions with one row in a journal; return the others.
 
-    Most of the time of a start: with many partitions each has one row or none in a journal.
+    Most of the time of a start is spent here: with many partitions each has one row or none in a
+    journal.
     """
     others = index.multiples()
     for number, *row in index.singles():
         partition = partitions.get(number)
         if partition is None:
             continue
+        # Its leader epoch must be read: `current` does.
         if terms is not None and terms.may_be_old(number):
             others.append(number)
         else:
@@ -232,6 +247,7 @@ def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory:
     end = base + count
     if end > partition.next_offset:
         partition.next_offset = end
+    # In segments already, or deleted.
     if end <= partition.log_start or end <= partition.cut_offset:
         return
     if in_memory:
@@ -243,11 +259,7 @@ def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory:
 
 
 def _first_loaded(found: list[RecoveredJournal]) -> int:
-    """Return the oldest journal whose rows fit in memory together with those of all newer ones.
-
-    Never later than the first without an index file, which is written from the rows in memory, nor
-    than the one that is written further.
-    """
+    """Return the oldest journal whose rows fit in memory together with those of all newer ones."""
     room = MAX_INDEX_BYTES
     first = len(found) - 1
     while first > 0:
@@ -255,6 +267,8 @@ def _first_loaded(found: list[RecoveredJournal]) -> int:
         if room < 0:
             break
         first -= 1
+    # Not later than the first without an index file, which is written from the rows in memory; nor
+    # than the last one, which is written further.
     return min([max(first, 0), *(at for at, item in enumerate(found) if not item.journal.indexed)])
 
 
@@ -266,8 +280,10 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
         return
     if in_memory:
         partition.rows.extend(rows)
+    # Extents are those of rolled journals; the active one's are added when it is rolled.
     if not journal.rolled:
         return
+    # The second part of its rows: what its index file does not cover.
     if len(partition.journal_extents) and partition.journal_extents.journal[-1] == journal.number:
         partition.journal_extents.end[-1] = end
         partition.journal_extents.size[-1] += sum(rows.length)
@@ -284,9 +300,11 @@ def _replay(partition: Partition, facts: Iterable[Fact], log_position: int) -> N
     """Apply the batches after a checkpoint to the producers and the leader epochs."""
     known_end = partition.next_offset
     for at, fields, marker in facts:
+        # The row in SQL may be ahead of the checkpoint's log position: a log start was stored
+        # alone.
         base, epoch = fields[0], fields[2]
         if at < log_position or base < known_end:
-            continue  # the row in SQL may be ahead of the checkpoint's log position
+            continue
         if epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
         if fields[9] >= 0:
@@ -298,6 +316,7 @@ def _heads(
 ) -> Iterable[Fact]:
     """Return the batches after `log_position`: those the scan has noted, or all of them where the
     rows come from an index file."""
+    # The scan has read the heads; rows of an index file have none.
     if rows is found.scanned.rows.get(number):
         return found.scanned.facts.get(number, ())
     return _read_heads(found.journal.warm(fs), rows, log_position)

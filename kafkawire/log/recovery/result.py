@@ -30,8 +30,6 @@ class RecoveredJournal:
     """One journal: what its index file covers, what the scan found after that.
 
     `least_end` is a position that the journal must reach according to its index file or the ledger.
-    The index file is not kept open: with its mapping and its journal's, a thousand journals would
-    need more file descriptors than a process may have.
     """
 
     journal: Journal
@@ -50,6 +48,7 @@ class RecoveredJournal:
         """Return the extent that its index file should have."""
         before = self.covered or Extent(0, 0, 0, 0)
         scanned = self.scanned
+        # What the scan found is after what the index covers, so each maximum is of both.
         return Extent(
             self.journal.end,
             max(before.run, scanned.run),
@@ -65,6 +64,8 @@ class RecoveredJournal:
         """Return its index file, if it has one."""
         if self.covered is None:
             return None
+        # Not kept open: with its mapping and its journal's, a thousand journals would need more
+        # file descriptors than a process may have.
         index = read_index(fs, self.journal.folder, self.journal.number)
         if index is None:
             raise LogError(
@@ -106,8 +107,9 @@ class Recovered:
     reached: int = -1
 
     def contradicts(self, log_position: int) -> bool:
-        """Return whether a checkpoint with this log position cannot have been stored: it is stored
-        after everything before its log position was committed, and a commit is in the ledger."""
+        """Return whether a checkpoint with this log position cannot have been stored."""
+        # A checkpoint is stored after everything before its position was committed, and a commit is
+        # in the ledger.
         return 0 <= self.reached < log_position
 
     def numbers(self) -> set[int]:
@@ -122,9 +124,8 @@ class Recovered:
             if rows is not None:
                 return rows.log_position[-1]
             if number in found.indexed:
-                return (
-                    found.journal.log_position + HEADER_BYTES
-                )  # damage is only found after what the index covers
+                # Damage is only found after what the index covers.
+                return found.journal.log_position + HEADER_BYTES
         return -1
 
 
@@ -166,9 +167,11 @@ async def report(
             "%d more partitions may have lost offsets: `kafkawire fsck` lists them",
             len(losses) - MAX_REPORTED,
         )
+    # Without the journal only gaps between what is there show the loss: in all partitions.
     if any(gap.missing or gap.cut_short for gap in recovered.damage):
         numbers = range(catalog.last_number() + 1)
         led = (number for number in numbers if catalog.leader_of(number) == node_id)
+        # Those that a line above has named.
         named = {(loss.number, loss.first) for loss in losses}
         lost = await lost_ranges(led, partitions, storage)
         lost = [loss for loss in lost if (loss.number, loss.first) not in named]

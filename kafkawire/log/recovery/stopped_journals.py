@@ -51,6 +51,7 @@ class StoppedJournals:
     def __init__(self, home: str, log_position: int) -> None:
         env = real_env()
         self._fs = ReadOnlyFileSystem(env.fs)
+        # Shared: several readers, and no broker, at a time.
         self._lock = DiskLock(os.path.join(home, "lock"), shared=True)
         try:
             self._recovered = _recover(replace(env, fs=self._fs), home, log_position)
@@ -61,6 +62,7 @@ class StoppedJournals:
                     self._history.take_index(index)
                 for number, facts in found.scanned.facts.items():
                     self._history.take_facts(number, facts)
+                # Mapped again at a read: there may be a thousand.
                 found.journal.cool()
         except BaseException:
             self._lock.release()

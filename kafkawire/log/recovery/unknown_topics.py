@@ -1,12 +1,7 @@
 """Check whether the journals contradict the metadata: records of topics that it does not know, or a
 checkpoint after their end.
 
-Topics are created in SQL before any journal names them, and SQL keeps the rows of deleted ones. So
-a partition number in a journal that SQL never assigned, or that belongs to another topic there,
-proves that the metadata is an older copy or belongs to another data folder, unless the journals
-show that the topic was deleted (metadata rebuilt by an older version has no rows of deleted
-topics). Then the start is refused: such records must not be recycled, nor their offsets assigned
-again. Called by kafkawire.log.manager after recovery.
+Called by kafkawire.log.manager after recovery.
 """
 
 from __future__ import annotations
@@ -58,6 +53,7 @@ async def check_known(
     `unknown`: partition numbers in the journals that the catalog does not have; `partitions`: the
     others; `every_frame`: read all journals, also what their index files cover, for a folder whose
     identity is not known yet. Raises what the metadata raises."""
+    # The journals end before the checkpoint: an older copy of them, or a damaged row.
     if recovered.contradicts(recovered.checkpoint):
         data = os.path.dirname(os.path.dirname(home))
         raise IdentityError(
@@ -65,17 +61,24 @@ async def check_known(
             f"back, or rebuild the metadata with {rebuild_command(data)}"
         )
     namings: Iterable[tuple[int, Naming]] = recovered.namings.items()
+    # An index file names no topics, so for a folder of unknown identity all frames are read.
     if every_frame:
         namings = _namings(env.fs, recovered.found)
     strange = {
         naming.topic
         for number, naming in namings
+        # Topics are created in SQL before a journal names them: another topic under the number
+        # proves that the metadata belongs to another folder, or is an older copy.
         if number in partitions and partitions[number].topic_id != naming.topic_id
     }
     if unknown:
+        # SQL keeps the rows of deleted topics: a number that it never assigned is of later
+        # metadata. Metadata that an older version rebuilt lacks them, so the journals are asked
+        # too.
         lost = set(unknown) - await metadata.known_partitions(unknown)
         if lost:
             strange |= not_deleted(env.fs, recovered.found, lost)
+    # Refused: such records must not be recycled, nor their offsets assigned again.
     if strange:
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
@@ -111,7 +114,9 @@ def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tupl
         for position, head, _ in frames(view, journal.number, journal.end):
             if head.kind == KIND_NAMING:
                 yield head.number, read_naming(view[position + HEAD_BYTES :])
+        # The view keeps the mapping alive.
         del view
+        # The last one stays open: it is written further.
         if journal.rolled:
             journal.cool()
 
@@ -120,6 +125,7 @@ def not_deleted(fs: FileSystem, found: Iterable[RecoveredJournal], numbers: set[
     """Return the topics of these partitions, without those that were deleted according to a
     journal."""
     topics: dict[int, tuple[bytes, str]] = {}
+    # Of the whole log: a deletion may be in a later journal than the name.
     deleted: set[bytes] = set()
     for each in found:
         journal = each.journal
@@ -151,6 +157,7 @@ def frames(view: memoryview, number: int, end: int) -> Iterator[tuple[int, Head,
     while 0 <= position < end:
         head = read_head(view, position)
         starts = None
+        # As in the scan: an older run after a newer one is what a failed write left.
         if head is not None and head.run >= run:
             starts = check(view, position, head, number)
         if head is None or starts is None:
