@@ -8,9 +8,6 @@ producers, lie in journals, or are due in SQL, never all of them.
 
 Easy to get wrong:
 
-- A gap between two rows of the hot index, or between the last row and the next offset, means
-  damage or a missing journal; nothing else makes one. So no list of damaged ranges is kept, apart
-  from those that an operator gave up.
 - Mapped memory is not resident memory. Only the newest journals are sent as views of their
   mapping, because a page that must be read from disk would stop every client.
 - The offset index and the segments never contain the same batch: a cut moves a partition's border,
@@ -19,6 +16,4 @@ Easy to get wrong:
   of every segment that it overlaps. Both are taken with the batches that are read, never
   afterwards: a cut or a compaction in between would lose them.
 - The last stable offset may lie within a frame, the high watermark never does.
-- A verification guard is used up by the first batch it lets in, and dropped by a marker: an answer
-  of the coordinator that is older than the marker must not open a transaction.
 """

@@ -30,6 +30,7 @@ def holes(partition: LoadedPartition) -> list[Range]:
     extents show them."""
     rows, extents = partition.rows, partition.journal_extents
     evicted = partition.evicted
+    # Evicted rows first: they are older than those in memory. Only the extents show them.
     ranges = list(zip(extents.first[:evicted], extents.end[:evicted], strict=True))
     ranges += [(base, base + count) for base, count in zip(rows.base, rows.count, strict=True)]
     start = max(partition.cut_offset, partition.log_start)
@@ -63,6 +64,7 @@ async def lost_ranges(
         for row in await storage.load_partitions(absent[at : at + PARTITIONS_AT_ONCE]):
             if row.checkpoint is None:
                 continue
+            # The journals contain nothing of it: its offsets end where its segments do.
             start = max([row.checkpoint.log_start, *(one.end_offset for one in row.mappings)])
             if row.checkpoint.next_offset > start:
                 losses.append(Loss(row.number, start, row.checkpoint.next_offset))

@@ -39,12 +39,13 @@ class LogListener(Protocol):
 
 @dataclass(slots=True)
 class Hooks:
-    """The listeners of one log; `kafkawire.log.append.commit_log` has it. `rolled` is called with
-    journals that take no more frames. `doubts` counts transactions that failed and may have been
-    committed all the same, so that their changes were not reported."""
+    """The listeners of one log; `kafkawire.log.append.commit_log` has it. `rolled` is called
+    with journals that take no more frames."""
 
     rolled: Callable[[list[Journal]], None]
     listeners: list[LogListener] = field(default_factory=list)
+    # Transactions that failed and may have been committed all the same: their changes were not
+    # reported.
     doubts: int = 0
     _when_stored: list[Callable[[], None]] = field(default_factory=list)
 
@@ -63,7 +64,6 @@ class Hooks:
             fn()
 
     def in_doubt(self) -> None:
-        """Note a transaction that failed and may have been committed all the same."""
         self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:

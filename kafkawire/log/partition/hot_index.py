@@ -1,8 +1,9 @@
 """Where a partition's batches lie: columns in arrays, one row per frame (RocketMQ: ConsumeQueue).
 
 A row costs 40 bytes and no object. Rows are in the order of offsets and of log positions at once,
-so each lookup is a bisection. A gap between two rows above the log start means that acknowledged
-bytes were damaged there (nothing else makes gaps), which is why no list of damaged ranges is kept.
+so each lookup is a bisection. A gap between two rows, or between the last row and the next offset,
+means that acknowledged bytes were damaged there: nothing else makes one, so no list of damaged
+ranges is kept.
 
 Pure. kafkawire.log.partition.partition does lookups, kafkawire.log.append.commit_log adds rows,
 kafkawire.log.partition.index_eviction removes them from memory.
@@ -55,7 +56,6 @@ class JournalExtents:
         return bisect_right(self.end, offset)
 
     def drop(self, count: int) -> list[int]:
-        """Forget the oldest; return the numbers of their journals."""
         numbers = list(self.journal[:count])
         for column in (self.journal, self.first, self.end, self.size, self.newest):
             del column[:count]
@@ -74,9 +74,7 @@ class HotIndex:
     """Rows of one partition.
 
     `base`: first offset; `log_position`: of the first batch's first byte; `length`: bytes of all
-    its batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
-    timestamp in a row and all before it never decreases and so can be bisected; it is computed at
-    the first lookup, so that appends do not pay for it.
+    its batches; `count`: offsets covered; `newest`: largest timestamp in the row.
     """
 
     __slots__ = ("_running", "base", "count", "length", "log_position", "newest")
@@ -87,6 +85,8 @@ class HotIndex:
         self.length: Column = array("I")
         self.count: Column = array("I")
         self.newest: Column = array("q")
+        # The largest timestamp in a row and all before it, which can be bisected; computed at the
+        # first lookup, so that appends do not pay for it.
         self._running: Column = array("q")
 
     def __len__(self) -> int:
@@ -102,9 +102,11 @@ class HotIndex:
 
     def add_packed(self, rows: bytearray) -> None:
         """Add the rows of `pack_row`, after all others."""
+        # The usual case of a partition with few appends: one row, without two arrays.
         if len(rows) == _ROW.size:
             self.add(*_ROW.unpack(rows))
             return
+        # The packed rows twice: as 8-byte columns, and as 4-byte ones for length and count.
         wide: Column = array("q", bytes(rows))
         narrow: Column = array("I", bytes(rows))
         self.base.extend(wide[0::4])
@@ -134,14 +136,13 @@ class HotIndex:
         return self.base[row] + self.count[row]
 
     def drop_front(self, rows: int) -> None:
-        """Forget the first rows."""
         if rows > 0:
             for column in (self.base, self.log_position, self.length, self.count, self.newest):
                 del column[:rows]
-            del self._running[:]  # the maximum may have been among them
+            # The maximum may have been among them.
+            del self._running[:]
 
     def extend(self, columns: IndexColumns) -> None:
-        """Add many rows, after all others."""
         self.base.extend(columns.base)
         self.log_position.extend(columns.log_position)
         self.length.extend(columns.length)
@@ -149,7 +150,6 @@ class HotIndex:
         self.newest.extend(columns.newest)
 
     def slice(self, start: int, stop: int) -> IndexColumns:
-        """Return a copy of some rows."""
         return IndexColumns(
             self.base[start:stop],
             self.log_position[start:stop],
@@ -159,13 +159,13 @@ class HotIndex:
         )
 
     def correct(self, row: int, newest: int) -> None:
-        """Set the largest timestamp of a row."""
         self.newest[row] = newest
+        # Maxima from this row on may include the old value.
         del self._running[row:]
 
     def _maxima(self) -> Column:
-        """Return the running maximum, up to the last row."""
         running, newest = self._running, self.newest
+        # Continue where the last lookup ended.
         if len(running) < len(newest):
             if running:
                 more = accumulate(newest[len(running) :], max, initial=running[-1])

@@ -35,6 +35,7 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
         partition = partitions.get(number)
         if partition is None:
             continue
+        # Rows below the log start are gone already.
         start = partition.rows.row_at(journal.log_position)
         stop = partition.rows.row_at(journal.end_log_position)
         if stop > start:
@@ -45,10 +46,7 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
 def transactions_in(
     journal: Journal, partitions: Mapping[int, Partition]
 ) -> JournalTransactions | None:
-    """Transactions that the index file of a rolled journal must have; None if there are none.
-
-    One that was open at its end and committed since is left out: no one has to know it any more.
-    """
+    """Transactions that the index file of a rolled journal must have; None if there are none."""
     found: JournalTransactions | None = None
     for number in journal.numbers:
         partition = partitions.get(number)
@@ -61,6 +59,8 @@ def transactions_in(
         if stop <= start:
             continue
         end = rows.end_offset(stop - 1)
+        # Open at the end of the journal: those that were aborted later, and those that still are
+        # open. One that was committed since is left out: nothing has to know it any more.
         later = transactions.aborted.overlapping(end, end)
         opened = {producer_id: first for producer_id, first, _ in later}
         opened.update(pair for pair in transactions.open.items() if pair[1] < end)
@@ -92,6 +92,7 @@ def evict(
     rows = sum(len(partitions[number].rows) for number in named if number in partitions)
     before = rows
     for journal in journals:
+        # Only rows that an index file has, and oldest first: the rows in memory stay a suffix.
         if rows * ROW_BYTES <= bytes_at_most or not journal.rolled or not journal.indexed:
             break
         for number in journal.numbers:
@@ -106,6 +107,7 @@ def _drop(partition: Partition, journal: Journal) -> int:
     partition.rows.drop_front(dropped)
     evicted = partition.evicted
     numbers = partition.journal_extents.journal
+    # Extents up to this journal have no rows in memory.
     while evicted < len(numbers) and numbers[evicted] <= journal.number:
         evicted += 1
     partition.evicted = evicted

@@ -3,8 +3,7 @@
 A start loads those that have batches in the journals. Any other is created at its first use: at
 once if it was created in this run (nothing can be stored of it), else from its rows in the offset
 storage. The caller gets `NotLoaded`, awaits `load` and tries again; uses at the same time share one
-load, and many numbers one round trip. While the storage fails, callers get an error instead of
-endless retries.
+load, and many numbers one round trip.
 
 Shell; kafkawire.log.manager owns one.
 """
@@ -106,11 +105,10 @@ class Loader:
         learn: Learn,
         store_states: StoreStates,
     ) -> None:
-        """`learn` finds the segments of mappings that other brokers wrote; `store_states` stores
-        states of partitions."""
         self._learn, self._store_states = learn, store_states
         self.partitions: dict[int, Partition] = {}
         self._listeners: list[LoadListener] = []
+        # Nothing is stored of partitions from this number on: they were created in this run.
         self.fresh_from = catalog.last_number() + 1
         self._rows = rows
         self.configs = TopicConfigs(catalog, config)
@@ -121,10 +119,12 @@ class Loader:
         self._catalog = catalog
         self._storage = storage
         self._node_id = node_id
+        # Collects what callers need while another round is loaded.
         self._next: _Round | None = None
         self._running: _Round | None = None
         self._refused: dict[int, _Refusal] = {}
-        self._named: set[int] = set()  # partitions of which it is said that rows are damaged
+        # Partitions whose damaged rows have been logged.
+        self._named: set[int] = set()
 
     def register(self, listener: LoadListener) -> None:
         """Report to `listener` each partition that is loaded or unloaded from now on."""
@@ -136,6 +136,7 @@ class Loader:
         partition = self.partitions.get(number)
         if partition is not None:
             return partition
+        # Nothing is stored of it: no query, unless another broker has led it.
         if number >= self.fresh_from and self._has_first_leader(number):
             partition = self.make(number)
             if partition is None:
@@ -144,6 +145,7 @@ class Loader:
             return partition
         refused = self._refused.get(number)
         if refused is not None:
+            # A broken storage is not queried again for each retry of a client.
             if self._env.clock.monotonic() < refused.until_s:
                 raise KafkaError(refused.code, refused.text)
             del self._refused[number]
@@ -156,6 +158,7 @@ class Loader:
         for number in numbers:
             if number in self.partitions:
                 continue
+            # Being loaded: share that round. Otherwise it is part of the next one.
             if self._running is not None and number in self._running.numbers:
                 rounds[self._running] = None
                 continue
@@ -163,11 +166,13 @@ class Loader:
                 self._next = _Round(asyncio.get_running_loop().create_future())
             self._next.numbers.add(number)
             rounds[self._next] = None
+            # A request may name thousands of partitions.
             await self.slices.give_way()
         if self._next is not None and self._running is None:
             self._running, self._next = self._next, None
             self._env.spawn(self._go(), "load partitions")
         for one in rounds:
+            # A caller that is cancelled must not cancel the round of the others.
             await asyncio.shield(one.done)
 
     def config_of(self, number: int) -> TopicConfig | None:
@@ -203,8 +208,9 @@ class Loader:
         return partition
 
     def _has_first_leader(self, number: int) -> bool:
-        """Return whether a partition never had another leader; each change raises the epoch."""
+        """Return whether a partition never had another leader."""
         location = self._catalog.locate(number)
+        # Each change of the leader raises the epoch.
         return location is None or location.leader_epoch == 0
 
     async def _go(self) -> None:
@@ -216,14 +222,17 @@ class Loader:
                 one.done.cancel()
                 raise
             except Exception as failure:
-                if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
+                # A defect, or the database.
+                if not isinstance(failure, KafkaError | OSError):
                     logger.exception(
                         "loading %s failed, the next request retries",
                         count(len(one.numbers), "partition"),
                     )
+                # Before the callers continue: their next `get` must not start another round.
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)
-                one.done.exception()  # it is no error if no caller waits any more
+                # No caller may wait any more, and then asyncio would log it as not retrieved.
+                one.done.exception()
             else:
                 one.done.set_result(None)
             self._running, self._next = self._next, None
@@ -231,9 +240,12 @@ class Loader:
     async def _load(self, numbers: list[int]) -> None:
         for start in range(0, len(numbers), LOAD_AT_ONCE):
             part = numbers[start : start + LOAD_AT_ONCE]
+            # Again if rows of segments were replaced during the query: it may name removed
+            # segments.
             while True:
                 version = self._rows.number
                 rows = await self._storage.load_partitions(part)
+                # Before the partitions are visible: readers need the segments of their rows.
                 await self._learn(mapping for row in rows for mapping in row.mappings)
                 await self._begin_terms(rows)
                 if version == self._rows.number:
@@ -242,10 +254,9 @@ class Loader:
                 self._enter(row)
 
     async def _begin_terms(self, rows: Iterable[PartitionRow]) -> None:
-        """Store the leader epochs of partitions that other brokers may have led, before the first
-        append: so a start knows which records in the journals are of an earlier term
-        (kafkawire.log.recovery.earlier_terms)."""
+        """Store the leader epochs of partitions that other brokers may have led."""
         if len(self._catalog.brokers) < 2:
+            # Only this broker has led them.
             return
         states = []
         for row in rows:
@@ -257,17 +268,21 @@ class Loader:
                 row.checkpoint = state
                 states.append(state)
         if states:
+            # Before the first append: so a start knows which records in the journals are of an
+            # earlier term (kafkawire.log.recovery.earlier_terms).
             await self._store_states(states)
 
     def _enter(self, row: PartitionRow) -> None:
         if row.number in self.partitions:
             return
+        # With several brokers rows may be missing for another reason: not all were cut.
         if (text := wrong_mappings(row)) and has_all_rows(self._catalog, row.number):
             self._refuse_rows(row.number, f"{text} of {self._catalog.name_of(row.number)}")
             return
         partition = self.make(row.number)
         if partition is None:
-            return  # deleted meanwhile
+            # Deleted meanwhile, or led elsewhere.
+            return
         fill(partition, row)
         if len(self._catalog.brokers) > 1 and not partition.config.movable:
             report_absent(partition)
@@ -276,7 +291,6 @@ class Loader:
         self._notify_listeners(partition)
 
     def _refuse_rows(self, number: int, text: str) -> None:
-        """Refuse a partition with damaged rows."""
         if number not in self._named:
             self._named.add(number)
             logger.critical(
@@ -303,9 +317,9 @@ class Loader:
         )
 
     def forget(self, partition: Partition) -> None:
-        """Unload a partition whose state is entirely in the storage. A caller that still has it
-        sees `removed` and looks it up again."""
+        """Unload a partition whose state is entirely in the storage."""
         del self.partitions[partition.number]
+        # Callers that still have the object see that it is not in memory, and get it again.
         partition.remove()
         # Something is stored of it now; possibly also of those created before it.
         self.fresh_from = max(self.fresh_from, partition.number + 1)
@@ -321,14 +335,18 @@ class Loader:
 
     def release(self, partition: Partition) -> None:
         """Remove a resigned partition from memory, after its last write."""
+        # It may have been loaded again: this broker leads it again.
         if self.partitions.get(partition.number) is partition:
             del self.partitions[partition.number]
 
     def changed_leaders(self, numbers: Iterable[int]) -> None:
         """Note that others lead or led these partitions: something may be stored of them, and what
         is being read of them, or was refused, is read again."""
+        # Something may be stored of these numbers now.
         self.fresh_from = max(self.fresh_from, *(number + 1 for number in numbers))
+        # A refusal may be that of the old leader.
         self._refused.clear()
+        # What is being read is read again.
         self._rows.note_replacement()
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
@@ -336,6 +354,7 @@ class Loader:
         code, why = ErrorCode.KAFKA_STORAGE_ERROR, f"the offset storage cannot be read: {failure}"
         if isinstance(failure, KafkaError) and failure.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             code, why = failure.code, "the leader changed while the partition was loaded"
+        # Each has its own time; those that are over are dropped here.
         self._refused = {at: each for at, each in self._refused.items() if each.until_s > now_s}
         self._refused.update(dict.fromkeys(numbers, _Refusal(now_s + REFUSE_S, code, why)))
 

@@ -77,10 +77,12 @@ def stored_form(
     `at_once`, raise LongBatch for one that should be compressed in a thread."""
     append_time = now_ms if config.timestamp_type else None
     codec = head[5] & CODEC_MASK
+    # compression.type=producer keeps the codec.
     wanted = codec if config.compression < 0 else config.compression
     if wanted != codec or append_time is not None:
         level = config.compression_level
         stored = convert(batch, head, wanted, level, append_time, at_once=at_once)
+        # Packed again it may be larger than the limit, which holds for what is stored.
         if len(stored) > config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         batch = memoryview(stored)
@@ -98,6 +100,7 @@ class Partition(LoadedPartition):
         """Append a batch of the broker, which is known to be valid; see `queue`."""
         try:
             return Appended(*self.queue(batch, now_ms))
+        # What the broker writes is valid: the check of its records may be left out.
         except LongBatch:
             newest = check_batch(batch, self.config.max_message_bytes)[8]
             return Appended(*self.queue(batch, now_ms, Inspected(newest, None)))
@@ -128,10 +131,12 @@ class Partition(LoadedPartition):
             newest = inspected.newest
         else:
             newest = check_records(batch, head, config, now_ms, log.validation)
+        # The producer computed its newest timestamp wrongly; lookups by time need the true one.
         if newest != head[8]:
             stamp(batch, newest, log_append=False)
         producer_id = head[9]
         if producer_id >= 0:
+            # Before offsets are assigned: a duplicate gets the original's, and nothing is queued.
             sequence = head[11]
             last = last_sequence(sequence, count)
             transactional = head[5] & TRANSACTIONAL
@@ -142,13 +147,17 @@ class Partition(LoadedPartition):
             else:
                 original = self.producers.check(producer_id, head[10], sequence, last)
             if original is not None:
+                # The time of the original: with LogAppendTime the answer must be the same as the
+                # first.
                 time = original[1] if config.timestamp_type else -1
                 return original[0], time, self.log_start
+        # After the check for duplicates: packing again costs much more than that.
         if config.timestamp_type or config.compression >= 0:
             if inspected is not None and inspected.stored is not None:
                 batch, newest, append_time = inspected.stored
             else:
                 batch, newest, append_time = stored_form(config, batch, head, newest, now_ms)
+        # From here on nothing fails: offsets are assigned and the batch is queued.
         base = self.offsets.assign(count)
         if producer_id >= 0:
             if transactional:
@@ -157,8 +166,10 @@ class Partition(LoadedPartition):
             else:
                 self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
         size = len(batch)
+        # The base offset and the leader epoch are outside of the batch's CRC, so it stays valid.
         _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
         frame = self.frame
+        # One frame for all batches of a partition in a write batch, up to 1 MiB.
         if frame is None or frame.length + size > MAX_FRAME_PAYLOAD:
             self.frame = frame = Frame(self, [batch], base, base + count, size, newest)
             log.frames.append(frame)
@@ -169,6 +180,7 @@ class Partition(LoadedPartition):
             if newest > frame.newest:
                 frame.newest = newest
         log.batch_bytes += size
+        # Also when the flush is scheduled: it notes that the log is full.
         if not log.scheduled or log.batch_bytes > log.room_bytes:
             log.schedule_flush()
         return base, append_time, self.log_start
@@ -182,7 +194,8 @@ class Partition(LoadedPartition):
         producer. Raises MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR."""
         config = self.config
         if config.timestamp_type or config.compression > 0:
-            return self.append(batch, now_ms)  # it is stored in another form
+            # It is stored in another form.
+            return self.append(batch, now_ms)
         self._check_appendable(batch)
         (newest,) = _NEWEST.unpack_from(batch, MAX_TIMESTAMP_AT)
         (count,) = _COUNT.unpack_from(batch, COUNT_AT)
@@ -193,12 +206,12 @@ class Partition(LoadedPartition):
     def append_marker(self, ending: TransactionMarker, now_ms: int) -> Appended:
         """Append the control batch that ends a transaction.
 
-        It is written even where the producer has no open transaction: a coordinator that was
-        restarted sends its markers again. The caller waits for the commit. Raises
-        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        The caller waits for the commit. Raises INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         if self.log.failed is not None or self.closed:
             raise self.refusal()
+        # Also without an open transaction: a coordinator that was restarted sends markers again.
         self.producers.check_marker(ending)
         marker = pack_marker(
             ending.producer_id, ending.epoch, ending.coordinator_epoch, ending.kind, now_ms
@@ -234,7 +247,6 @@ class Partition(LoadedPartition):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
 
     def _queue_checked(self, batch: memoryview, base: int, count: int, newest: int) -> None:
-        """Patch the offsets into a batch and queue it, as `queue` does inline, which is hotter."""
         size = len(batch)
         _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
         frame, log = self.frame, self.log
@@ -273,7 +285,6 @@ class Partition(LoadedPartition):
         return await time_lookup.max_timestamp(self)
 
     def start_at(self, offset: int) -> list[int]:
-        """Move the log start offset; see kafkawire.log.partition.truncate.move_log_start."""
         return truncate.move_log_start(self, offset)
 
     async def damaged_payloads(self, first: int, last: int) -> list[bytes]:

@@ -3,10 +3,8 @@ ProducerStateManager).
 
 Per producer ID the epoch and the last five batches: enough to answer a retry with the offset of the
 original, and to refuse a gap; with transactions also the first offset of the open one and the epoch
-of the coordinator that wrote the last marker. Pure: no clock, no I/O. A batch that is queued or in
-flight counts already, or a retry in the same write batch would be stored twice; `rollback` forgets
-those of a write batch that failed. Called by kafkawire.log.partition.partition and
-kafkawire.log.recovery.restore; checkpoints carry the state.
+of the coordinator that wrote the last marker. Pure: no clock, no I/O. Called by
+kafkawire.log.partition.partition and kafkawire.log.recovery.restore; checkpoints carry the state.
 """
 
 from __future__ import annotations
@@ -91,12 +89,16 @@ class Producers:
     )  # fmt: skip
 
     def __init__(self) -> None:
+        # Three stages: written, being written, queued. What is queued counts already, or a retry in
+        # the same write batch would be stored twice.
         self.states: dict[int, State] = {}
         self.flying: dict[int, State] = {}
         self.fresh: dict[int, State] = {}
+        # None until the first transaction.
         self.transactions: PartitionTransactions | None = None
         self._guards: Guards | None = None
-        self._refusing = False  # new transactions
+        # Whether new transactions are refused.
+        self._refusing = False
         self._fresh_changes: list[_Change] = []
         self._flying_changes: list[_Change] = []
 
@@ -114,6 +116,7 @@ class Producers:
             state = self.flying.get(producer_id) or self.states.get(producer_id)
             if state is None:
                 return None  # Kafka accepts any first sequence of a producer it does not know
+        # The usual case: the next sequence of the same epoch, outside of a transaction.
         if (
             epoch == state[0]
             and len(state) > _ROWS
@@ -121,6 +124,7 @@ class Producers:
             and state[_OPEN] < 0
         ):
             return None
+        # A duplicate before the epoch and sequence are judged: its sequence never follows.
         original = _original(state, epoch, first, last)
         if original is not None:
             return original
@@ -135,6 +139,7 @@ class Producers:
         self, producer_id: int, epoch: int, first: int, last: int, base_offset: int, now_ms: int
     ) -> None:
         """Remember a checked batch that is queued. Hot."""
+        # Copied once per write batch, so that a failed one can be forgotten.
         state = self.fresh.get(producer_id)
         if state is None:
             state = self._copy_newest(producer_id, epoch)
@@ -156,6 +161,7 @@ class Producers:
 
         INVALID_PRODUCER_EPOCH for an epoch below the known one.
         """
+        # Of what is queued too: the batch before may have opened it.
         state = self._latest(producer_id)
         if state is not None:
             _check_epoch(state, producer_id, epoch)
@@ -171,7 +177,8 @@ class Producers:
         return self._guards is not None and len(self._guards) > 0
 
     def drop_guard(self, producer_id: int, guard: Guard) -> None:
-        """Drop a guard whose question the coordinator has refused for good."""
+        """Drop a guard that the coordinator has refused for good."""
+        # A marker may have dropped it, and another batch have begun a new one.
         if self._guards is not None and self._guards.find(producer_id) is guard:
             self._guards.use(producer_id)
 
@@ -186,10 +193,12 @@ class Producers:
         if guard is ONLY_OPEN and not self.is_open(producer_id, epoch):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if state is not None:
+            # A duplicate needs no guard: its transaction may have ended since.
             original = _original(state, epoch, first, last) if first >= 0 else None
             if original is not None:
                 return original
             _check_epoch(state, producer_id, epoch)
+        # It would begin a transaction: only with a guard that no marker has dropped.
         if state is None or state[_OPEN] < 0 or state[_EPOCH] != epoch:
             new = state is None or len(state) == _ROWS
             self._check_guard(producer_id, first, guard, new=new)
@@ -204,9 +213,12 @@ class Producers:
         if guard is NOT_VERIFIED:
             return
         known = self._guards.find(producer_id) if self._guards is not None else None
+        # The guard of this very question: a later one belongs to another transaction.
         if guard is None or guard is not known:
             text = f"the transaction of producer {producer_id} was not verified or has ended"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        # Batches that wait for the same answer may be appended in another order than they came: the
+        # lowest sequence goes first.
         if first > guard.lowest_sequence or (guard.adds and new and first > 0):
             text = (
                 f"producer {producer_id} sent sequence {first} first, lower ones must come before"
@@ -215,7 +227,7 @@ class Producers:
 
     def refuse_new_transactions(self, *, refuse: bool) -> None:
         """Answer NOT_LEADER_OR_FOLLOWER to batches that begin a transaction here, or accept them
-        again; open ones continue."""
+        again."""
         self._refusing = refuse
 
     @property
@@ -237,9 +249,11 @@ class Producers:
         else:
             _raise_epoch(state, epoch)
         state[_TIME] = timestamp
+        # The first batch: the transaction begins here.
         if state[_OPEN] < 0:
             state[_OPEN] = base_offset
             self._fresh_changes.append(_Change(producer_id, base_offset))
+        # Used up: the next transaction needs another answer.
         if self._guards is not None:
             self._guards.use(producer_id)
 
@@ -250,10 +264,13 @@ class Producers:
         if state is None:
             return
         known, epoch = state[_EPOCH], ending.epoch
+        # Markers are sent again after a restart of the coordinator; LAST_EPOCH is its own.
         repeated = epoch == known and (state[_OPEN] < 0 or epoch == LAST_EPOCH)
+        # Under transaction version 2 each transaction raises the epoch: an equal one is old.
         if epoch < known or (ending.version >= 2 and epoch == known and not repeated):
             text = f"producer {ending.producer_id} has epoch {known}, its marker {epoch}"
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+        # A coordinator that has been replaced does not end transactions of the new one.
         if ending.coordinator_epoch < state[_COORDINATOR]:
             text = (
                 f"the marker of producer {ending.producer_id} has coordinator epoch "
@@ -268,6 +285,7 @@ class Producers:
         if state is None:
             state = self._copy_newest(producer_id, ending.epoch)
         first = _end(state, ending.epoch, ending.coordinator_epoch, now_ms)
+        # A marker without an open transaction changes no transaction.
         if first >= 0:
             change = _Change(producer_id, first, offset, ending.kind == ABORT)
             self._fresh_changes.append(change)
@@ -292,12 +310,14 @@ class Producers:
     def depart(self) -> None:
         """Mark queued batches as in flight; later ones belong to the next write batch."""
         assert not self.flying, "one write batch is written at a time"
+        # The empty dictionary of the last write batch is used again.
         self.flying, self.fresh = self.fresh, self.flying
         if self._fresh_changes:
             self._flying_changes, self._fresh_changes = self._fresh_changes, []
 
     def apply(self) -> None:
         """Apply the in-flight batches, which are written."""
+        # Written: these are copies of the newest states, so they replace the old ones whole.
         self.states.update(self.flying)
         self.flying.clear()
         if self._flying_changes:
@@ -318,7 +338,6 @@ class Producers:
         return self.transactions
 
     def rollback(self) -> None:
-        """Forget what was queued or in flight: nothing of it is written."""
         self.flying.clear()
         self.fresh.clear()
         self._flying_changes.clear()
@@ -334,10 +353,12 @@ class Producers:
         """
         base, attributes, newest = fields[0], fields[5], fields[8]
         producer_id, epoch, first = fields[9], fields[10], fields[11]
+        # Markers of a kind that is not known have no effect.
         if producer_id < 0 or (attributes & CONTROL and (marker is None or marker.kind < 0)):
             return
         state = self.states.get(producer_id)
         if state is None:
+            # Nothing to know of it: no sequences and no transaction.
             if first < 0 and not attributes & TRANSACTIONAL:
                 return
             state = self.states[producer_id] = array("q", (epoch, -1, -1, -1))
@@ -348,7 +369,8 @@ class Producers:
                 self._change([_Change(producer_id, begun, base, marker.kind == ABORT)])
             return
         if len(state) > _ROWS and base <= state[-2]:
-            return  # the checkpoint has it already
+            # The checkpoint has it already.
+            return
         if first >= 0:
             _add(state, epoch, first, last_sequence(first, fields[12]), base, newest)
         if attributes & TRANSACTIONAL:
@@ -359,7 +381,6 @@ class Producers:
                 self._change([_Change(producer_id, base)])
 
     def load(self, entries: Sequence[ProducerEntry]) -> None:
-        """Take over a checkpoint's entries."""
         opened: list[tuple[int, int]] = []
         for entry in entries:
             state = array(
@@ -370,6 +391,7 @@ class Producers:
             self.states[entry.producer_id] = state
             if entry.open_offset >= 0:
                 opened.append((entry.open_offset, entry.producer_id))
+        # In the order of offsets: PartitionTransactions takes its first one as the oldest.
         for first, producer_id in sorted(opened):
             self._known_transactions().begin(producer_id, first)
 
@@ -380,7 +402,6 @@ class Producers:
         transactions.aborted = AbortedIndex.of(entries, transactions.open.values())
 
     def entries(self) -> list[ProducerEntry]:
-        """The state as checkpoints hold it."""
         return [
             ProducerEntry(
                 producer_id, state[_EPOCH], batches_of(state), state[_COORDINATOR], state[_TIME],
@@ -392,11 +413,13 @@ class Producers:
     def active(self) -> Iterator[ActiveProducer]:
         """Yield each producer as of what is written. Others may run between two of them: producers
         that are forgotten meanwhile are left out."""
+        # A copy: others run between two of them.
         for producer_id in tuple(self.states):
             state = self.states.get(producer_id)
             if state is None:
                 continue
             known = len(state) > _ROWS
+            # Without transactions the time of its last append.
             timestamp = state[_TIME] if state[_TIME] >= 0 or not known else state[-1]
             yield ActiveProducer(
                 producer_id, state[_EPOCH], state[-3] if known else -1, timestamp,
@@ -424,8 +447,10 @@ class Producers:
         old = [
             producer_id
             for producer_id, state in self.states.items()
+            # An open transaction needs its producer to be ended.
             if state[_OPEN] < 0
             and (state[-1] if len(state) > _ROWS else state[_TIME]) < before_ms
+            # Batches in the current write batch refer to it.
             and producer_id not in self.fresh
             and producer_id not in self.flying
         ]
@@ -464,8 +489,8 @@ def _check_epoch(state: State, producer_id: int, epoch: int) -> None:
 
 
 def _check_sequence(state: State, producer_id: int, epoch: int, first: int) -> None:
-    """Raise OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence that does not follow."""
     known = len(state) > _ROWS
+    # A new epoch starts with sequence 0, and so does a producer after a marker.
     if epoch != state[_EPOCH] or not known:
         if first and (epoch != state[_EPOCH] or state[_TIME] >= 0):
             text = f"producer {producer_id} starts epoch {epoch} with sequence {first}, not 0"
@@ -493,8 +518,10 @@ def _end(state: State, epoch: int, coordinator_epoch: int, when_ms: int) -> int:
 
 def _add(state: State, epoch: int, first: int, last: int, base_offset: int, when_ms: int) -> None:
     if state[0] != epoch:
-        del state[_ROWS:]  # sequences start again with each epoch
+        # Sequences start again with each epoch.
+        del state[_ROWS:]
         state[0] = epoch
     elif len(state) == _FULL:
+        # The oldest of five: clients keep at most five in flight.
         del state[_ROWS : _ROWS + _ROW]
     state.extend((first, last, base_offset, when_ms))

@@ -37,6 +37,7 @@ def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
     KafkaError(CORRUPT_MESSAGE) if a batch before it has a length that no batch can have.
     """
     while start < stop:
+        # Stored bytes may be damaged: no length is believed before it is checked.
         if stop - start < HEAD_BYTES:
             raise bad_batch(start)
         base, length, last_delta = _HEAD.unpack_from(buf, start)
@@ -64,11 +65,13 @@ def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, 
         after = at + length + PREFIX_BYTES
         if after < at + HEAD_BYTES or after > stop:
             break
+        # KIP-74: one batch, whatever its size, so that a consumer makes progress.
         if base >= end or (after - start > max_bytes and not (first and at == start)):
             return at
         at = after
     else:
         return at
+    # Batches before it are returned; the damage is reported when a reader begins there.
     if at == start:
         raise bad_batch(at)
     return at
@@ -101,7 +104,7 @@ def bad_batch(position: int) -> KafkaError:
 def make_plan(
     partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool
 ) -> Plan:
-    """Plan a read; see Partition.plan."""
+    # The log end is a valid offset: nothing to read yet.
     if not partition.log_start <= offset <= partition.next_offset:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -109,18 +112,22 @@ def make_plan(
         )
     if offset >= end or (max_bytes <= 0 and not first):
         return HotRead(partition, offset, max_bytes, end, first, 0, [])
+    # 1. In segments.
     if offset < partition.cut_offset:
         return _plan_segments(partition, offset, max_bytes, end, first)
     index = partition.rows
     row = bisect_right(index.base, offset) - 1
+    # 2. In rolled journals whose rows are in index files alone.
     if (
         row < 0
         and partition.evicted
         and offset < partition.journal_extents.end[partition.evicted - 1]
     ):
         return _plan_evicted(partition, offset, max_bytes, end, first)
+    # 3. In a gap: nothing else than damage makes one.
     if row < 0 or offset >= index.base[row] + index.count[row]:
         raise damage_error(partition, offset)
+    # 4. In the journals, by the rows in memory.
     return _plan_rows(partition, offset, max_bytes, end, first, row)
 
 
@@ -169,10 +176,12 @@ def _read_end(plan: HotRead | JournalRead) -> int:
     """An offset at or after the end of the bytes of a plan."""
     partition = plan.partition
     if plan.runs:
+        # The row of the last run: later rows are not in the answer.
         place = plan.runs[-1][0]
         row = bisect_right(partition.rows.log_position, place) - 1
         return min(plan.end, partition.rows.end_offset(row)) if row >= 0 else plan.end
     if isinstance(plan, JournalRead):
+        # The runs are not looked up yet: the extent's end bounds them.
         extents = partition.journal_extents
         return min(plan.end, extents.end[extents.find(plan.offset)])
     return plan.end
@@ -184,8 +193,10 @@ def damage_error(partition: LoadedPartition, offset: int) -> DamagedOffsets:
     rows, extents = partition.rows, partition.journal_extents
     row, at = rows.find(offset) + 1, extents.find(offset) + 1
     following = [partition.high_watermark, *rows.base[row : row + 1]]
+    # Extents from `evicted` on have their rows in memory.
     if at < partition.evicted:
         following.append(extents.first[at])
+    # At least one further: a reader that continues there must make progress.
     end = max(offset + 1, min(following))
     if offset < partition.absent_end:
         return AbsentOffsets(
@@ -199,20 +210,21 @@ def damage_error(partition: LoadedPartition, offset: int) -> DamagedOffsets:
 def _plan_segments(
     partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool
 ) -> SegmentRead:
-    """Plan a read that begins in a segment: CommitLog.read reads it, in a thread.
-
-    The number of bytes is estimated as if a row's bytes were spread evenly over its offsets.
-    """
+    """Plan a read that begins in a segment: CommitLog.read reads it, in a thread."""
     segments = partition.segments
     size = 0
+    # As if a row's bytes were spread evenly over its offsets: an estimate for the limit of a Fetch,
+    # without a read.
     for at in range(segments.find(offset), len(segments)):
         if size >= max_bytes or segments.base[at] >= end:
             break
         base, stop, length = segments.base[at], segments.end[at], segments.length[at]
         size += -(-length * (stop - max(base, offset)) // (stop - base))
+    # The answer may cross into the journals.
     if size < max_bytes and partition.cut_offset < end:
         plan = SegmentRead(partition, offset, max_bytes, end, first, 0, [])
         size += rest_of(plan, partition.cut_offset, size).size_bytes
+    # At least 1, so that the plan is not taken for an empty one.
     size = min(size, max(max_bytes, 1))
     return SegmentRead(partition, offset, max_bytes, end, first, size, [])
 
@@ -224,6 +236,7 @@ def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
     room = plan.max_bytes - size_bytes
     try:
         return make_plan(plan.partition, offset, room, plan.end, first)
+    # What was taken is returned; a reader that begins there gets the error.
     except KafkaError:
         if first:
             raise
@@ -252,25 +265,31 @@ def _plan_rows(
     room = max_bytes
     runs: list[tuple[int, int]] = []
     log_position, length = log_positions[row], lengths[row]
+    # Only verified bytes may be sent from a mapping, and their heads be read here.
     hot = log_position >= log.journals.viewed_from
+    # The row begins before the requested offset: leave out those batches.
     if hot and base[row] < offset:
         log_position, length = _skip(log, log_position, length, offset)
+    # A bound for the event loop.
     last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
+        # The last row is cut to whole batches here; unmapped ones are cut after the read.
         if hot and (length > room or after > end):
             length = _cut(log, log_position, length, end, room, first and not runs, bool(runs))
             if length:
                 runs.append((log_position, length))
                 room -= length
             break
+        # Unmapped rows are whole, or not taken: cutting needs their bytes.
         if length > room and (runs or not first):
             break
         runs.append((log_position, length))
         room -= length
         row += 1
+        # A gap is damage, reported when a reader gets there.
         if row >= last or base[row] >= end or base[row] != after:
-            break  # the last: a gap is damage, reported when a reader gets there
+            break
         log_position, length = log_positions[row], lengths[row]
     size = max_bytes - room
     if hot:

@@ -1,8 +1,7 @@
 """Reading the commit log: views of what is mapped, and the pool for everything else.
 
-The newest journals are mapped and sent from their mappings. Pages of older ones may not be in
-memory, and touching them would stop the event loop for as long as the disk takes; threads read them
-into buffers, with a limit on the bytes in flight. Owned by kafkawire.log.append.commit_log.
+The newest journals are mapped and sent from their mappings. Owned by
+kafkawire.log.append.commit_log.
 """
 
 from __future__ import annotations
@@ -112,7 +111,10 @@ class PartitionReader:
     ) -> None:
         self._env = env
         self._journals = journals
+        # For work with old data on the event loop.
         self.lane = SlowLane(env, busy)
+        # Bytes of older journals are read by threads, since touching a page that is not in memory
+        # stops the event loop for as long as the disk takes; so many at a time.
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self.indexes = IndexCache(env, journals)
         self.verifier = Verifier(env, journals)
@@ -128,12 +130,14 @@ class PartitionReader:
         """Return whether `views` may be used for a plan that was not made just now; for a reader of
         `committed` records with the aborted transactions in the journals, as in `read`."""
         partition = plan.partition
+        # Below the cut the aborted transactions are known to the segments alone.
         if committed and plan.offset < max(partition.cut_offset, partition.log_start):
             return False
         journals = [
             self._journals.by_number.get(log_position >> POSITION_BITS)
             for log_position, _ in plan.runs
         ]
+        # It may have been unmapped since the plan was made.
         return all(journal is not None and journal.view is not None for journal in journals)
 
     async def read_parts(
@@ -168,13 +172,15 @@ class PartitionReader:
         numbers = [indexed_in] if indexed_in is not None else []
         numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
-            if plan.partition.removed:  # another plan would name the same journals again
+            if plan.partition.removed:
+                # Another plan would name the same journals again.
                 raise plan.partition.refusal()
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
             return await self.read(again, patience_s, aborted)
         runs = plan.runs if indexed_in is None else await self._look_up(plan, indexed_in)
         groups = self._by_journal(runs)
+        # From here on they are not recycled.
         pins = Pins()
         for journal, _ in groups:
             pins.add(journal)
@@ -190,6 +196,7 @@ class PartitionReader:
                 self._in_flight.give(total)
         finally:
             pins.release()
+        # Not pinned any more: these are copies.
         return _trim(plan, buffers)
 
     async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
@@ -200,6 +207,7 @@ class PartitionReader:
             if journal.unverified:
                 await self.verifier.verify(journal)
             stop = len(group)
+            # The runs before the first damaged one are served.
             if journal.bad:
                 stop = next(
                     (at for at, run in enumerate(group) if is_bad(journal.bad, *run)), len(group)
@@ -217,6 +225,7 @@ class PartitionReader:
         partition = plan.partition
         rows = partition.rows
         row = rows.find(plan.offset)
+        # Its rows were evicted: the index file has them.
         if row < 0:
             extents = partition.journal_extents
             index = await self.indexes.get(extents.journal[extents.find(plan.offset)])
@@ -226,6 +235,7 @@ class PartitionReader:
         else:
             first, end = rows.base[row], rows.end_offset(row)
         text = f"{partition.topic}-{partition.index}: offsets {first}-{end - 1} are damaged"
+        # Once for each range, and for so many: readers retry.
         if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
             logger.critical("%s. Reading them returns an error, all other offsets are served", text)
@@ -264,10 +274,7 @@ class PartitionReader:
 
 
 def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return fewer, longer (position, length) that cover all of the group's.
-
-    The bytes between them stay in memory as long as they do, so there are at most as many of them.
-    """
+    """Return fewer, longer (position, length) that cover all of the group's."""
     spans: list[tuple[int, int]] = []
     wanted = between = 0
     for position, length in group:
@@ -275,6 +282,7 @@ def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if spans:
             start, size = spans[-1]
             gap = position - (start + size)
+            # The bytes between stay in memory as long as the answer: at most as many as are wanted.
             if gap <= MAX_GAP_BYTES and between + gap <= wanted + MAX_GAP_BYTES:
                 between += gap
                 spans[-1] = (start, position + length - start)
@@ -289,13 +297,15 @@ def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
     kept: list[Buffer] = []
     room = plan.max_bytes
     for at, buffer in enumerate(buffers):
+        # Only the first run may begin before the requested offset.
         start = 0 if at else skip_before(buffer, 0, len(buffer), plan.offset)
         first = plan.first and not kept
         try:
             stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
         except KafkaError:
+            # Reported when a reader begins there.
             if kept:
-                break  # reported when a reader begins there
+                break
             raise
         if stop > start:
             kept.append(buffer[start:stop])

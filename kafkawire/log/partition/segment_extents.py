@@ -70,6 +70,7 @@ class SegmentRows:
         rows = list(mappings)
         for name, column in zip(_FIELDS, self._columns, strict=True):
             column[start:stop] = array("q", [getattr(row, name) for row in rows])
+        # The rows next to the new ones, too: rows are contiguous.
         first, last = max(0, start - 1), start + len(rows) + 1
         around = list(zip(self.base[first:last], self.end[first:last], strict=True))
         assert all(a[1] == b[0] for a, b in pairwise(around)), f"segment rows with a hole: {around}"

@@ -101,10 +101,7 @@ class _Read:
     """Whole batches of one partition from `offset` on, below `end`.
 
     `runs` are (log position, length) in offset order. With `first` the first batch is taken
-    whatever its size (KIP-74). The kinds differ in their class only, and have one constructor: one
-    of them is made for each partition of a Fetch, and calling a second constructor takes time. A
-    dataclass, frozen for the type checker only, cannot be compiled; one that is really frozen takes
-    three times as long to make.
+    whatever its size (KIP-74).
     """
 
     __slots__ = (
@@ -129,6 +126,9 @@ class _Read:
         runs: list[tuple[int, int]],
         journal: int | None = None,
     ) -> None:
+        # One constructor for all kinds: one plan is made for each partition of a Fetch, and calling
+        # a second constructor takes time. Not a dataclass: frozen for the type checker only it
+        # cannot be compiled, and one that is really frozen takes three times as long to make.
         self.partition: Final = partition
         self.offset: Final = offset
         self.max_bytes: Final = max_bytes
@@ -170,11 +170,7 @@ class AppendLog(ABC):
     `failed` is the reason why nothing is written any more (after a failed fsync, or when closed).
     While `full`, the server starts no Produce request. `frames`, `batch_bytes`, `scheduled` and
     `room_bytes` are the current write batch; only appends to partitions use them. `written` is the
-    log position up to which everything is written. `dirty` are the partitions that the next
-    checkpoint must contain, `producing` those with idempotent producers as of the last one.
-    `trimmed`: partition number -> log start, of partitions with segment rows below it. `losses`:
-    what recovery found damaged. `correcting`: the times of one partition at a time are corrected
-    (kafkawire.log.partition.time_lookup).
+    log position up to which everything is written.
     """
 
     __slots__ = (
@@ -197,7 +193,9 @@ class AppendLog(ABC):
         self.journals = journals
         self.ledger = ledger
         self.save_log_starts = save_log_starts
+        # What recovery found damaged.
         self.losses: Sequence[Loss] = ()
+        # The times of one partition at a time are corrected (kafkawire.log.partition.time_lookup).
         self.correcting = asyncio.Lock()
         self.written = 0
         self.failed: str | None = None
@@ -205,8 +203,11 @@ class AppendLog(ABC):
         self.frames: list[Frame] = []
         self.batch_bytes = self.room_bytes = 0
         self.scheduled = False
+        # Partitions that the next checkpoint must contain.
         self.dirty: list[LoadedPartition] = []
+        # Those with idempotent producers as of the last one.
         self.producing: dict[LoadedPartition, None] = {}
+        # Partition number -> log start, of partitions with segment rows below it.
         self.trimmed: dict[int, int] = {}
 
     @abstractmethod
@@ -263,24 +264,8 @@ class AppendLog(ABC):
 
 
 class LoadedPartition:
-    """One partition of the log, without what appends to it and reads it. `next_offset` is the
-    applied end, `high_watermark` what readers may see, `last_stable_offset` what readers of
-    committed records may see: it is lower while a transaction is open, or its marker not committed.
-
-    `frame` collects the batches of the current write batch; `named_in` is the journal that has its
-    naming frame; `dirty`: the next checkpoint must contain
-    it; `tail` has the newest rows of its index, packed; the first `evicted` journal extents have no
-    rows in memory. Offsets below `cut_offset` are in `segments`, all others in the journals.
-    Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset` is
-    there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
-    offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
-    records of its topic. Below `timed_upto` the index has the newest timestamps of the records
-    themselves (kafkawire.log.partition.time_lookup). Retention keeps the records of a schedule
-    topic from `kept_from` on. Offsets below `absent_end` without a row were left at another broker.
-    `sink`: where its records have to be before they are committed. `closed`: it takes no appends,
-    since it is being handed over or was removed; `removed`: it is not in memory any more;
-    `resigned`: another broker leads it.
-    """
+    """One partition of the log, without what appends to it and reads it. Offsets below `cut_offset`
+    are in `segments`, all others in the journals."""
 
     __slots__ = (
         "_rows", "absent_end", "bound", "closed", "commit_offset", "config", "cut_offset", "dirty",
@@ -310,34 +295,54 @@ class LoadedPartition:
         self.index = index
         self.leader_epoch = leader_epoch
         self.config = config
+        # Where its records have to be before they are committed.
         self.sink: Sink = log.sink_of(config)
         self.offsets = PartitionOffsetManager(0)
+        # (leader epoch, its first offset), rising.
         self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
         self.log_start = 0
+        # The applied end; what readers may see; what readers of committed records may see, which is
+        # lower while a transaction is open, or its marker not committed.
         self.next_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
         self.size_bytes = 0
+        # Offsets below this without a row were left at another broker.
         self.absent_end = 0
+        # It takes no appends, since it is being handed over or was removed; it is not in memory any
+        # more; another broker leads it.
         self.closed = False
         self.removed = False
         self.resigned = False
-        self.watchers: dict[Watcher, None] = {}  # in order of arrival
+        # In order of arrival.
+        self.watchers: dict[Watcher, None] = {}
         self._rows = HotIndex()
+        # The newest rows of its index, packed (kafkawire.log.partition.hot_index).
         self.tail = bytearray()
         self.journal_extents = JournalExtents()
+        # So many journal extents, from the first, have no rows in memory.
         self.evicted = 0
         self.segments = SegmentRows()
         self.cut_offset = 0
+        # Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset`
+        # is there or being uploaded; 0: never tiered.
         self.dispatch_offset = 0
         self.commit_offset = 0
         self.producers = Producers()
+        # Collects the batches of the current write batch.
         self.frame: Frame | None = None
+        # The journal that has its naming frame.
         self.named_in = -1
+        # The next checkpoint must contain it.
         self.dirty = False
+        # The ledger's bound above all acknowledged offsets, last raised by `reserve`
+        # (kafkawire.log.journal.ledger).
         self.bound = 0
         self.reserve = 0
+        # Retention keeps the records of a schedule topic from here on.
         self.kept_from = 0
+        # Below this the index has the newest timestamps of the records themselves
+        # (kafkawire.log.partition.time_lookup).
         self.timed_upto = 0
 
     @property
@@ -354,7 +359,6 @@ class LoadedPartition:
         return self._rows
 
     def index_tail(self) -> None:
-        """Move the rows of `tail` to the index."""
         self._rows.add_packed(self.tail)
         self.tail.clear()
 
@@ -365,10 +369,12 @@ class LoadedPartition:
         if transactions is None:
             self.last_stable_offset = high_watermark
         else:
+            # The log start may have passed an open transaction.
             self.last_stable_offset = max(self.log_start, transactions.stable(high_watermark))
 
     def refusal(self) -> KafkaError:
         """The error for appends: the log has failed, or the partition is not here any more."""
+        # Resigned partitions exist, at another broker.
         if self.removed and not self.resigned:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.closed:
@@ -378,8 +384,10 @@ class LoadedPartition:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def begin_frame(self) -> None:
-        """Have the next append follow everything queued so far, of all partitions, in the journal:
-        a crash that keeps this append keeps that, too."""
+        """Have the next append follow everything queued so far, of all partitions, in the
+        journal."""
+        # In the frame that is open it could precede frames queued since that was begun: a crash
+        # could keep it and lose them.
         self.frame = None
 
     def begin_verification(
@@ -387,7 +395,8 @@ class LoadedPartition:
     ) -> Guard | None:
         """Return the guard that the first batch of a transaction needs, or None where nothing is
         to be verified; see Producers.begin_verification."""
-        self.log.producing[self] = None  # for guards expire with producers
+        # Guards expire with producers.
+        self.log.producing[self] = None
         return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
 
     def list_aborted(self, start: int, end: int) -> list[Aborted]:
@@ -417,7 +426,8 @@ class LoadedPartition:
         for watcher in tuple(self.watchers):
             try:
                 watcher(self)
-            except Exception:  # one broken reader must not stop the others, nor the write batch
+            except Exception:
+                # One broken reader must not stop the others, nor the write batch.
                 logger.exception(
                     "a high-watermark callback of %s-%d failed", self.topic, self.index
                 )
@@ -437,7 +447,6 @@ class LoadedPartition:
         self.absent_end = end
 
     def remove(self) -> None:
-        """Take no more appends: it is not in memory any more."""
         self.closed = self.removed = True
 
     def resign(self) -> None:
@@ -446,7 +455,6 @@ class LoadedPartition:
         self.closed = self.removed = self.resigned = True
 
     def rollback(self) -> None:
-        """Forget what was queued: it was not written."""
         self.frame = None
         self.offsets.rollback()
         self.producers.rollback()
@@ -473,7 +481,8 @@ class LoadedPartition:
         assert epoch >= self.leader_epoch, "leader epochs only rise"
         self.leader_epoch = epoch
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
-            self.epochs.pop()  # nothing was written with it
+            # Nothing was written with it.
+            self.epochs.pop()
         self.epochs.append((epoch, self.next_offset))
         self.mark_dirty()
 
@@ -493,8 +502,8 @@ class LoadedPartition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target > self.log_start:
             await self.log.save_log_starts({self.number: target})
+            # Not here any more: the client looks it up and sends the request again.
             if self.removed and self.log_start < target:
-                # Not here any more: the client looks it up and sends the request again.
                 raise self.refusal()
         return self.log_start
 

@@ -27,32 +27,32 @@ class RowVersion:
         self.number = 0
 
     def note_replacement(self) -> None:
-        """Note that rows have been replaced."""
         self.number += 1
 
 
 def has_all_rows(catalog: Catalog, number: int) -> bool:
-    """Return whether rows have all offsets of a partition that are not in the journals. Where there
-    are several brokers another one may have led it and not have cut all of it. Log objects and
-    followers, for topics other than durability=local, are read after the rows."""
+    """Return whether rows have all offsets of a partition that are not in the journals."""
     where = catalog.locate(number)
+    # Another broker may have led it and not have cut all of it.
     if where is None or len(catalog.brokers) > 1:
         return False
+    # Log objects and followers, for topics other than durability=local, are read after the rows.
     return catalog.by_id[where.topic_id].configs.get(DURABILITY) not in BEYOND_FOLDER
 
 
 def wrong_mappings(row: PartitionRow) -> str:
-    """Return, as a sentence, where the mappings of a partition do not follow one another from its
-    log start on, as each change leaves them; empty: nowhere. The last ones may be gone: those of
-    segments whose files were lost before they were uploaded."""
+    """Return, as a sentence, where the mappings of a partition do not follow one another from
+    its log start on, as each change leaves them; empty: nowhere."""
     end = log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
     for mapping in row.mappings:
         base = mapping.base_offset
         if base > end:
             return f"table offset_mappings has no row of the offsets {end}-{base - 1}"
+        # The first row may begin below the log start.
         if base < end and end > log_start:
             return f"table offset_mappings has two rows of the offsets {base}-{end - 1}"
         end = max(log_start, mapping.end_offset)
+    # The last rows may be gone: of segments whose files were lost before they were uploaded.
     return ""
 
 
@@ -67,7 +67,8 @@ def begin_epoch(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
     if state is not None:
         end = max(end, state.next_offset)
     while epochs and epochs[-1][1] >= end:
-        epochs.pop()  # nothing was written with it
+        # Nothing was written with it.
+        epochs.pop()
     epochs.append((epoch, end))
     log_start = state.log_start if state is not None else 0
     producers = state.producers if state is not None else []
@@ -79,17 +80,16 @@ def fill(partition: Partition, row: PartitionRow) -> None:
     take_row(partition, row)
     finish(partition)
     if partition.epochs[-1][0] < partition.leader_epoch:
-        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
+        # It rose while the partition was not in memory.
+        partition.lead(partition.leader_epoch)
 
 
 def take_row(partition: Partition, row: PartitionRow) -> None:
-    """Take over the rows of SQL.
-
-    The end of its segments is not its next offset yet: batches after the checkpoint must be
-    replayed although they were cut.
-    """
+    """Take over the rows of SQL."""
     state = row.checkpoint
     if state is not None:
+        # Not yet the end of its segments: batches after the checkpoint must be replayed although
+        # they were cut.
         partition.next_offset = state.next_offset
         partition.log_start = state.log_start
         if state.leader_epochs:
@@ -98,6 +98,7 @@ def take_row(partition: Partition, row: PartitionRow) -> None:
         if state.producers:
             partition.log.producing[partition] = None
     partition.dispatch_offset, partition.commit_offset = row.dispatch_offset, row.commit_offset
+    # The log start may have moved after the rows were written.
     living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
     if len(living) < len(row.mappings):
         partition.log.trimmed[partition.number] = partition.log_start
@@ -108,8 +109,10 @@ def take_row(partition: Partition, row: PartitionRow) -> None:
 
 def finish(partition: Partition) -> None:
     """Set the fields that follow from the rows, when all are there."""
+    # Now the segments count: replay is over.
     partition.next_offset = max(partition.next_offset, partition.cut_offset)
     log_start = min(partition.log_start, partition.next_offset)
+    # `start_at` moves it, and removes what is below it.
     partition.log_start = 0
     extents, rows = partition.journal_extents, partition.rows
     partition.size_bytes = sum(rows.length) + sum(extents.size[: partition.evicted])
@@ -117,10 +120,13 @@ def finish(partition: Partition) -> None:
     partition.offsets = PartitionOffsetManager(partition.next_offset)
     partition.bound = partition.next_offset
     partition.advance(partition.next_offset)
+    # As if dirty: what follows must not add it to the list of the next checkpoint.
     dirty, partition.dirty = partition.dirty, True
     if log_start:
-        partition.start_at(log_start)  # which SQL has, so nothing becomes dirty
-    drop_journals(partition, partition.cut_offset)  # of a journal that was partly cut
+        # Which SQL has, so nothing becomes dirty.
+        partition.start_at(log_start)
+    # Of a journal that was partly cut.
+    drop_journals(partition, partition.cut_offset)
     partition.dirty = dirty
 
 

@@ -6,10 +6,8 @@ batch's records are decoded.
 The index has for each batch the newest timestamp that its head names. Of a batch with more than
 MAX_WALKED_RECORDS a producer may have computed that wrongly, so before records are deleted or
 passed over by time, the rows of the journals with such batches are read once, and corrected. In
-segments the heads themselves are right: the cut corrects them
-(kafkawire.log.segments.cut.job). A correction costs a third of a millisecond for 1000
-records, in slices of the event loop, and is remembered until the partition is unloaded. With
-record.validation=head nothing is corrected.
+segments the heads themselves are right: the cut corrects them (kafkawire.log.segments.cut.job).
+With record.validation=head nothing is corrected.
 """
 
 from __future__ import annotations
@@ -75,7 +73,8 @@ class _PlannedPiece(TimedPiece):
         return self._buffers
 
     def counts(self, head: BatchHead) -> bool:
-        return True  # markers have times, too, as in Kafka
+        # Markers have times, too, as in Kafka.
+        return True
 
     async def unpack(self, buffer: Buffer, position: int, head: BatchHead) -> bytes:
         return await _unpack(self._partition.log.env, buffer, position, head)
@@ -89,6 +88,7 @@ async def offset_for_time(partition: LoadedPartition, timestamp: int) -> TimedOf
     in their index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no batches, OSError from
     the disk.
     """
+    # First: rows with a wrong time would be passed over.
     await correct_times(partition)
     async for plan in _candidates(partition, timestamp):
         found = await find_first_since(_PlannedPiece(partition, plan), timestamp)
@@ -104,10 +104,8 @@ def _plan(partition: LoadedPartition, offset: int, end: int) -> Plan:
 
 
 async def _candidates(partition: LoadedPartition, timestamp: int) -> AsyncIterator[Plan]:
-    """Yield plans of the ranges that may contain such a record, in offset order.
-
-    Rows are cut and removed during the search, so each step starts again at an offset.
-    """
+    """Yield plans of the ranges that may contain such a record, in offset order."""
+    # Rows are cut and removed during the search: each step starts again at this offset.
     done = partition.log_start
     segments = partition.segments
     while done < partition.cut_offset:
@@ -154,12 +152,13 @@ async def max_timestamp(partition: LoadedPartition) -> tuple[int, int]:
         found = await offset_for_time(partition, newest)
         if found is not None:
             return found
+        # Its record is not visible: below the log start or above the high watermark.
         newest = _next_lower(partition, newest)
     return -1, -1
 
 
 def _next_lower(partition: LoadedPartition, newest: int) -> int:
-    """Return the largest timestamp of a row below `newest`, whose record is not visible."""
+    """Return the largest timestamp of a row below `newest`."""
     lower = [time for time in partition.rows.newest if time < newest]
     lower += [time for time in partition.segments.newest if time < newest]
     lower += [
@@ -174,7 +173,8 @@ async def correct_times(partition: LoadedPartition) -> None:
     log = partition.log
     if log.validation == HEAD_ONLY or partition.timed_upto >= partition.high_watermark:
         return
-    async with log.correcting:  # a second caller waits for the first, and then has nothing to do
+    # A second caller waits for the first, and then has nothing to do.
+    async with log.correcting:
         end = partition.high_watermark
         at = max(partition.timed_upto, partition.cut_offset, partition.log_start)
         while at < end and not partition.removed:
@@ -184,6 +184,7 @@ async def correct_times(partition: LoadedPartition) -> None:
                 at = await _correct_extent(partition, extent, at)
             else:
                 at = await _correct_rows(partition, at)
+            # It may have been cut, or the log start moved, meanwhile.
             at = max(at, partition.cut_offset, partition.log_start)
             partition.timed_upto = at
 
@@ -193,8 +194,10 @@ async def _correct_rows(partition: LoadedPartition, at: int) -> int:
     rows = partition.rows
     row = rows.find(at)
     if row < 0 or rows.end_offset(row) <= at:
-        row += 1  # a gap: damage
+        # A gap: damage.
+        row += 1
     counts, stop = rows.count, min(row + ROWS_AT_ONCE, len(rows))
+    # Smaller batches were walked when they were appended: their heads are right.
     while row < stop and counts[row] <= MAX_WALKED_RECORDS:
         row += 1
     if row >= stop:
@@ -202,11 +205,13 @@ async def _correct_rows(partition: LoadedPartition, at: int) -> int:
         return rows.base[stop] if stop < len(rows) else partition.high_watermark
     first, end = rows.base[row], rows.end_offset(row)
     newest = await _newest_in(partition, first, end)
+    # Again: the rows may have changed during the read.
     rows = partition.rows
     row = rows.find(first)
     if newest is not None and 0 <= row < len(rows) and rows.base[row] == first:
         rows.correct(row, newest)
         extents = partition.journal_extents
+        # The extent of a rolled journal, whose rows are in memory, follows from them.
         extent = extents.find(first)
         if extent >= partition.evicted and first < extents.end[extent]:
             start, stop = rows.find(extents.first[extent]), rows.find(extents.end[extent] - 1) + 1
@@ -222,7 +227,8 @@ async def _correct_extent(partition: LoadedPartition, extent: int, at: int) -> i
     extents = partition.journal_extents
     extent = extents.find(at)
     if newest is not None and extent >= 0 and extents.journal[extent] == journal:
-        if at > first:  # what is before it was corrected while its rows were in memory
+        # What is before it was corrected while its rows were in memory.
+        if at > first:
             newest = max(newest, extents.newest[extent])
         extents.newest[extent] = newest
     return end
@@ -240,6 +246,7 @@ async def _newest_in(partition: LoadedPartition, start: int, end: int) -> int | 
                 for position, head in iter_batches(buffer):
                     newest = max(newest, await _newest(partition.log.env, buffer, position, head))
                     at = head.last_offset + 1
+            # Nothing could be read, or a batch claims to end before it begins.
             if at <= before:
                 return None
     except (KafkaError, OSError):
@@ -253,7 +260,8 @@ async def _newest(env: Env, buffer: Buffer, position: int, head: BatchHead) -> i
     try:
         data = await _unpack(env, buffer, position, head)
         return await env.slices.run(newest_steps(data, head.count, head.base_timestamp))
-    except (KafkaError, IndexError):  # of an earlier version, or with record.validation=head
+    except (KafkaError, IndexError):
+        # Of an earlier version, or with record.validation=head.
         return head.max_timestamp
 
 

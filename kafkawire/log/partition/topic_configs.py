@@ -1,8 +1,7 @@
 """The typed settings of topics: one object for all topics without settings of their own.
 
-A partition holds the object of its topic, and a change is made in place, so that a caller that
-holds it sees it with the next record. A topic that gets its first own setting gets an object of its
-own, which its partitions then use. Pure; kafkawire.log.partition.loader owns one.
+A topic that gets its first own setting gets an object of its own, which its partitions then use.
+Pure; kafkawire.log.partition.loader owns one.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ class TierLags:
         before, least = self._own.pop(topic_id, None), self.least_ms
         if lag_ms is not None:
             self._own[topic_id] = lag_ms
+        # Only then all others matter.
         if before is not None and before == least:
             self.least_ms = min(self._own.values(), default=None)
         elif lag_ms is not None:
@@ -99,10 +99,12 @@ class TopicConfigs:
 
     def topic_changed(self, info: TopicInfo, loaded: Iterable[Partition]) -> None:
         """Apply changed settings of a topic; `loaded` are its partitions in memory."""
+        # In place: partitions hold this object, and see the change with the next record.
         own = self._own.get(info.id)
         if own is not None:
             self._update(info, own)
             return
+        # Its first own setting: the partitions get an object of their own.
         config = self.of(info.id)
         for partition in loaded:
             partition.config = config
@@ -142,7 +144,5 @@ class TopicConfigs:
             self._cap(own)
 
     def _cap(self, config: TopicConfig) -> None:
-        """Limit the lag of an internal topic to the least of any tiered topic: see
-        kafkawire.log.partition.topic_configs."""
         if self._lags.least_ms is not None:
             config.tier_lag_ms = min(config.tier_lag_ms, self._lags.least_ms)

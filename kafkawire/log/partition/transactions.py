@@ -33,9 +33,7 @@ class AbortedIndex:
     bytes of the shortest transaction in the journal.
 
     The last column is Kafka's lastStableOffset of an index entry: every transaction that ends after
-    this one begins at or after that offset. It never falls, and bounds a lookup from above. Where
-    one transaction is open for long it stays low; then the least first offset of each BLOCK says
-    which blocks have no entry that overlaps.
+    this one begins at or after that offset.
     """
 
     __slots__ = ("_dropped", "_first", "_last", "_least", "_producer", "_stable")
@@ -44,9 +42,13 @@ class AbortedIndex:
         self._producer = array("q")
         self._first = array("q")
         self._last = array("q")
+        # Never falls, so it bounds a lookup from above.
         self._stable = array("q")
+        # The least first offset of each block. Where one transaction is open for long `_stable`
+        # stays low; then this shows which blocks have no entry that overlaps.
         self._least = array("q")
-        self._dropped = 0  # entries of the first block that are not there any more
+        # Entries of the first block that are not there any more.
+        self._dropped = 0
 
     def __len__(self) -> int:
         return len(self._last)
@@ -68,7 +70,8 @@ class AbortedIndex:
     def overlapping(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker at or after `start` and a first offset below `end`."""
         begin = bisect_left(self._last, start)
-        within = max(begin, bisect_left(self._last, end))  # they begin below `end`, too
+        # They begin below `end`, too.
+        within = max(begin, bisect_left(self._last, end))
         return list(self._rows(begin, within)) + [
             entry for entry in self._beyond(within, end) if entry[1] < end
         ]
@@ -97,11 +100,13 @@ class AbortedIndex:
     def _beyond(self, begin: int, end: int) -> Iterator[Aborted]:
         """Yield the entries from `begin` on, whose markers are not below `end`, in the blocks of
         which some may begin below it."""
+        # From the first entry on whose bound is at `end` or above, all others begin after it.
         stop = min(len(self._last), bisect_left(self._stable, end, begin) + 1)
         if begin >= stop:
             return
         dropped = self._dropped
         for block in range((begin + dropped) // BLOCK, (stop - 1 + dropped) // BLOCK + 1):
+            # Otherwise no entry of this block begins below `end`.
             if self._least[block] < end:
                 low = max(begin, block * BLOCK - dropped)
                 high = min(stop, (block + 1) * BLOCK - dropped)
@@ -122,6 +127,7 @@ class AbortedIndex:
         if stop:
             for column in (self._producer, self._first, self._last, self._stable):
                 del column[:stop]
+            # Whole blocks go; the first may keep a bound that is too low, which costs time only.
             blocks, self._dropped = divmod(self._dropped + stop, BLOCK)
             del self._least[:blocks]
 
@@ -132,6 +138,7 @@ class AbortedIndex:
         ordered = sorted(entries, key=lambda entry: entry[2])
         least = min(opened, default=OFFSET_MAX)
         bounds: list[int] = []
+        # Backwards: the bound of an entry is the least first offset of all that end after it.
         for _, first, last in reversed(ordered):
             bounds.append(min(least, last + 1))
             least = min(least, first)
@@ -150,7 +157,8 @@ class PartitionTransactions:
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
         self.aborted = AbortedIndex()
-        self._ended: deque[tuple[int, int]] = deque()  # first offset, marker: not committed yet
+        # First offset and marker of those that have ended and are not committed yet.
+        self._ended: deque[tuple[int, int]] = deque()
 
     def begin(self, producer_id: int, first: int) -> None:
         """Note that a transaction was opened by a batch at `first`."""
@@ -161,15 +169,18 @@ class PartitionTransactions:
         first = self.open.pop(producer_id)
         self._ended.append((first, marker))
         if aborted:
+            # Transactions are opened in the order of their offsets: the first is the oldest.
             stable = next(iter(self.open.values()), marker + 1)
             self.aborted.add((producer_id, first, marker), stable)
 
     def stable(self, high_watermark: int) -> int:
         """Return the last stable offset that belongs to a high watermark, which never falls."""
         ended = self._ended
+        # Below the high watermark their marker is committed.
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
         first = next(iter(self.open.values()), high_watermark)
+        # A marker that is not committed may be lost: its transaction still is open for readers.
         if ended:
             first = min(first, *(begun for begun, _ in ended))
         return min(first, high_watermark)

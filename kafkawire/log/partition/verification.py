@@ -29,6 +29,7 @@ class Guard:
 
     def add_batch(self, epoch: int, sequence: int) -> None:
         """Record that another batch waits for the same answer of the coordinator."""
+        # A newer epoch asked: sequences start again with it.
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch and sequence < self.lowest_sequence:
@@ -63,6 +64,7 @@ class Guards:
         guard = self._by_id.get(producer_id)
         if guard is None:
             guard = self._by_id[producer_id] = Guard(epoch, sequence, now_ms, adds=adds)
+            # The oldest, whose producer gets an error for one batch.
             if len(self._by_id) > MAX_GUARDS:
                 del self._by_id[next(iter(self._by_id))]
         else:
@@ -78,9 +80,10 @@ class Guards:
         self._by_id.pop(producer_id, None)
 
     def end(self, producer_id: int, epoch: int, version: int) -> None:
-        """Drop the guard of a producer: a marker was appended. Under transaction version 2 a guard
-        with the marker's epoch stays: it belongs to the next transaction, which waits already."""
+        """Drop the guard of a producer: a marker was appended."""
         guard = self._by_id.get(producer_id)
+        # Under version 2 a guard with the marker's epoch belongs to the next transaction, which
+        # waits already.
         if guard is not None and not (version >= 2 and guard.epoch == epoch):
             del self._by_id[producer_id]
 

@@ -43,10 +43,7 @@ W = TypeVar("W", bound=UncommittedWrite)
 class WaitingQueue(Generic[W]):
     """The uncommitted writes of one sink. `newest` takes what is written now; `filled`: whether it
     has anything; `sealed`: those before it, oldest first; `size_bytes`: of all; `failed`: why no
-    more becomes durable.
-
-    The bound is `uncommitted.max.bytes`: so much may a crash take, from clients that wait for it.
-    """
+    more becomes durable."""
 
     __slots__ = ("_make", "_max_bytes", "failed", "filled", "newest", "sealed", "size_bytes")
 
@@ -56,6 +53,7 @@ class WaitingQueue(Generic[W]):
         self.newest = make()
         self.filled = False
         self.sealed: deque[W] = deque()
+        # Of all entries. It is bounded since a crash may take it, from clients that wait.
         self.size_bytes = 0
         self.failed: KafkaError | None = None
 
@@ -83,11 +81,11 @@ class WaitingQueue(Generic[W]):
         return sealed
 
     def wait(self, callbacks: list[Callback]) -> None:
-        """Add callbacks that wait for everything added so far."""
         if self.failed is not None:
             call_all(callbacks, self.failed)
         elif self.filled:
             self.newest.callbacks += callbacks
+        # Nothing was added since: the last sealed one covers everything.
         elif self.sealed:
             self.sealed[-1].callbacks += callbacks
         else:
@@ -104,6 +102,7 @@ class WaitingQueue(Generic[W]):
     def fail(self, why: KafkaError) -> None:
         """Let nothing become durable any more, and answer everything that waits with an error."""
         self.failed = why
+        # Replaced before the calls: a callback may append.
         waiting = [*self.sealed, self.newest]
         self.sealed.clear()
         self.newest, self.filled = self._make(), False
