@@ -53,8 +53,8 @@ class PartitionState:
 
     `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
     the aborted transactions that overlap the offsets of the partition in this segment, sorted by
-    the offset of their marker, which may lie in a later segment: no other file has to be read.
-    `lost`: offsets that were given up, sorted; they have a separate section.
+    the offset of their marker. `lost`: offsets that were given up, sorted; they have a separate
+    section.
     """
 
     log_start: int = 0
@@ -65,8 +65,8 @@ class PartitionState:
 
 
 def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
-    """Encode the body of the directory; `entries` in the order of their numbers."""
     topics: dict[tuple[bytes, str], int] = {}
+    # Each topic once: an entry names it by its ordinal, in the order of first use.
     rows = [
         ENTRY.pack(
             e.number, topics.setdefault((e.topic_id, e.topic), len(topics)), e.index,
@@ -88,6 +88,7 @@ def read_directory(body: Buffer) -> list[PartitionEntry]:
     Checked: numbers rise, batches and indexes are back to back after the header, ranges are valid.
     Whether they end where the trailer says is checked by `check_directory`.
     """
+    # Counts first: both are compared with the bytes that are there before anything is read by them.
     size = len(body)
     if size < _COUNTS.size:
         raise FormatError("its directory is cut short")
@@ -98,8 +99,12 @@ def read_directory(body: Buffer) -> list[PartitionEntry]:
     topics = _read_topics(memoryview(body)[at:], topic_count)
     entries: list[PartitionEntry] = []
     number, start, index_start = -1, HEADER_BYTES, None
+    # Each row is checked against the one before; check_directory compares the last with the
+    # trailer.
     for row in ENTRY.iter_unpack(memoryview(body)[_COUNTS.size : at]):
         if (
+            # Rising numbers, a topic that exists, batches back to back after the header, a range,
+            # indexes back to back, and batches exactly where there are bytes.
             row[0] <= number
             or row[1] >= topic_count
             or row[3] != start
@@ -138,6 +143,7 @@ def _read_topics(body: memoryview, count: int) -> list[tuple[bytes, str]]:
 
 def check_directory(entries: Sequence[PartitionEntry], trailer: Trailer) -> None:
     """Raise FormatError unless directory and trailer describe the same file."""
+    # Without partitions both are empty: batches end after the header, the index where it begins.
     index = trailer.section(INDEX)
     start, stop = HEADER_BYTES, index.body_start
     if entries:
@@ -173,6 +179,7 @@ def write_state(states: Sequence[tuple[int, PartitionState]]) -> bytes:
 def read_state(body: Buffer) -> dict[int, PartitionState]:
     """Decode state by partition number. FormatError for anything `write_state` did not write."""
     view = memoryview(body)
+    # As in the directory: no count is believed before the bytes are there.
     if len(view) < _COUNTS.size:
         raise FormatError("its state is cut short")
     count, _ = _COUNTS.unpack_from(view)
@@ -195,6 +202,7 @@ def read_state(body: Buffer) -> dict[int, PartitionState]:
             [(a, b, c) for a, b, c in _ABORTED.iter_unpack(view[last:stop])],
         )
         at = stop
+    # A number twice would leave fewer states than counted.
     if at != len(view) or len(states) != count:
         raise FormatError("its state does not end where its last partition does")
     return states

@@ -108,6 +108,7 @@ def _span(buckets: int, stripe: int, stripes: int) -> tuple[int, int]:
     """Return (first, end) of the buckets that the hashes of a stripe choose."""
     if not buckets:
         return 0, 0
+    # Rounded up: the least and the greatest hash of the stripe, in units of their upper halves.
     lowest = -(-stripe * _WHOLE // stripes)
     highest = -(-(stripe + 1) * _WHOLE // stripes) - 1
     return lowest * buckets >> 32, (highest * buckets >> 32) + 1
@@ -140,11 +141,13 @@ def write_stripes(
         )  # fmt: skip
         head = _HEAD.pack(MAGIC, VERSION, 0, *fields)
         head = _HEAD.pack(MAGIC, VERSION, _checksum(head, rest), *fields)
+        # Zeros up to the common length, which the checksum does not cover.
         yield (head + rest).ljust(shape.stripe_bytes, b"\0")
 
 
 def _checksum(head: Buffer, rest: Buffer) -> int:
     view = memoryview(head)
+    # Without its own field, at a position that is the same in every version.
     return crc32c(rest, crc32c(view[_CHECKED_FROM:], crc32c(view[:_SUM_AT])))
 
 
@@ -163,9 +166,11 @@ class PackStripe:
         """Return whether an object may have a key in a partition; None if the pack does not know
         that. The hash is of this stripe."""
         found = self._entries.get((uuid, number))
+        # Not known: the caller reads the object's own filter.
         if found is None or self._shape.place(hashed) != self._stripe:
             return None
         at, first, buckets = found
+        # Known, and it has no keys.
         if not buckets:
             return False
         at += BUCKET_BYTES * (bucket_of(hashed, buckets) - first)
@@ -184,11 +189,14 @@ class PackStripe:
         ]
         buckets_at = table
         for number, which, buckets in _ENTRY.iter_unpack(self._view[at:table]):
+            # A number beyond the objects, or an object's partition twice, whose first filter would
+            # be lost.
             if which >= objects or (self.objects[which], number) in self._entries:
                 raise FormatError(f"it has a wrong entry for partition {number}")
             first, stop = _span(buckets, self._stripe, self._shape.stripes)
             self._entries[self.objects[which], number] = buckets_at, first, buckets
             buckets_at += BUCKET_BYTES * (stop - first)
+        # Checked here, once: may_have reads at these positions without a check.
         if buckets_at != len(self._view):
             raise FormatError("it does not have the length of its entries")
 
@@ -203,12 +211,16 @@ def read_stripe(data: Buffer, number: int, shape: PackShape, stripe: int) -> Pac
     magic, version, checksum, length, which, stripes, kind, _, _, pack = head
     if magic != MAGIC:
         raise FormatError(f"stripe {stripe} does not begin as one does")
+    # Before the checksum is computed over it.
     if not _HEAD.size <= length <= len(view):
         raise FormatError(f"stripe {stripe} is damaged")
     if _checksum(view[: _HEAD.size], view[_HEAD.size : length]) != checksum:
         raise FormatError(f"stripe {stripe} is damaged")
+    # After the checksum: a damaged number is not mistaken for a newer version.
     if version > VERSION or kind != HASH:
         raise NewerFormatError(f"it has version {version} and hash {kind}, not known here")
+    # A stripe of another pack, or another one of this pack: a ranged read that went wrong, or a
+    # pack that was replaced.
     if (version, which, stripes, pack) != (VERSION, stripe, shape.stripes, number):
         raise FormatError(f"stripe {stripe} is one of another pack")
     return PackStripe(shape, stripe, view[:length])

@@ -150,6 +150,7 @@ __all__ = [
 _BATCH = Struct(">qi4xbI2xi8xq14xi")
 """Base offset, length, magic, CRC, last delta, max timestamp, count."""
 assert _BATCH.size == HEAD_BYTES
+# The least length that a batch can state: it counts from after itself.
 _AFTER_AT_LEAST = HEAD_BYTES - PREFIX_BYTES
 
 
@@ -207,7 +208,10 @@ class SegmentBuilder:
         self._newest: list[int] = []
         self._sums: list[int] = []
         self._sum = 0
+        # From the partition's start on: where the next block may begin.
         self._block_end = 0
+        # Less than every offset: the first batch may begin below `base_offset` (a log start within
+        # it).
         self._next = -1 << 63
 
     def add(self, batches: Buffer) -> None:
@@ -218,7 +222,7 @@ class SegmentBuilder:
         """Add batches to the current partition: each part is whole batches, back to back. Hot.
 
         Every CRC is checked. DamagedBatch for a bad one or a falling offset; then only `abandon`
-        may follow. `_block_end`: where, from the partition's start on, the next block may begin.
+        may follow.
         """
         entry = self._entry
         assert entry is not None, "no partition was begun"
@@ -235,8 +239,12 @@ class SegmentBuilder:
                 try:
                     base, after, magic, crc, delta, stamp, count = head(part, at)
                 except StructError:
+                    # Too short for a head. Everything else is checked in one condition: a call for
+                    # each batch would take longer than the checks.
                     raise DamagedBatch(number, at, max(following, base_offset)) from None
                 stop = at + after + PREFIX_BYTES
+                # Whole, not shorter than a head, of this format, not before the batch before it, no
+                # negative delta or count (either makes the disjunction negative), and the CRC.
                 if (
                     stop > size
                     or after < _AFTER_AT_LEAST
@@ -246,22 +254,30 @@ class SegmentBuilder:
                     or checksum(part[at + CRC_FROM : stop]) != crc
                 ):
                     raise DamagedBatch(number, at, max(following, base_offset))
+                # A block begins with the first batch at least BLOCK_BYTES after the start of the
+                # last one.
                 if at >= limit:
+                    # End the block before, whose first bytes may be in earlier parts: `block_sum`
+                    # has theirs.
                     if positions:
                         sums.append(checksum(part[block_from:at], block_sum))
                         newest.append(top)
                     offsets.append(base - base_offset)
                     positions.append(length + at)
                     block_sum, block_from, limit = 0, at, at + BLOCK_BYTES
-                if stamp > top and count:  # the record of an emptied batch's time is gone
+                # The record whose time an emptied batch names is gone.
+                if stamp > top and count:
                     top = stamp
                 following = base + delta + 1
                 batches += 1
                 records += count
                 at = stop
+            # The block continues in the next part.
             block_sum = checksum(part[block_from:], block_sum)
             block_end = limit + length
             length += size
+        # Local until here, for speed; after DamagedBatch they are not needed, since only `abandon`
+        # may follow.
         self._next, self._block_end, self._sum = following, block_end, block_sum
         self.position += length - entry.length
         entry.length = length
@@ -279,6 +295,7 @@ class SegmentBuilder:
         """Drop the current partition: `position` returns to its start, and writing continues
         there."""
         assert self._entry is not None, "no partition was begun"
+        # The caller writes over the bytes of this partition.
         self.position = self._entry.start
         self._entry = None
 
@@ -318,6 +335,7 @@ class SegmentBuilder:
         lost = [
             (entry.number, each)
             for entry, (_, state) in zip(self.entries, self._states, strict=True)
+            # The state has all lost ranges of the partition; this file those of its own offsets.
             for each in select_overlapping(state.lost, entry.base_offset, entry.end_offset)
         ]
         if lost:

@@ -32,6 +32,7 @@ def write_index(
     parts = []
     for code, values in zip(codes, columns, strict=True):
         column: array[int] = array(code, values)
+        # Files are little-endian everywhere.
         if sys.byteorder == "big":
             column.byteswap()
         parts.append(column.tobytes())
@@ -52,6 +53,7 @@ class SparseIndex:
     ) -> None:
         view = memoryview(body)
         count, rest = divmod(len(view), ENTRY_BYTES)
+        # A damaged index would lead readers to wrong bytes without an error.
         if rest or crc32c(view) != checksum:
             raise FormatError("its index is damaged")
         self._base = base_offset
@@ -107,6 +109,7 @@ class SparseIndex:
         start = positions[at]
         stop = self._length
         if end is not None:
+            # The block that has `end` is not wholly below it.
             stop = positions[max(at, bisect_right(offsets, end - self._base) - 1)]
         if stop - start > max_bytes:
             stop = positions[max(at, bisect_right(positions, start + max_bytes) - 1)]
@@ -133,6 +136,7 @@ class SparseIndex:
         """Return the length of whole blocks from block `at` on, at most `max_bytes` or that one
         block."""
         start = self._positions[at]
+        # Everything to the end fits.
         if start + max_bytes >= self._length:
             return self._start + start, self._length - start
         last = bisect_right(self._positions, start + max_bytes) - 1
@@ -158,6 +162,7 @@ class SparseIndex:
         view = memoryview(data)
         shift = position - self._start
         at = bisect_left(self._positions, shift)
+        # Positions relative to `data`; a block that is cut off at its end is not checked.
         while at < len(self._positions):
             start, stop = self._positions[at] - shift, self._end(at) - shift
             if stop > len(view):
@@ -175,6 +180,7 @@ class SparseIndex:
 
 
 def _column(code: Literal["q", "I"], part: memoryview) -> memoryview | array[int]:
+    # In place: no copy of an index of a large partition.
     if sys.byteorder == "little":
         return part.cast("B").cast(code)
     column: array[int] = array(code)

@@ -7,12 +7,10 @@ was not added. Partitions with so many keys for their bytes that this is over 3 
 The blocks have the same number of buckets, `rows`; of `n` blocks, row `r` has the buckets [r * n, r
 * n + n) of the filter of the whole, followed by bucket `r` of the filter of each block. A hash
 belongs to the same row in all of them, so a key takes one read of 64 * n bytes (32 KiB for 64 MiB
-of batches), not of all filters. Where there is one block, its filter would be that of the whole and
-is left out.
+of batches), not of all filters.
 
-Rows are grouped into *chunks* of up to CHUNK_BYTES or one row, each followed by its checksum: a
-reader of one row need not read the section to know that no bit was lost. A damaged chunk is a
-FormatError; the reader then scans the partition and logs a warning.
+Rows are grouped into *chunks* of up to CHUNK_BYTES or one row, each followed by its checksum. A
+damaged chunk is a FormatError; the reader then scans the partition and logs a warning.
 
     body        0 partitions u32         4 hash u32 (1)           8 head length u64
                16 checksum of the head (of 0-15, 20 to its end) u32    20 zero u32
@@ -75,12 +73,14 @@ class FilterShape(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        # The filter of the whole and those of the blocks. With one block both would be the same.
         return BUCKET_BYTES * (self.blocks if self.blocks == 1 else 2 * self.blocks)
 
     @property
     def chunk_rows(self) -> int:
         """Rows of a chunk; the last one may have fewer."""
+        # Each chunk has a checksum, so a reader of one row need not read the section to know that
+        # no bit was lost.
         return max(1, CHUNK_BYTES // self.row_bytes)
 
     @property
@@ -88,6 +88,7 @@ class FilterShape(NamedTuple):
         """Bytes of all chunks."""
         if not self.blocks:
             return 0
+        # Rounded up: the last chunk may have fewer rows.
         chunks = -(-self.rows // self.chunk_rows)
         return self.rows * self.row_bytes + chunks * _SUM.size
 
@@ -97,7 +98,9 @@ def shape_of(keys: int, blocks: int, size: int) -> FilterShape:
     of them that they may have: both filters; or the partition is one key block; or no filters."""
     if not keys:
         return FilterShape(0, 0)
+    # What the share of the batches' bytes allows for a key, for both filters together.
     bits = 8 * size // (SHARE * keys)
+    # Too little for both: one block, so that the filter of the whole suffices.
     if bits < 2 * BITS_PER_KEY:
         blocks, bits = 1, min(bits, BITS_PER_KEY)
         if bits < BITS_PER_KEY_MIN:
@@ -125,12 +128,14 @@ def write_keys(filters: Sequence[KeyFilters]) -> bytes:
     at = head_bytes
     for each in filters:
         shape = each.shape
+        # Positions and chunks follow all entries: a reader gets the head in one read.
         entries.append(_ENTRY.pack(each.number, each.keys, at, *shape))
         columns.append(_swap_bytes(array("q", each.positions)).tobytes())
         chunks += _chunks(shape, memoryview(each.rows))
         at += shape.stored_bytes
     rest = b"".join([*entries, *columns])
     front = _HEAD.pack(len(filters), HASH, head_bytes, 0, 0)
+    # Of the head without its own field; chunks have their own.
     checksum = crc32c(rest, crc32c(front[_CHECKED + _SUM.size :], crc32c(front[:_CHECKED])))
     return b"".join([_HEAD.pack(len(filters), HASH, head_bytes, checksum, 0), rest, *chunks])
 
@@ -179,12 +184,16 @@ class PartitionKeys(NamedTuple):
         if crc32c(view[: -_SUM.size]) != _SUM.unpack(stored)[0]:
             raise FormatError("its key index is damaged")
         count = shape.blocks
+        # A bucket of the filter of the whole; its row is the same in the filters of the blocks.
         row, column = divmod(bucket_of(hashed, shape.rows * count), count)
         first = row % shape.chunk_rows * shape.row_bytes
+        # Most keys end here: the filter of the whole says no.
         if not _has(view, first + column * BUCKET_BYTES, whole_bits(hashed)):
             return []
+        # Its filter is that of the whole.
         if count == 1:
             return [0]
+        # After the whole's buckets of this row come those of the blocks.
         first += count * BUCKET_BYTES
         bits = block_bits(hashed)
         return [block for block in range(count) if _has(view, first + block * BUCKET_BYTES, bits)]
@@ -211,8 +220,10 @@ def head_length(start: Buffer, body_length: int) -> int:
     if len(start) < _HEAD.size:
         raise FormatError("its key index is cut short")
     _, hash_kind, length, _, zero = _HEAD.unpack_from(start)
+    # The length is not under a checksum yet: believed only within the section.
     if not _HEAD.size <= length <= body_length or zero:
         raise FormatError("the head of its key index is damaged")
+    # Another hash would answer no for keys that are there.
     if hash_kind != HASH:
         raise NewerFormatError(f"its key index has the hash {hash_kind}, which is not known here")
     return int(length)
@@ -231,15 +242,19 @@ def read_keys(head: Buffer, body_length: int) -> dict[int, PartitionKeys]:
     if crc32c(view[_CHECKED + _SUM.size :], crc32c(view[:_CHECKED])) != checksum:
         raise FormatError("the head of its key index is damaged")
     columns = _HEAD.size + count * _ENTRY.size
+    # A count is compared with the bytes before the entries are read.
     if columns > size:
         raise FormatError(f"its key index has no room for {count} partitions")
     found: dict[int, PartitionKeys] = {}
     at = size
     last = -1
+    # Each entry begins where the chunks of the one before end.
     for number, keys, start, blocks, rows in _ENTRY.iter_unpack(view[_HEAD.size : columns]):
         shape = FilterShape(blocks, rows)
+        # Rising; adjoining; no keys, no blocks and no rows only together.
         if number <= last or start != at or bool(keys) != bool(blocks) or bool(rows) != bool(keys):
             raise FormatError(f"its key index has a wrong entry for partition {number}")
+        # The second: bucket numbers are computed in 32 bits.
         if 8 * blocks > size - columns or rows * blocks >> 32:
             raise FormatError(f"its key index has no room for {blocks} blocks")
         positions = _positions(view[columns : columns + 8 * blocks])
@@ -247,6 +262,7 @@ def read_keys(head: Buffer, body_length: int) -> dict[int, PartitionKeys]:
         columns += 8 * blocks
         at += shape.stored_bytes
         last = number
+    # Entries, positions and chunks fill the section exactly.
     if columns != size or at != body_length:
         raise FormatError("its key index does not have the length of its entries")
     return found
@@ -294,6 +310,7 @@ def whole_buckets(body: Buffer, keys: PartitionKeys) -> bytes:
         chunk = view[at : at + size]
         if crc32c(chunk) != _SUM.unpack_from(view, at + size)[0]:
             raise FormatError(f"the key index of partition {keys.number} is damaged")
+        # Of each row the first buckets: those of the whole.
         parts += [chunk[row : row + wanted] for row in range(0, size, keys.shape.row_bytes)]
         rows -= size // keys.shape.row_bytes
         at += size + _SUM.size

@@ -114,15 +114,13 @@ class Trailer:
 
 
 def write_header(header: Header) -> bytes:
-    """Encode the first 64 bytes of a file."""
     fields = (header.uuid, header.node_id, 0, header.created_ms)
     checksum = _header_sum(HEADER.pack(MAGIC, VERSION, 0, *fields))
     return HEADER.pack(MAGIC, VERSION, checksum, *fields)
 
 
 def _header_sum(head: Buffer) -> int:
-    """Return the checksum of the header without its own field. Its position is the same in every
-    version, so that a damaged version number is not mistaken for a newer version."""
+    """Return the checksum of the header without its own field."""
     view = memoryview(head)
     return crc32c(view[16:HEADER_BYTES], crc32c(view[:12]))
 
@@ -136,6 +134,8 @@ def read_header(head: Buffer) -> Header:
         raise FormatError("it does not begin as a segment does")
     if _header_sum(head) != checksum:
         raise FormatError("its header is damaged")
+    # After the checksum, whose position is the same in every version: so a damaged version number
+    # is not mistaken for a newer version.
     _check_version(version)
     if zero:
         raise FormatError("its header is damaged")
@@ -143,7 +143,6 @@ def read_header(head: Buffer) -> Header:
 
 
 def write_trailer(trailer: Trailer) -> bytes:
-    """Encode section table and trailer."""
     table = b"".join(
         SECTION.pack(s.kind, s.version, s.flags, s.start, s.length, s.checksum)
         for s in trailer.sections
@@ -160,6 +159,7 @@ def write_trailer(trailer: Trailer) -> bytes:
         crc32c(table),
         VERSION,
     )
+    # Up to its own field; the magic after it is compared.
     checksum = crc32c(TRAILER.pack(*fields, 0, END_MAGIC)[:84])
     return table + TRAILER.pack(*fields, checksum, END_MAGIC)
 
@@ -172,12 +172,14 @@ def read_trailer(tail: Buffer, file_size: int) -> Trailer:
     version wrote it or it has an unknown section that is marked as mandatory.
     """
     size = len(tail)
+    # Sizes first: everything below is at a fixed distance from the end.
     if size < TRAILER_BYTES or file_size < HEADER_BYTES + TRAILER_BYTES:
         raise FormatError(f"it has {file_size} bytes, too few for a segment")
     last = memoryview(tail)[size - TRAILER_BYTES :]
     fields = TRAILER.unpack(last)
     uuid, named_size, batches_end, batches, records, partitions, count, table_at = fields[:8]
     table_checksum, version, checksum, magic = fields[8:]
+    # The magic is the last thing that a writer writes: a file without it was never finished.
     if magic != END_MAGIC:
         raise FormatError("it does not end as a segment does: it was cut short or never finished")
     if crc32c(last[:84]) != checksum:
@@ -187,8 +189,10 @@ def read_trailer(tail: Buffer, file_size: int) -> Trailer:
         raise FormatError(f"it has {file_size} bytes, its trailer says {named_size}")
     table_bytes = count * SECTION.size
     first = size - TRAILER_BYTES - table_bytes
+    # The bound is the writer's: with it the table is always in the last TAIL_BYTES.
     if count > MAX_SECTIONS or table_at != file_size - TRAILER_BYTES - table_bytes:
         raise FormatError(f"its trailer speaks of {count} sections with a table at {table_at}")
+    # Only if the caller has read less than that.
     if first < 0:
         raise FormatError(f"its last {size} bytes do not hold the section table")
     table = memoryview(tail)[first : first + table_bytes]
@@ -205,8 +209,10 @@ def _check_sections(sections: Sequence[Section], start: int, stop: int) -> None:
     if start < HEADER_BYTES:
         raise FormatError(f"its sections begin at {start}, within the header")
     for section in sections:
+        # Back to back, so no byte of the file is unaccounted for.
         if section.start != start or section.length > stop - start - SECTION_HEAD_BYTES:
             raise FormatError(f"its {section.name} is not where the one before ends")
+        # Others that are not known are skipped: their writer says that one can.
         if section.flags & REQUIRED and not section.known:
             raise NewerFormatError(
                 f"its {section.name} has version {section.version}, which this kafkawire does not "
@@ -230,6 +236,7 @@ def _check_version(version: int) -> None:
 def write_section(kind: int, flags: int, body: Buffer, start: int) -> tuple[bytes, Section]:
     """Encode head and body of a section at position `start`, and its row in the table."""
     head = SECTION_HEAD.pack(kind, SECTION_VERSIONS[kind], flags, len(body))
+    # The checksum covers the head too: a body cannot be taken for another section's.
     data = head + body
     row = Section(kind, SECTION_VERSIONS[kind], flags, start, len(body), crc32c(data))
     return data, row
@@ -240,6 +247,7 @@ def section_body(section: Section, data: Buffer) -> memoryview:
     view = memoryview(data)
     if len(view) != section.stop - section.start:
         raise FormatError(f"its {section.name} is cut short")
+    # The head repeats what the table says; both must agree.
     head = SECTION_HEAD.pack(section.kind, section.version, section.flags, section.length)
     if crc32c(view) != section.checksum or view[:SECTION_HEAD_BYTES] != head:
         raise FormatError(f"its {section.name} is damaged")

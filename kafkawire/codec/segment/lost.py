@@ -32,6 +32,7 @@ class LostRange(NamedTuple):
 
 def select_overlapping(ranges: Iterable[LostRange], base: int, end: int) -> list[LostRange]:
     """Return the ranges that overlap [base, end), sorted, without duplicates."""
+    # A set: rewrites copy ranges from several inputs.
     return sorted({each for each in ranges if each.first < end and each.end > base})
 
 
@@ -51,6 +52,7 @@ def read_lost(body: Buffer) -> dict[int, list[LostRange]]:
     if len(view) < _COUNT.size:
         raise FormatError("its lost ranges are cut short")
     count, _ = _COUNT.unpack_from(view)
+    # The count must fill the body exactly.
     if len(view) != _COUNT.size + count * _RANGE.size:
         raise FormatError(f"its lost ranges have no room for {count} of them")
     found: dict[int, list[LostRange]] = {}

@@ -69,7 +69,8 @@ def read_origin(body: Buffer) -> Origin:
     count, generation, cluster, kind = reader.take(_HEAD)
     origin = Origin(reader.text(cluster), generation, reader.text(kind))
     topics = []
-    for _ in range(count):  # each takes bytes, so a count too large ends at the body's end
+    # Each topic takes bytes, so a count that is too large ends at the body's end.
+    for _ in range(count):
         topic_id, flags, partitions, created_ms, settings = reader.take(_TOPIC)
         configs = {}
         for _ in range(settings):
@@ -96,6 +97,7 @@ class _Reader:
 
     def _go(self, size: int) -> int:
         start = self.at
+        # The only check of lengths: every field passes here.
         if start + size > len(self._view):
             raise FormatError("its origin is cut short")
         self.at += size
