@@ -1,7 +1,6 @@
 """The time for which the file of a dead segment stays: `file.delete.delay.ms` of its topics.
 
-Of topics that share a file the longest delay counts. A topic without a delay of its own has the
-broker's, which is read when the file is due, so that a change of it takes effect at once.
+Of topics that share a file the longest delay counts.
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ class FileDelays:
         self._broker = broker
         self._store = store
         self._config_of = config_of
-        self._deleted: dict[
-            int, int
-        ] = {}  # number -> the delay of its topic, until its rows are removed
+        # Partition number -> the delay of its deleted topic, until its rows are removed.
+        self._deleted: dict[int, int] = {}
 
     def note_deleted(self, numbers: Iterable[int], delay_ms: int) -> None:
         """Remember the delay of partitions whose topic is deleted; -1: the broker's."""
+        # Without one the broker's holds, as for a topic that exists.
         if delay_ms >= 0:
             self._deleted.update(dict.fromkeys(numbers, delay_ms))
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Forget partitions whose rows are removed."""
         for number in numbers:
             self._deleted.pop(number, None)
 
@@ -58,10 +56,11 @@ class FileDelays:
             most, shared = max(most, own), shared or own < 0
             if at % SLICE == 0:
                 await self._env.slices.pause()
+        # None: read when the file is due, so that a change of the broker's setting takes effect at
+        # once.
         return None if shared and most <= self._broker.file_delete_delay_ms else most
 
-    def apply_to_dead_segments(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
-        """Set the delay of those segments that are dead by now."""
+    def give(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
         for row in rows:
             segment = self._store.by_id.get(row.id)
             if segment is not None and row.state > LIVE and own_ms is not None:

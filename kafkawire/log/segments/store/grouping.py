@@ -23,9 +23,10 @@ CLEANED, COMPACTED = "cleaned", "compact"
 def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
     """Return the settings that partitions of one segment have in common, as text for the row.
 
-    Retention times that differ by less than a factor of two count as equal. A segment that the
-    cleaner wrote has another class than one that was cut: this shows how far a partition is clean.
+    A segment that the cleaner wrote has another class than one that was cut: this shows how far a
+    partition is clean.
     """
+    # A segment that the cleaner wrote has another class than one that was cut.
     policy = "+".join(
         name
         for name, chosen in (
@@ -38,13 +39,14 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
     if not config.cleanup_delete or config.retention_ms < 0:
         kept = "ever"
     else:
+        # Times that differ by less than a factor of two count as equal: otherwise quiet partitions
+        # would not find others to share a file with.
         kept = f"2^{config.retention_ms.bit_length()}ms"
     location = "tiered" if config.copies else "local"
     return f"{policy or 'keep'}/{location}/{kept}"
 
 
 def is_cleaned(kind: str) -> bool:
-    """Return whether a class is that of a segment the cleaner wrote."""
     return kind.startswith(CLEANED)
 
 
@@ -59,6 +61,7 @@ def least_retention_ms(kind: str) -> int:
     if not (kept.startswith("2^") and kept.endswith("ms")):
         return NEVER
     bits = int(kept[2:-2])
+    # The lower bound of the class.
     return 1 << (bits - 1) if bits else 0
 
 
@@ -72,10 +75,12 @@ def group(
     segments: list[tuple[str, list[int]]] = []
     open_ones: dict[str, tuple[list[int], int]] = {}
     for number, kind, size_bytes in shares:
+        # Large: nothing is gained by sharing, and deletion of a topic would rewrite the others.
         if size_bytes >= LARGE_BYTES:
             segments.append((kind, [number]))
             continue
         numbers, filled = open_ones.get(kind, ([], 0))
+        # A file of a class that is full gets no more.
         if not numbers or filled + size_bytes > bytes_at_most:
             numbers, filled = [], 0
             segments.append((kind, numbers))

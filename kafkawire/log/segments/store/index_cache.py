@@ -54,6 +54,7 @@ class AbortedCache:
 
     def find(self, segment_id: int) -> SegmentAborted | None:
         """Return those of a segment, if they are in memory."""
+        # Taken out and put in again: the dictionary is in order of use.
         known = self._kept.pop(segment_id, None)
         if known is not None:
             self._kept[segment_id] = known
@@ -62,18 +63,19 @@ class AbortedCache:
     def keep(self, segment_id: int, known: SegmentAborted) -> SegmentAborted:
         """Keep those that were loaded; return the ones to use, which another reader may have
         loaded before."""
+        # Another reader may have loaded it meanwhile.
         there = self.find(segment_id)
         if there is not None:
             return there
         self._kept[segment_id] = known
         self.size_bytes += known.size_bytes
+        # Never the one that was just added, even if it is larger than the bound.
         while self.size_bytes > MAX_ABORTED_BYTES and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             self.size_bytes -= self._kept.pop(oldest).size_bytes
         return known
 
     def forget(self, segment_id: int) -> None:
-        """Have a segment read again."""
         known = self._kept.pop(segment_id, None)
         if known is not None:
             self.size_bytes -= known.size_bytes
@@ -106,14 +108,14 @@ class DamagedSegment(Exception):
 
 
 class WarmIndex:
-    """The sparse index of one partition in one segment, and which of its blocks were checked in
-    the local file."""
+    """The sparse index of one partition in one segment."""
 
     __slots__ = ("checked", "index", "size_bytes")
 
     def __init__(self, index: SparseIndex, size_bytes: int) -> None:
         self.index = index
         self.size_bytes = size_bytes
+        # Ranges of the local file that were checked and are intact, apart from one another.
         self.checked: list[tuple[int, int]] = []
 
     def find_damaged_block(self, position: int, data: memoryview) -> int | None:
@@ -122,13 +124,16 @@ class WarmIndex:
         if self.is_checked(position, len(data)):
             return None
         bad = self.index.find_damaged_block(position, data)
+        # What is before the bad block was checked too.
         stop = stop if bad is None else bad
         apart = []
         for one, other in self.checked:
+            # Ranges that touch or overlap become one.
             if one <= stop and start <= other:
                 start, stop = min(one, start), max(other, stop)
             else:
                 apart.append((one, other))
+        # The oldest is dropped, and checked again when it is read.
         self.checked = [*apart[-MAX_CHECKED_RANGES + 1 :], (start, stop)]
         return bad
 
@@ -154,7 +159,8 @@ class WarmIndexes:
 
     def __init__(self) -> None:
         self.aborted = AbortedCache()
-        self._kept: dict[Key, WarmIndex] = {}  # in the order of last use
+        # In the order of last use.
+        self._kept: dict[Key, WarmIndex] = {}
         self.size_bytes = 0
 
     def find(self, key: Key) -> WarmIndex | None:
@@ -166,6 +172,7 @@ class WarmIndexes:
 
     def keep(self, key: Key, warm: WarmIndex) -> WarmIndex:
         """Add an index that was loaded; return the one to use, which may be another reader's."""
+        # Its checked ranges would be lost.
         there = self.find(key)
         if there is not None:
             return there
@@ -189,7 +196,8 @@ def sound_part(
     at = index.find(position)
     _, length, first, _, _ = index.block(at)
     end = index.block(at + 1)[2] if at + 1 < len(index) else mapping.end_offset
-    if len(data) < length:  # the file ends within it
+    if len(data) < length:
+        # The file ends within the block: zeros are no batch.
         data = memoryview(bytes(data).ljust(length, b"\0"))
     found = sound_run(data[:length], first, end, offset)
     if isinstance(found, BadBatches):

@@ -119,6 +119,7 @@ def local_log_start(partition: LoadedPartition, store: SegmentStore) -> int:
     start."""
     segments = partition.segments
     at = len(segments)
+    # From the newest row back, as long as all have files.
     while at and store.is_local(segments.segment[at - 1]):
         at -= 1
     start = segments.base[at] if at < len(segments) else partition.cut_offset
@@ -162,6 +163,7 @@ class RemoteTier:
 
         NotLocal if one has none and no tier is attached; raises as `Localizer.localize`.
         """
+        # After the pin of the caller: a file that is there now stays.
         away = [segment for segment in segments if not segment.row.local]
         if away and self.localizer is None:
             raise not_local(away[0])

@@ -2,8 +2,7 @@
 
 A file is opened at its first read, and checked then: that it is the segment of its row, complete,
 and of a version this program reads. It stays open as long as it is among those read last. It is
-removed when no row needs it any more, its delay has passed, and no reader uses it; its row is
-removed after it, so a crash never leaves a file without a row.
+removed when no row needs it any more, its delay has passed, and no reader uses it.
 
 A segment whose row is not local is in the remote tier and has no file, or one that is about to be
 removed, or one that was downloaded for a job of the worker: readers do not use it.
@@ -51,17 +50,7 @@ class NotLocal(KafkaError):
 
 
 class Segment:
-    """One segment: its row, `pins` of its readers, its handle while it is open.
-
-    `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
-    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it is
-    live; `grace_s`: how long its file stays from then on, None: the broker's setting; `cut_ms`:
-    when its newest part was cut, if that is known; `has_file`: whether there may be a file, in
-    spite of the row; `since`: when the oldest tiered record in it arrived at the earliest
-    (monotonic seconds), None if that is not known; `listed`: whether the local manifest has it, or
-    is about to (kafkawire.log.local_manifest); `replaced`: handles of earlier files that readers
-    may still use.
-    """
+    """One segment: its row, `pins` of its readers, its handle while it is open."""
 
     __slots__ = (
         "bad",
@@ -86,20 +75,28 @@ class Segment:
         self.name = row.uuid.hex()
         self.path = segment_path(folder, row.uuid)
         self.pins = 0
+        # When its newest part was cut, if that is known.
         self.cut_ms = row.created_ms
+        # Of all batches that were written to it; -1 until that is known.
         self.payload_bytes = -1
+        # Why it cannot be read.
         self.bad: KafkaError | None = None
         self.file: File | None = None
+        # Handles of earlier files that readers may still use.
         self.replaced: list[File] = []
         self.opening: asyncio.Future[File] | None = None
+        # Since when no row needs it (monotonic seconds); None while it is live.
         self.gone_at: float | None = None
+        # How long its file stays from then on; None: the broker's setting.
         self.grace_s: float | None = None
+        # Whether there may be a file, in spite of the row.
         self.has_file = row.local
+        # Whether the local manifest has it, or is about to (kafkawire.log.manifest).
         self.listed = row.local
+        # When the oldest tiered record in it arrived at the earliest (monotonic seconds), if known.
         self.since: float | None = None
 
     def close_replaced(self) -> None:
-        """Close the handles of files that were replaced; no reader may use them."""
         for file in self.replaced:
             file.close()
         self.replaced.clear()
@@ -133,8 +130,10 @@ class SegmentStore:
         self.by_id: dict[int, Segment] = {}
         self.others: dict[int, Segment] = {}
         self._gone: list[Segment] = []
-        self._opened: dict[int, Segment] = {}  # in the order of last use
-        self._renewed = 0  # of the other segments: up to which id
+        # In the order of last use.
+        self._opened: dict[int, Segment] = {}
+        # Up to which id the other brokers' segments were read again.
+        self._renewed = 0
 
     def add(self, row: SegmentRow) -> Segment:
         segment = self.by_id[row.id] = Segment(row, self.folder)
@@ -161,6 +160,7 @@ class SegmentStore:
         for at in range(0, len(wanted), LEARNED_AT_ONCE):
             rows = await self._storage.segments_by_id(wanted[at : at + LEARNED_AT_ONCE])
             for row in rows:
+                # A row of this broker that is not in `by_id` was removed since.
                 if row.node_id != self._node_id:
                     self.add_other(row)
 
@@ -180,6 +180,7 @@ class SegmentStore:
         """Read some rows of other brokers' segments again, the next ones at each call: their
         brokers upload them and remove files; and forget those without mappings."""
         ids = sorted(each for each in self.others if each > self._renewed)[:LEARNED_AT_ONCE]
+        # After the last ones it begins again with the first.
         self._renewed = ids[-1] if len(ids) == LEARNED_AT_ONCE else 0
         if not ids:
             return
@@ -196,29 +197,33 @@ class SegmentStore:
             segment.row = row
         if row is None or row.state > LIVE:
             del self.others[segment_id]
+            # A reader still has it; its handle is closed with the oldest ones.
             if not segment.pins:
                 self._close(segment_id)
 
     async def prepare_others(self, segments: Iterable[Segment]) -> None:
-        """Have other brokers' segments without a file in this data folder downloaded to `downloads`
-        when they are needed, and not to the folder of the other broker: afterwards their rows here
-        say that they are not local. Raises CORRUPT_MESSAGE if one has no object either."""
+        """Have other brokers' segments without a file in this data folder downloaded to
+        `downloads` when they are needed. Raises CORRUPT_MESSAGE if one has no object either."""
         for segment in segments:
             own = segment_path(self.downloads, segment.row.uuid)
             if segment.row.node_id == self._node_id:
                 continue
-            if segment.path == own:  # the row in SQL is about the disk of the other broker
+            if segment.path == own:
+                # The row in SQL is about the disk of the other broker.
                 segment.row = replace_fields(segment.row, local=False)
                 continue
             if segment.row.local:
                 path = segment.path
+                # A broker with the same data folder: its file is read where it is.
                 if await self._env.offload.submit("files", exists, self._env.fs, path):
                     continue
                 missing = await self._other_missing(segment)
+                # The row was read again: it may have an object.
                 if segment.row.local:
                     raise missing
             await self._env.offload.submit("files", self._env.fs.makedirs, self.downloads)
-            if segment.path != own:  # another job may have downloaded it meanwhile
+            # Not to the folder of the other broker. Another job may have downloaded it meanwhile.
+            if segment.path != own:
                 segment.path, segment.has_file = own, False
 
     async def remove_downloads(self, segments: Collection[Segment]) -> None:
@@ -245,11 +250,13 @@ class SegmentStore:
         segment = self.get_segment(segment_id)
         if not segment.row.local:
             raise not_local(segment)
+        # Before the first await: a file that is pinned is not removed.
         segment.pins += 1
         try:
             file = segment.file
             if file is None:
                 file = await self._open(segment)
+            # To the end: it was used last.
             self._opened.pop(segment_id, None)
             self._opened[segment_id] = segment
             yield segment, file
@@ -283,6 +290,7 @@ class SegmentStore:
 
     async def _open(self, segment: Segment) -> File:
         """Open and check it, once for all concurrent readers. A bad one is logged once."""
+        # Damage stays: the file is not read again for every request.
         if segment.bad is not None:
             raise segment.bad
         if segment.opening is None:
@@ -292,6 +300,7 @@ class SegmentStore:
             segment.opening = opening
 
             def note_opened(_: object) -> None:
+                # A failure of the disk is tried again by the next reader; damage is kept in `bad`.
                 segment.opening = None
                 failure = None if opening.cancelled() else opening.exception()
                 if isinstance(failure, KafkaError):
@@ -305,8 +314,10 @@ class SegmentStore:
 
             opening.add_done_callback(note_opened)
         try:
+            # A reader that is cancelled must not cancel the others.
             return await asyncio.shield(segment.opening)
         except FileNotFoundError as failure:
+            # Another broker removes its files itself: its row says where the segment is now.
             if segment.row.node_id != self._node_id:
                 raise await self._other_missing(segment) from failure
             text = f"the file of segment {segment.name} is gone"
@@ -329,6 +340,7 @@ class SegmentStore:
         for segment_id, segment in list(self._opened.items()):
             if len(self._opened) <= MAX_HANDLES:
                 return
+            # Pinned ones are skipped, so there may be more than MAX_HANDLES for a while.
             if not segment.pins:
                 self._close(segment_id)
 
@@ -345,7 +357,8 @@ class SegmentStore:
         one of them pinned, or pin it later."""
         for segment in segments:
             self._close(segment.row.id)
-            segment.bad = None  # it was about the removed file
+            # It was about the removed file.
+            segment.bad = None
         paths = [segment.path for segment in segments]
         await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
         for segment in segments:
@@ -359,13 +372,15 @@ class SegmentStore:
         old, segment.file, segment.bad = segment.file, None, None
         if old is not None:
             segment.replaced.append(old)
-            if segment.pins <= 1:  # the caller's own pin
+            # Only the pin of the caller: no reader uses the old handle.
+            if segment.pins <= 1:
                 segment.close_replaced()
 
     def schedule_removal(self, ids: Iterable[int]) -> None:
         """Remove these, which no row needs any more, after their delay."""
         for segment_id in ids:
             segment = self.by_id.get(segment_id)
+            # The delay begins once, when the first caller reports it.
             if segment is not None and segment.gone_at is None:
                 segment.gone_at = self._env.clock.monotonic()
                 self._gone.append(segment)
@@ -378,6 +393,7 @@ class SegmentStore:
         due = [
             segment
             for segment in self._gone
+            # A reader that is slow keeps the file; the next sweep tries again.
             if not segment.pins and (now or _gone_until(segment, grace_s) <= time)
         ]
         for at in range(0, len(due), REMOVED_AT_ONCE):
@@ -391,10 +407,13 @@ class SegmentStore:
             self._close(segment.row.id)
         paths = [segment.path for segment in segments]
         try:
+            # The file first, durably, then the row: a crash never leaves a file without a row,
+            # which the next start could not tell from a stranger's.
             await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
             await self._storage.drop_segments([segment.row.id for segment in segments])
         except BaseException:
-            for segment in segments:  # tried again by the next sweep
+            # Tried again by the next sweep.
+            for segment in segments:
                 self.by_id[segment.row.id] = segment
                 if segment.gone_at is None:
                     segment.gone_at = self._env.clock.monotonic()
@@ -439,10 +458,12 @@ def replace(fs: FileSystem, path: str, target: str) -> None:
     """Rename a file over another one, durably. Runs in a thread."""
     file = fs.open(path)
     try:
+        # The content before the name: a crash must not leave the new name with missing bytes.
         file.sync()
     finally:
         file.close()
     fs.rename(path, target)
+    # The rename is durable with the folder.
     fs.sync_dir(os.path.dirname(target))
 
 
@@ -468,4 +489,5 @@ def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:
     """Remove files durably. Runs in a thread."""
     for path in paths:
         fs.remove(path)
+    # Once for all files.
     fs.sync_dir(folder)

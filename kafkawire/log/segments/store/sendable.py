@@ -49,13 +49,13 @@ def plan_send(
     warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest
 ) -> BatchRange | None:
     """Return the whole blocks to send for a request; None if they are too few."""
+    # Both ends are in the index: no byte of the file is read for this.
     end = None if mapping.end_offset <= request.end else request.end
     start, length, _ = warm.index.whole_blocks(request.offset, end, request.room)
     return BatchRange(start, start + length) if is_long(length) else None
 
 
 def is_ready(warm: WarmIndex, stretch: BatchRange, offset: int) -> bool:
-    """Return whether the blocks need no check and the first begins with the offset."""
     start, stop = stretch
     return warm.index.block(warm.index.find(start))[2] == offset and warm.is_checked(
         start, stop - start
@@ -66,27 +66,28 @@ def check_blocks(
     file: File, warm: WarmIndex, mapping: SegmentRange, batches: BatchRange, offset: int
 ) -> BatchRange | None:
     """Check the blocks that were not, and skip batches before the offset; runs in a thread. None if
-    too few bytes before the first damaged block are left. OSError from the disk.
-
-    For a reader that continues, blocks that follow are checked too, as far as they are in the page
-    cache: its next reads then need no thread.
-    """
+    too few bytes before the first damaged block are left. OSError from the disk."""
     start, wanted = batches
     stop = _check(file, warm, start, wanted, cached_only=False)
+    # A reader that continues: the block before was checked. Then those that follow, too.
     before = warm.index.find(start - 1)
     follows = before < 0 or warm.is_checked(*warm.index.block(before)[:2])
+    # Ahead, as far as they are in the page cache: its next reads then need no thread.
     if stop == wanted and follows:
         end = min(wanted + AHEAD_BYTES, mapping.start + mapping.length)
-        with suppress(OSError):  # reported when the reader gets there
+        # A failure is reported when the reader gets there.
+        with suppress(OSError):
             _check(file, warm, wanted, end, cached_only=True)
     if not is_long(stop - start):
         return None
     position, length, first, _, _ = warm.index.block(warm.index.find(start))
+    # It begins within a block, of which the first batches are left out.
     if first < offset:
         head = file.pread(length, position)
         try:
             start = position + skip_before(head, 0, len(head), offset)
-        except KafkaError:  # the file has changed since the check; reading it as bytes reports that
+        except KafkaError:
+            # The file has changed since the check; reading it as bytes reports that.
             return None
     return BatchRange(start, stop) if is_long(stop - start) else None
 
@@ -101,7 +102,8 @@ def _check(file: File, warm: WarmIndex, start: int, stop: int, *, cached_only: b
             return position
         data = memoryview(file.pread(length, position))
         bad = warm.find_damaged_block(position, data)
-        if bad is None and len(data) < length:  # the file ends within a block
+        # The file ends within a block.
+        if bad is None and len(data) < length:
             bad = warm.index.block(warm.index.find(position + len(data)))[0]
         if bad is not None:
             return bad
@@ -117,7 +119,8 @@ def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: BatchRange) ->
 
 def row_of(request: RemoteReadRequest) -> SegmentRange:
     """Return the mapping row that covers the offset. OFFSET_OUT_OF_RANGE below the log start."""
-    if request.offset < request.partition.log_start:  # which has moved since the plan was made
+    # It has moved since the plan was made.
+    if request.offset < request.partition.log_start:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     segments = request.partition.segments
     return segments.mapping(request.partition.number, segments.find(request.offset))
@@ -148,9 +151,11 @@ class SegmentSpans:
         taken = Taken([], after, whole)
         if request.committed:
             known = self._indexes.aborted.find(mapping.segment_id)
+            # Reading them needs a thread: the batches are read as bytes there.
             if known is None:
                 return None
             taken.aborted = known.overlapping(mapping.number, request.offset, after)
+        # The pin goes with the span, to whatever sends it.
         taken.span = FileSpan(
             file, start, stop - start, self._store.hold(segment), warm.forget_checks
         )
@@ -172,8 +177,9 @@ class SegmentSpans:
         if batches is None or not is_ready(warm, batches, plan.offset):
             return None
         after, whole = offset_after(warm, mapping, batches)
+        # What follows may be added.
         if whole and after < plan.end:
-            return None  # what follows may be added
+            return None
         taken = self.take(*opened, mapping, request, warm, batches)
         if taken is None:
             return None

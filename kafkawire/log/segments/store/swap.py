@@ -1,8 +1,5 @@
 """Swaps of segments: new segments replace journal rows, or other segments, in SQL and in memory.
 
-The transaction comes first; then each partition changes in one step, in slices between which the
-event loop runs, so that a reader finds each batch in exactly one segment or journal. Files that
-nothing refers to any more are removed after their delay, since a reader may have begun before.
 `version` rises with every swap: rows that were read from SQL during one must be read again.
 """
 
@@ -41,6 +38,7 @@ SLICE = 64
 
 def due_ms(config: TopicConfig, max_timestamp: int) -> int:
     """Return when retention should check a mapping whose newest record has this timestamp."""
+    # Retention by time does not apply, or the times are not known.
     if not config.cleanup_delete or config.retention_ms < 0 or max_timestamp < 0:
         return NEVER
     return min(NEVER, max_timestamp + config.retention_ms)
@@ -79,7 +77,9 @@ class Swapper:
         self._store = store
         self._partitions = partitions
         self._released = released
+        # Swaps of which it is unknown whether they were committed.
         self._doubts: list[Swap] = []
+        # One swap at a time; `_answers` orders the application of rows of SQL.
         self._lock = asyncio.Lock()
         self._answers = asyncio.Lock()
         self.delays = delays
@@ -120,36 +120,41 @@ class Swapper:
         self, swap: Swap, since: float | None = None, partitions: Collection[Partition] = ()
     ) -> None:
         async with self._lock:
+            # A swap whose outcome is unknown may have replaced the same rows.
             await self._settle()
+            # Another broker leads them since the cut was planned: their rows are its.
             if resigned := {each.number for each in partitions if each.resigned}:
                 swap.finished[:] = [
                     (row, [mapping for mapping in mappings if mapping.number not in resigned])
                     for row, mappings in swap.finished
                 ]
             try:
+                # The transaction comes first. A crash after it shows the new segments at the next
+                # start; one before it leaves STARTED rows, whose files that start removes.
                 await self._storage.finish_segments(swap)
+            # The transaction was rolled back: nothing is in doubt.
             except StaleSwap:
                 raise
             except BaseException:
-                # It may have been committed all the same; the rows will show it.
+                # It may have been committed all the same; `_settle` finds out by the rows.
                 self._hooks.in_doubt()
                 self._doubts.append(swap)
                 raise
             try:
                 await self._show(swap, since)
-            except BaseException:  # cancelled: no caller has the result
+            except BaseException:
+                # Cancelled: no caller has the result.
                 self._hooks.in_doubt()
                 raise
 
     @asynccontextmanager
     async def hold_back(self) -> AsyncIterator[None]:
-        """Hold back swaps."""
         async with self._lock:
             yield
 
     @property
     def quiet(self) -> bool:
-        """Return whether SQL, memory and the listeners agree on swaps at this moment."""
+        """Return whether SQL, memory and the listeners agree on swaps."""
         return not self._lock.locked() and not self._doubts
 
     def in_doubt(self, row: SegmentRow) -> bool:
@@ -166,15 +171,19 @@ class Swapper:
         while self._doubts:
             swap = self._doubts[0]
             rows = [row for row, _ in swap.finished]
+            # Raises if the database cannot be read: then the doubt stays.
             found = await self._storage.segments_by_id([row.id for row in rows])
             del self._doubts[0]
+            # One transaction: all are LIVE, or none.
             if found and all(row.state >= LIVE for row in found):
                 await self._show(swap)
             else:
+                # Not committed: the files are not referred to.
                 await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
     async def _show(self, swap: Swap, since: float | None = None) -> None:
         """Apply a swap that is in SQL, so that readers see it."""
+        # Rows that were read from SQL before are read again.
         self._rows.note_replacement()
         added: dict[int, list[SegmentRange]] = {}
         removed: dict[int, list[SegmentRange]] = {}
@@ -182,10 +191,13 @@ class Swapper:
             row.state = LIVE
             row.live_bytes = sum(mapping.length for mapping in mappings)
             segment = self._store.add(row)
+            # New for the local manifest.
             segment.listed = False
             segment.payload_bytes, segment.since = row.live_bytes, since
             for mapping in mappings:
                 added.setdefault(mapping.number, []).append(mapping)
+        # In memory each partition changes in one step, so that a reader finds each batch in exactly
+        # one segment or journal.
         for mapping in swap.removed:
             removed.setdefault(mapping.number, []).append(mapping)
         for at, number in enumerate(sorted(added.keys() | removed.keys())):
@@ -193,10 +205,13 @@ class Swapper:
             if partition is not None:
                 new = sorted(added.get(number, ()), key=lambda mapping: mapping.base_offset)
                 self._change(partition, new, removed.get(number))
+            # Between partitions the event loop runs; within one nothing is awaited.
             if at % SLICE == SLICE - 1:
                 await self._env.slices.pause()
         made = {row.id for row, _ in swap.finished}
         try:
+            # Replaced segments without other mappings are dead by now: their files go after their
+            # delay, since a reader may have begun before.
             await self.refresh(made | {mapping.segment_id for mapping in swap.removed})
         except Exception as failure:
             # The swap is done, and its caller must not undo it. The states of the other segments
@@ -211,10 +226,12 @@ class Swapper:
         self, partition: Partition, added: list[SegmentRange], removed: list[SegmentRange] | None
     ) -> None:
         if removed is None:
+            # Journals in which nothing of the partition is left may be recycled.
             self._released(truncate.cut(partition, added))
         else:
             truncate.replace(partition, added, removed)
         if added and added[0].end_offset <= partition.log_start:
+            # The log start moved past a row during the swap: the row is deleted later.
             partition.log.trimmed[partition.number] = partition.log_start
 
     async def refresh(self, ids: set[int]) -> None:
@@ -223,8 +240,8 @@ class Swapper:
             await self.update(lambda: self._storage.segments_by_id(sorted(ids)))
 
     async def update(self, call: Callable[[], Awaitable[list[SegmentRow]]]) -> list[SegmentRow]:
-        """Apply the states of segments that a call of the storage returns; one call at a time, so
-        that no older result is applied after a newer one."""
+        """Apply the states of segments that a call of the storage returns."""
+        # One call at a time: no older result is applied after a newer one.
         async with self._answers:
             rows = await call()
             self.take(rows)
@@ -238,7 +255,8 @@ class Swapper:
             if segment is not None:
                 segment.row = row
                 segment.has_file |= row.local
-            elif row.id in others:  # its file is removed by the broker that wrote it
+            # Its file is removed by the broker that wrote it.
+            elif row.id in others:
                 self._store.renew_other(row.id, row)
         self._store.schedule_removal(row.id for row in rows if row.state > LIVE)
         own = [row.id for row in rows if row.id in self._store.by_id]
@@ -249,17 +267,14 @@ class Swapper:
 async def mappings_of(
     env: Env, made: Made, row: SegmentRow, partitions: Mapping[int, Partition]
 ) -> list[SegmentRange]:
-    """Return the mappings into a segment that was written, and complete its row. In slices.
-
-    The time at which retention checks one follows from the partition's settings; a partition that
-    is not loaded is checked soon, and gets its time then.
-    """
+    """Return the mappings into a segment that was written, and complete its row. In slices."""
     row.size_bytes = made.size_bytes
     found: list[SegmentRange] = []
     for packed in made.entries:
         for entry in unpack(packed):
             partition = partitions.get(entry.number)
             newest = entry.max_timestamp
+            # Soon if it is not loaded; retention then sets the time by its settings.
             due = due_ms(partition.config, newest) if partition is not None else 0
             found.append(range_of(entry, row.id, due))
             row.max_timestamp = max(row.max_timestamp, newest)

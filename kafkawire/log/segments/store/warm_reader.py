@@ -134,6 +134,7 @@ class WarmReader:
         """Return what `read_parts` would if that is one span, and nothing of it has to be read,
         checked or waited for; None otherwise."""
         level = plan.partition.config.tier_level
+        # These levels read the object even where there is a file, or ask the page cache first.
         if self._remote.cold is not None and level in (TierLevel.FORCE, TierLevel.NOT_IN_MEM):
             return None
         return self._spans.ready(plan, aborted)
@@ -150,6 +151,7 @@ class WarmReader:
         kept: list[Part] = []
         try:
             await self._extend(kept, plan, read_journals, patience_s, aborted, spans=spans)
+        # Spans that will not be sent must release their files.
         except BaseException:
             unpin(kept)
             raise
@@ -165,7 +167,6 @@ class WarmReader:
         *,
         spans: bool,
     ) -> None:
-        """Add what is read to `kept`."""
         partition = plan.partition
         found: list[Aborted] = [] if aborted is None else aborted
         offset, size = plan.offset, 0
@@ -174,6 +175,7 @@ class WarmReader:
             first = plan.first and not kept
             if room <= 0 and not first:
                 break
+            # A reader that has something does not wait for more.
             wait_s = 0.0 if kept else patience_s
             try:
                 taken = await self._take_row(
@@ -182,18 +184,21 @@ class WarmReader:
                     )
                 )
             except (KafkaError, OSError):
+                # Reported when the reader gets there.
                 if kept:
-                    break  # reported when the reader gets there
+                    break
                 raise
             kept += taken.batches if taken.span is None else [taken.span]
             found += taken.aborted
             size += taken.size_bytes
             offset = taken.next_offset
+            # The row was not read to its end: limits, or bytes that are not there yet.
             if not taken.whole:
                 break
         if offset >= partition.cut_offset:
+            # Its records from here on are at its leader.
             if partition.resigned and not kept:
-                raise partition.refusal()  # its records from here on are at its leader
+                raise partition.refusal()
             if offset < plan.end:
                 kept += await _rest(plan, offset, size, read_journals, aborted)
 
@@ -202,6 +207,7 @@ class WarmReader:
         time."""
         mapping = partition.segments.mapping(partition.number, at)
         if self._remote.cold is not None and not self._store.is_local(mapping.segment_id):
+            # What is only in the remote tier is not read.
             if partition.config.tier_level is TierLevel.DISABLE:
                 return mapping.end_offset
             segment = self._store.get_segment(mapping.segment_id)
@@ -213,10 +219,10 @@ class WarmReader:
         return mapping.end_offset if offset is None else max(mapping.base_offset, offset)
 
     async def _take_row(self, request: RemoteReadRequest) -> Taken:
-        """As `_take`; with the aborted transactions whose markers are in the journals, for a
-        rebuild of mixed folders puts open transactions into segments."""
+        """As `_take`; with the aborted transactions whose markers are in the journals."""
         taken = await self._take(request)
         if request.committed:
+            # A rebuild of mixed folders puts open transactions into segments.
             taken.aborted += request.partition.list_aborted(request.offset, taken.next_offset)
         return taken
 
@@ -224,17 +230,20 @@ class WarmReader:
         """Read batches out of the row that covers the offset."""
         if self._remote.cold is None:
             return await self._take_local(request)
+        # A row that a merge has replaced is looked up again.
         for _ in range(MAX_ROWS_REPLACED):
             try:
                 return await self._take_tiered(request, self._remote.cold)
             except (NotLocal, Exchanged):
                 continue
+        # Replaced again and again, or no file: the local read reports which.
         return await self._take_local(request)
 
     async def _take_tiered(self, request: RemoteReadRequest, cold: Cold) -> Taken:
         """Read from the remote tier or from the local file, by the topic's tieredStorageLevel."""
         mapping = row_of(request)
         segment = self._store.find(mapping.segment_id)
+        # Without bytes there is nothing to read from the tier: compaction removed all.
         if segment is None or not mapping.length:
             return await self._take_local(request)
         if not await self._goes_cold(request, segment):
@@ -249,6 +258,7 @@ class WarmReader:
         if not segment.row.local:
             assert failure is not None
             raise failure
+        # The tier failed, or was too slow, and there is a file.
         self.fallbacks += 1
         logger.debug("reading segment %s from the local file: %s", segment.name, failure)
         return await self._take_local(request)
@@ -266,6 +276,7 @@ class WarmReader:
                 raise
             taken = await cold.take(request, mapping, segment)
             logger.debug("reading segment %s from its object: %s", segment.name, failure)
+            # Only after the object was read: the file alone is bad.
             cold.file_damaged(segment)
             return taken
 
@@ -273,6 +284,7 @@ class WarmReader:
         row, level = segment.row, request.partition.config.tier_level
         if not row.object:
             return False
+        # Only in the remote tier.
         if not row.local:
             if level is TierLevel.DISABLE:
                 start = local_log_start(request.partition, self._store)
@@ -282,7 +294,8 @@ class WarmReader:
         if level is TierLevel.NOT_IN_MEM:
             try:
                 return not await self._is_cached(request)
-            except (KafkaError, OSError):  # the file cannot be read, the object perhaps can
+            except (KafkaError, OSError):
+                # The file cannot be read, the object perhaps can.
                 return True
         return level is TierLevel.FORCE
 
@@ -295,16 +308,19 @@ class WarmReader:
             return await self._env.offload.submit("warm", file.is_cached, length, position)
 
     async def _take_local(self, request: RemoteReadRequest) -> Taken:
+        # 1. As a span of the file, if all of it was or can be checked.
         if request.spans and is_long(request.room):
             taken = await self._take_span(request)
             if taken is not None:
                 return taken
         size = max(request.room, 0)
+        # 2. As bytes, of which only so many are in memory at a time.
         await self._in_flight.take(size)
         try:
             # From here to the pin nothing may be awaited, since rows and files may be replaced
             # meanwhile.
             mapping = row_of(request)
+            # Compaction has removed everything in the row.
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
             async with self._open_segment(mapping, request.partition) as (segment, file):
@@ -324,7 +340,8 @@ class WarmReader:
     async def _take_span(self, request: RemoteReadRequest) -> Taken | None:
         """Return the requested batches as a span of the local file, which keeps it pinned; None if
         they must be read instead."""
-        mapping = row_of(request)  # the pin follows without an await, as in `_take_local`
+        # The pin follows without an await, as in `_take_local`.
+        mapping = row_of(request)
         if not is_long(mapping.length):
             return None
         async with self._open_segment(mapping, request.partition) as (segment, file):
@@ -336,6 +353,7 @@ class WarmReader:
                 )
             if batches is None:
                 return None
+            # `take` needs them in the cache.
             if request.committed:
                 await self._read_aborted(file, mapping)
             return self._spans.take(segment, file, mapping, request, warm, batches)
@@ -344,6 +362,7 @@ class WarmReader:
         known = self.indexes.aborted.find(mapping.segment_id)
         if known is None:
             known = await self._env.offload.submit("warm", load_aborted, file)
+            # Damage is not cached: the next reader tries again.
             if known.damaged is None:
                 known = self.indexes.aborted.keep(mapping.segment_id, known)
         return known
@@ -354,6 +373,7 @@ class WarmReader:
         """Add the aborted transactions that touch what was read. DamagedSegment if there are
         transactions and the segment's state, which says which were aborted, is damaged."""
         known = await self._read_aborted(file, mapping)
+        # Without transactions nothing has to be known.
         if known.damaged is not None and has_transactions(taken.batches):
             raise DamagedSegment(offset, taken.next_offset, known.damaged)
         taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)
@@ -382,6 +402,7 @@ class WarmReader:
             async with self._store.open_segment(mapping.segment_id) as (segment, file):
                 yield segment, file
         except KafkaError as failure:
+            # Once the file is open the failure is the reader's own, which has named its offsets.
             if segment is not None or failure.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise
             share = DamagedSegment(
@@ -395,6 +416,7 @@ class WarmReader:
     ) -> KafkaError:
         """Return the error for readers of damaged offsets; it is logged once."""
         text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"
+        # Once for each range, and for so many: readers retry.
         if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
             consequence = "The object in the remote tier is read instead"
@@ -448,6 +470,8 @@ def take(file: File, warm: WarmIndex, mapping: SegmentRange, request: RemoteRead
         # Compaction has removed everything at or after `offset` from these blocks.
         position, length = warm.block_at(upto)
     cut = whole_batches(data, start, len(data), request.end, request.room, request.first)
+    # At the row's end the next offset is that of the next row, also where compaction removed the
+    # last offsets.
     whole = position + cut >= stop
     after = mapping.end_offset if whole else next_offset(data, start, cut, offset)
     return Taken([data[start:cut]] if cut > start else [], after, whole)
@@ -461,10 +485,12 @@ def _read(
     around `offset`."""
     data = memoryview(file.pread(length, position))
     bad = warm.find_damaged_block(position, data)
+    # The file ends within a block.
     if bad is None and len(data) < length:
         bad = warm.index.block(warm.index.find(position + len(data)))[0]
     if bad is None:
         return position, data, position + length
+    # What is intact before it; the bad block is reported when a reader begins there.
     if bad > position:
         return position, data[: bad - position], bad
     return sound_part(warm.index, position, data, offset, mapping)
