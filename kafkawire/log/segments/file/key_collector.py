@@ -1,9 +1,8 @@
 """Collect the hashes of keys of a segment being written, and build its key index.
 
 Runs in the worker, with numba (`pip install 'kafkawire[keys]'`): a loop in Python over the records
-would triple the time of a cut. Keys are hashed in a thread that does not hold the interpreter,
-while the batches are written, so that a cut takes hardly longer where there are two cores.
-Memory: 8 bytes a key of the current partition, 2.5 bytes of those before.
+would triple the time of a cut. Memory: 8 bytes a key of the current partition, 2.5 bytes of those
+before.
 """
 
 from __future__ import annotations
@@ -44,17 +43,18 @@ class HashCollector:
         self._decompress = decompress
         self._filters: list[KeyFilters | None] = []
         self._partition: _PartitionHashes | None = None
+        # One thread, which keeps the order of the parts. It does not hold the interpreter while it
+        # hashes, so a cut takes hardly longer where there are two cores.
         self._thread = ThreadPoolExecutor(1, "key-index")
         self._running: list[Future[None]] = []
 
     def begin(self, number: int) -> None:
-        """Begin a partition."""
         self._partition = _PartitionHashes(self._kernels, self._decompress, number)
 
     def add(self, parts: Sequence[Buffer], spans: PartSpans | None = None) -> None:
         """Add whole batches that were checked; nothing while no partition is begun."""
         if self._partition is not None:
-            # The arrays keep the buffers as long as the thread reads them.
+            # The arrays, arguments of the thread's call, keep the buffers as long as it reads them.
             if spans is None:
                 arrays = [np.frombuffer(part, np.uint8) for part in parts]
                 addresses = np.array([_address(each) for each in arrays], np.int64)
@@ -66,11 +66,9 @@ class HashCollector:
             self._start(self._partition.add, parts, arrays, addresses, lengths)
 
     def abandon(self) -> None:
-        """Discard the current partition."""
         self._partition = None
 
     def end(self) -> None:
-        """End the current partition."""
         if self._partition is not None:
             self._start(self._build, self._partition)
             self._partition = None
@@ -83,12 +81,12 @@ class HashCollector:
 
     def section(self) -> bytes | None:
         """Return the body of the section; None if no partition has an index."""
+        # The filters of the last partitions may still be computed.
         self.settle()
         filters = [each for each in self._filters if each is not None]
         return write_keys(filters) if filters else None
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
 
     def _start(self, run: Any, *arguments: Any) -> None:
@@ -106,6 +104,7 @@ class _PartitionHashes:
         self._decompress = decompress
         self._number = number
         self._complete = True
+        # Grows by doubling; pages that are not written take no memory.
         self._hashes = np.empty(_HASHES_MIN, np.uint64)
         self._blocks = np.empty(0, np.int64)
         self._state = np.zeros(kernels.STATE_FIELDS, np.int64)
@@ -113,21 +112,24 @@ class _PartitionHashes:
     def add(
         self, parts: Sequence[Buffer], _arrays: object, addresses: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Hash the keys of whole batches."""
         kernels, state = self._kernels, self._state
+        # Each call has parts of its own; the position in the partition continues.
         state[kernels.PART] = state[kernels.AT] = 0
         size = int(lengths.sum())
         self._blocks = _room(
             self._blocks, 2 * int(state[kernels.BLOCKS]), 2 * (size // KEY_BLOCK_BYTES + 2)
         )
         why = -1
+        # The kernel stops at the end, before a compressed batch, or at a damaged one.
         while self._complete and why != kernels.DONE:
+            # The kernel checks no bounds: room for as many records as the bytes can have.
             self._reserve(size // _RECORD_BYTES_MIN)
             why = kernels.hash_parts(
                 _address(addresses), _address(lengths), len(addresses),
                 _address(self._hashes), _address(self._blocks), _address(state),
             )  # fmt: skip
             at = int(state[kernels.AT])
+            # Its keys would have to be decompressed: the partition gets no index.
             if why == kernels.OTHER and not self._decompress:
                 self._complete = False
             elif why != kernels.DONE:
@@ -158,7 +160,7 @@ class _PartitionHashes:
         return at + head.size_bytes
 
     def _reserve(self, more: int) -> None:
-        """Make room for so many more hashes; memory that is not written is not taken."""
+        """Make room for so many more hashes."""
         self._hashes = _room(self._hashes, int(self._state[self._kernels.HASHES]), more)
 
     def _give_up(self, position: int) -> None:
@@ -173,21 +175,25 @@ class _PartitionHashes:
     def build(self) -> KeyFilters | None:
         """Build the filters: those of kafkawire.codec.segment.keys. None if a batch was not
         hashed."""
+        # An index without some keys would hide them: rather none, and the partition is scanned.
         if not self._complete:
             return None
         state, kernels = self._state, self._kernels
         keys, found = int(state[kernels.HASHES]), int(state[kernels.BLOCKS])
         shape = shape_of(keys, found, int(state[kernels.START]))
+        # Keys, but too many for their bytes; or none at all, which is an answer too.
         if not shape.rows:
             return None if keys else KeyFilters(self._number, 0, FilterShape(0, 0), [], b"")
         count, rows = shape
         whole = np.zeros(rows * count * BUCKET_BYTES, np.uint8)
+        # With one block the filter of the whole is the table.
         table = whole if count == 1 else np.empty(rows * shape.row_bytes, np.uint8)
         block = np.empty(rows * BUCKET_BYTES, np.uint8)
         kernels.fill(
             _address(table), _address(whole), _address(block), count, rows,
             _address(self._blocks), _address(self._hashes), keys,
         )  # fmt: skip
+        # Pairs of position and first hash.
         positions = self._blocks[0 : 2 * count : 2].tolist()
         return KeyFilters(self._number, keys, shape, positions, table.data)
 

@@ -4,9 +4,8 @@ Importing loads the compiled code from numba's cache, or compiles it, which take
 per machine; and it imports numba, which takes 0.3 s and 90 MB. So only the worker process imports
 this, for its first segment with a key index.
 
-numba checks no bounds, so each read is preceded by a bounds check here. Addresses are plain
-numbers; who passes them keeps their memory alive. Reads of several bytes take the byte order of
-the machine for little-endian: `SUPPORTED`.
+Addresses are plain numbers; who passes them keeps their memory alive. Reads of several bytes take
+the byte order of the machine for little-endian: `SUPPORTED`.
 """
 
 from __future__ import annotations
@@ -174,13 +173,16 @@ def _hash(data: int, at: int, size: int) -> int:
 def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead: int) -> int:
     """Store the hashes of the keys of `count` records from the `n`th on; return their number, or
     -1 for records that do not fit. `ahead`: how far after each record to load memory, 0: eight
-    records of the same length; waiting for memory is most of the time."""
+    records of the same length."""
     for _ in range(count):
         start = at
         at, _, _, key_at, size, key_end = read_record(data, start, stop)
+        # numba checks no bounds: a record that ends beyond the buffer must not be read further.
         if key_end == BAD or at - start < RECORD_BYTES_MIN:
             return -1
+        # Most of the time is waiting for memory: load what comes after the next records.
         _prefetch(data, at + (ahead if ahead else max(1024, 8 * (at - start))))
+        # Null keys (-1) are not in the index.
         if size >= 0:
             _put(out, n, _hash(data, key_at, size))
             n += 1
@@ -191,6 +193,7 @@ def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead:
 def hash_records(data: int, size: int, count: int, out: int) -> int:
     """Hash the keys of decompressed records into the table `out`, which has room for `count`.
     Return their number, or -1 if the bytes are not so many records."""
+    # `out` has room for `count`, which is a number from the batch.
     if count > size // RECORD_BYTES_MIN:
         return -1
     return _records(data, 0, size, count, out, 0, 0)
@@ -211,10 +214,12 @@ def _batch(data: int, at: int, stop: int, hashes: int, n: int, ahead: int) -> in
     records that do not fit, -2 for compressed ones."""
     count = read_int32(data, at + COUNT_AT)
     kind = byte(data, at + ATTRIBUTES_AT + 1)
+    # Keys of control records are not in the index.
     if kind & _CONTROL or not count:
         return n
     if kind & _CODEC_MASK:
         return -2
+    # The count is not believed beyond what the bytes can hold.
     if count < 0 or count > (stop - at - HEAD_BYTES) // RECORD_BYTES_MIN:
         return -1
     return _records(data, at + HEAD_BYTES, stop, count, hashes, n, ahead)
@@ -224,6 +229,7 @@ def _batch(data: int, at: int, stop: int, hashes: int, n: int, ahead: int) -> in
 def _begin_block(state: int, blocks: int, position: int, n: int) -> None:
     """Begin a block of the sparse index at this position of the partition, and a key block if one
     may begin there."""
+    # Key blocks are runs of whole blocks of the sparse index.
     if position >= types.int64(_load64(state, 8 * LIMIT)):
         block = types.int64(_load64(state, 8 * BLOCKS))
         _put(blocks, 2 * block, types.uint64(position))
@@ -243,12 +249,14 @@ def _part(
     n = types.int64(_load64(state, 8 * HASHES))
     while at < size:
         stop = _end(data, at, size)
+        # BAD is larger than any size.
         if stop > size:
             return DAMAGED, at, n
         if start + at >= types.int64(_load64(state, 8 * INDEX_LIMIT)):
             _begin_block(state, blocks, start + at, n)
         after = _batch(data, at, stop, hashes, n, ahead)
         if after < 0:
+            # The caller decompresses it and continues after it.
             return OTHER if after == -2 else DAMAGED, at, n
         n = after
         at = stop
@@ -269,12 +277,14 @@ def hash_parts(
         data = types.int64(_load64(addresses, 8 * part))
         size = types.int64(_load64(lengths, 8 * part))
         ahead = types.int64(0)
+        # A small buffer is over soon: its prefetches reach into the next one.
         if size <= _NEAR_BYTES and part + 1 < parts:
             ahead = types.int64(_load64(addresses, 8 * part + 8)) - data
         why, at, n = _part(data, size, ahead, hashes, blocks, state)
         if why == DONE:
             part += 1
             start = types.int64(_load64(state, 8 * START))
+            # The next part begins where this one ends in the partition.
             _put(state, START, types.uint64(start + size))
             at = types.int64(0)
         _put(state, AT, types.uint64(at))
@@ -299,6 +309,8 @@ def fill(
     both = types.uint64(count * rows)
     across = 2 * count
     for number in range(count):
+        # The filter of a block is built apart, then copied into its column: its buckets are far
+        # apart in the table.
         for word in range(4 * rows if count > 1 else 0):
             _put(block, word, types.uint64(0))
         first = types.int64(_load64(blocks, 16 * number + 8))
@@ -306,10 +318,12 @@ def fill(
         for at in range(first, end):
             hashed = _load64(hashes, 8 * at)
             upper = hashed >> types.uint64(32)
+            # Bucket of the whole by the upper half, bits by the lower one.
             _set_bits(whole, types.int64((upper * both) >> types.uint64(32)), hashed)
             if count > 1:
                 row = types.int64((upper * types.uint64(rows)) >> types.uint64(32))
                 _set_bits(block, row, (hashed * _FACTOR) >> types.uint64(32))
+        # Of each row: first the buckets of the whole, then one of each block.
         for row in range(rows if count > 1 else 0):
             _copy_bucket(block + 32 * row, table + 32 * (row * across + count + number))
     for row in range(rows if count > 1 else 0):

@@ -59,10 +59,7 @@ def segment_path(folder: str, uuid: bytes) -> str:
 def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
     """Open a segment for reading with the mappings of SQL.
 
-    These contain all that a reader needs, and each partition's index and batches are checked when
-    they are read. So damage elsewhere is only logged: one bad byte in a shared segment must not
-    make the other partitions unreadable. Refused with CORRUPT_MESSAGE: another length than in the
-    row, another segment, a newer format.
+    Refused with CORRUPT_MESSAGE: another length than in the row, another segment, a newer format.
 
     Reads all sections (about a hundredth of the file), so it may block. OSError from the disk.
     """
@@ -70,10 +67,15 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
     name = f"segment {row.uuid.hex()}"
     try:
         size = file.size()
+        # The row's size was stored in the transaction that made it LIVE.
         if size != row.size_bytes:
             raise OtherSegment(f"it has {size} bytes, its row says {row.size_bytes}")
+        # Only logged: the mappings of SQL have all that a reader needs, and indexes and batches are
+        # checked when they are read. One bad byte in a shared segment must not make the other
+        # partitions unreadable.
         for damage in _damage(file, row.uuid):
             logger.critical("%s: %s. The undamaged parts of it are served", name, damage)
+    # With these the positions of the mappings may mean something else.
     except (OtherSegment, NewerFormatError) as failure:
         file.close()
         text = f"{name} cannot be read: {failure}"
@@ -88,6 +90,7 @@ def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
     """Yield the problems outside of the batches."""
     try:
         trailer = _read_ends(file, uuid)
+    # Refused by the caller, not damage.
     except (OtherSegment, NewerFormatError):
         raise
     except FormatError as failure:
@@ -104,6 +107,7 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
     """Read header and trailer; `uuid` empty: of any segment. FormatError."""
     size = file.size()
     header = read_header(file.pread(HEADER_BYTES, 0))
+    # Trailer and section table in one read.
     at = max(0, size - TAIL_BYTES)
     trailer = read_trailer(file.pread(size - at, at), size)
     if trailer.uuid != header.uuid:
@@ -129,6 +133,7 @@ def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
     """Return the lost ranges of the partitions of a segment; none if they cannot be read."""
     try:
         file = fs.open(path)
+    # Readers then treat gaps as those of compaction.
     except OSError:
         return {}
     try:
@@ -166,6 +171,7 @@ def read_aborted_of(fs: FileSystem, path: str) -> dict[int, list[Aborted]]:
 
 def _check_section(file: File, section: Section) -> None:
     checksum = 0
+    # In pieces: a section can be large.
     for at in range(section.start, section.stop, PIECE_BYTES):
         checksum = crc32c(file.pread(min(PIECE_BYTES, section.stop - at), at), checksum)
     if checksum != section.checksum:
@@ -178,6 +184,7 @@ class DamagedBlock(FormatError):
     def __init__(self, entry: PartitionEntry, index: SparseIndex, position: int) -> None:
         at = index.find(position)
         length, first = index.block(at)[1:3]
+        # The last block ends where the entry does.
         after = index.block(at + 1)[2] if at + 1 < len(index) else entry.end_offset
         super().__init__(
             f"of {entry.topic}-{entry.index} (partition {entry.number}), the offsets "
@@ -197,6 +204,8 @@ class SegmentFile:
 
     def __init__(self, fs: FileSystem, path: str, uuid: bytes = b"", pace: Pace = no_pace) -> None:
         self.path = path
+        # Checked with plain reads first: reading a mapping beyond the end of a file that is cut
+        # short ends the process.
         file = fs.open(path)
         try:
             self.trailer = _read_ends(file, uuid)
@@ -204,6 +213,7 @@ class SegmentFile:
             raise self.wrong(failure) from failure
         finally:
             file.close()
+        # From here on through the mapping, whose pages are read ahead.
         self._mapped = MappedFile(fs, path)
         self.view = self._mapped.view
         try:
@@ -236,6 +246,7 @@ class SegmentFile:
             states = read_state(self.body(STATE, pace))
         except FormatError as failure:
             raise self.wrong(failure) from failure
+        # They have a section of their own.
         for number, ranges in self.read_lost_ranges(pace).items():
             states.setdefault(number, PartitionState()).lost = ranges
         return states
@@ -279,10 +290,13 @@ class SegmentFile:
         Raises DamagedBlock for bytes that are not what was written, OSError from the disk.
         """
         for position, length in index.runs(start, stop, PIECE_BYTES):
+            # Read ahead with errors reported; a page that the disk cannot read would end the
+            # process.
             data = self.need(position, position + length, pace)
             bad = index.find_damaged_block(position, data)
             if bad is not None:
                 raise DamagedBlock(entry, index, bad)
+            # Blocks are checked whole, and given without the part before and after.
             first, last = max(start, position), min(stop, position + length)
             yield first, data[first - position : last - position]
 

@@ -72,23 +72,27 @@ def run(fs: FileSystem, arguments: PackArguments, pace: Pace) -> PackResult:
     for each in arguments.inputs:
         filters = _filters(fs, each, pace)
         own = sum(len(one.buckets) for one in filters)
+        # It could not be in any pack: noted, so that it is not tried again.
         if not filters or own > MAX_FILTER_BYTES or len(filters) > MAX_ENTRIES:
             result.without.append(each.uuid)
             continue
+        # The next object would make the pack too large: it begins the next pack.
         size, entries = size + own, entries + len(filters)
         is_full = len(chosen) == MAX_OBJECTS
         if is_full or size > MAX_FILTER_BYTES or entries > MAX_ENTRIES:
             return _write(fs, arguments, chosen, result)
         chosen.append(PackedObject(each.uuid, filters))
+    # Only full packs are written; the others wait for more segments.
     return _write(fs, arguments, chosen, result) if len(chosen) == MAX_OBJECTS else result
 
 
 def _write(
     fs: FileSystem, arguments: PackArguments, chosen: Sequence[PackedObject], result: PackResult
 ) -> PackResult:
-    """Not synced: it is uploaded, and written again if that fails."""
+    """Write the pack and note what is in it."""
     result.shape = shape_of_pack(chosen)
     result.packed = [each.uuid for each in chosen]
+    # Not synced: it is uploaded, and written again if that fails.
     file = fs.open(arguments.output, create=True)
     try:
         _store(file, write_stripes(arguments.number, chosen, result.shape))
@@ -101,6 +105,7 @@ def _store(file: File, stripes: Iterator[bytes]) -> None:
     at = 0
     for stripe in stripes:
         left = memoryview(stripe)
+        # A write may be short.
         while left:
             wrote = file.pwritev([left], at)
             at, left = at + wrote, left[wrote:]
@@ -110,18 +115,21 @@ def _filters(fs: FileSystem, wanted: PackInput, pace: Pace) -> list[WholeFilter]
     """Return the filters of an object; none if it has none that can be read."""
     try:
         file = fs.open(wanted.path)
+    # Removed meanwhile.
     except FileNotFoundError:
         return []
     try:
         size = wanted.size_bytes - wanted.start
         tail = file.pread(min(TAIL_BYTES, size), max(0, size - TAIL_BYTES))
         section = read_trailer(tail, wanted.size_bytes).optional(KEYS)
+        # A bound for the worker's memory.
         if section is None or section.length > MAX_SECTION_BYTES:
             return []
         body = file.pread(section.length, section.body_start - wanted.start)
         pace(len(tail) + len(body))
         return whole_filters(body, read_keys(body, section.length))
     except FormatError:
-        return []  # which a scrub reports
+        # A scrub reports it.
+        return []
     finally:
         file.close()

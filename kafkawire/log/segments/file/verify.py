@@ -40,13 +40,13 @@ class _Problems(list[str]):
         self.damaged: list[DamagedRange] = []
 
     def note(self, text: object) -> None:
-        """Add a problem."""
         self.append(str(text))
         self._check_room()
 
     def damage(self, found: DamagedRange) -> None:
         """Add a damaged batch; adjacent ones become one range."""
         last = self.damaged[-1] if self.damaged else None
+        # Adjacent batches are one sentence for the operator.
         if last is not None and last.number == found.number and last.stop == found.start:
             last.end, last.stop = max(last.end, found.end), found.stop
             return
@@ -67,6 +67,7 @@ def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
         return ScrubResult(0, [str(failure)])
     try:
         _scrub(file, pace, problems)
+    # What was found so far is the result.
     except _Enough:
         pass
     finally:
@@ -76,6 +77,7 @@ def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
 
 
 def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
+    # Everything that is stored twice is compared.
     known = {entry.number for entry in file.directory}
     try:
         strangers = sorted(file.states(pace).keys() - known)
@@ -84,11 +86,13 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
     except (FormatError, OSError) as failure:
         problems.note(failure)
     for section in file.trailer.sections:
-        if section.kind != STATE:  # the directory was read; those unknown are checked as well
+        # The directory was read by SegmentFile; sections of unknown types are checked as well.
+        if section.kind != STATE:
             try:
                 body = file.read_section(section, pace)
                 if section.kind == KEYS and section.known:
                     _check_keys(file, check_keys(body), problems)
+            # The other sections and partitions are checked all the same.
             except (FormatError, OSError) as failure:
                 problems.note(failure)
     for entry in file.directory:
@@ -120,18 +124,17 @@ class _Scrubbed:
         self._entry = entry
         self._problems = problems
         self.batches = self.records = 0
+        # Below every offset: the first batch may begin below the base offset.
         self.following = -1 << 63
         self.newest = -1
 
     def note(self, text: str) -> None:
-        """Add a problem of this partition."""
         entry = self._entry
         self._problems.note(
             f"{self._file.path}: of {entry.topic}-{entry.index} (partition {entry.number}), {text}"
         )
 
     def run(self, pace: Pace) -> None:
-        """Check all batches, block by block."""
         entry, file = self._entry, self._file
         try:
             index = file.index(entry, pace)
@@ -140,6 +143,7 @@ class _Scrubbed:
             return
         stop = entry.start + entry.length
         for position, length in index.runs(entry.start, stop, PIECE_BYTES):
+            # Through the mapping what the disk cannot read would end the process.
             bad = file.read_ahead(position, position + length, pace)
             for at, end in bad:
                 self.note(f"the disk cannot read bytes {at}-{end - 1}")
@@ -162,11 +166,15 @@ class _Scrubbed:
                 self._damage(start, start + size, first, end)
                 continue
             data = view[start : start + size]
+            # The block is bad: find out which of its batches are.
             if crc32c(data) != checksum:
                 for bad in bad_batches(data, first, end):
                     self._damage(start + bad.start, start + bad.stop, bad.first, bad.end)
+            # The block is what was written, but that is no sequence of batches: a fault of the
+            # writer.
             elif not self._batches(data, start, first):
                 self._damage(start, start + size, first, end)
+            # Readers by time trust the index.
             elif self.newest != newest:
                 self.note(f"the index has another timestamp for the block at {start}")
 
@@ -175,6 +183,7 @@ class _Scrubbed:
         entry = self._entry
         found = DamagedRange(entry.number, entry.topic, entry.index, first, end, start, stop)
         self._problems.damage(found)
+        # The offsets of what was lost are not known.
         self.following = -1 << 63
 
     def _batches(self, data: memoryview, start: int, first: int) -> bool:
@@ -198,6 +207,7 @@ class _Scrubbed:
             ):
                 return False
             following = base + delta + 1
+            # An emptied batch names the time of a record that is gone.
             if stamp > newest and count:
                 newest = stamp
             self.batches += 1
@@ -212,5 +222,6 @@ class _Scrubbed:
             self.note(f"batches reach to {self.following}, the entry to {entry.end_offset}")
         found = self.batches, self.records, self.newest
         said = entry.batches, entry.records, entry.max_timestamp
+        # Damaged batches were not counted: totals are compared only without damage.
         if found != said and not (self._problems or self._problems.damaged):
             self.note(f"batches, records and newest timestamp are {found}, its entry says {said}")

@@ -1,8 +1,6 @@
 """Write one segment file: gathered writes of the batches, synced piece by piece.
 
-The file has its final name from the start: its row is STARTED, which readers ignore. It is synced
-as it grows, so that the end of a job does not send hundreds of megabytes to the disk at once,
-before the fsyncs of the commit log.
+The file has its final name from the start: its row is STARTED, which readers ignore.
 """
 
 from __future__ import annotations
@@ -82,6 +80,7 @@ class SegmentWriter:
         self._output = output
         self._origins = origins
         try:
+            # An existing file is never overwritten.
             fs.open(output.path).close()
         except FileNotFoundError:
             pass
@@ -89,6 +88,7 @@ class SegmentWriter:
             raise OSError(errno.EEXIST, "the segment file exists already", output.path)
         self._file = fs.open(output.path, create=True)
         self._builder = SegmentBuilder(output.uuid, node_id, created_ms)
+        # The header is written with the first batches.
         self._pending: list[Buffer] = [self._builder.header()]
         self._size = self._builder.position
         self._written = self._synced = 0
@@ -116,6 +116,7 @@ class SegmentWriter:
         self._builder.begin(number, *topic, base_offset, state)
         if self._origins.index_keys(topic[0]):
             if self._keys is None:
+                # A cut does not decompress; rewrites do.
                 self._keys = key_collector(decompress=self._output.generation > 0)
             if self._keys is not None:
                 self._keys.begin(number)
@@ -126,12 +127,14 @@ class SegmentWriter:
 
         DamagedBatch as in SegmentBuilder.extend; then nothing of `parts` is written.
         """
+        # First the builder, which checks: after DamagedBatch nothing is pending.
         before = self._builder.position
         self._builder.extend(parts)
         if self._keys is not None:
             self._keys.add(parts, spans)
         self._pending += parts
         self._size += self._builder.position - before
+        # The most buffers of one gathered write.
         if self._size >= WRITE_BYTES or len(self._pending) >= MAX_IOV:
             self._flush()
 
@@ -141,27 +144,31 @@ class SegmentWriter:
         return self._builder.next_offset
 
     def end(self, end_offset: int) -> None:
-        """End the partition."""
         self._builder.end(end_offset)
         if self._keys is not None:
             self._keys.end()
 
     def abandon(self) -> None:
         """Discard what was written of the partition."""
+        # What is pending may be of the partitions before; the rest is overwritten.
         self._flush()
         self._builder.abandon()
         if self._keys is not None:
             self._keys.abandon()
+        # Writing continues where the partition began.
         self._written = self._builder.position
         self._synced = min(self._synced, self._written)
 
     def _flush(self) -> None:
         write_whole(self._file, self._pending, self._written, self._size)
+        # The caller may change the buffers from here on; the thread must have read them.
         if self._keys is not None:
             self._keys.settle()
         self._written += self._size
         self._pending = []
         self._size = 0
+        # Synced as it grows: the end of a job must not send hundreds of megabytes to the disk at
+        # once, before the fsyncs of the commit log.
         if self._written - self._synced >= SYNC_BYTES:
             self._file.sync()
             self._synced = self._written
@@ -178,21 +185,21 @@ class SegmentWriter:
         self._size += len(rest)
         self._flush()
         size = self._builder.position
-        self._file.truncate(size)  # the abandoned part may have been longer
+        # An abandoned partition may have been longer than what was written after it.
+        self._file.truncate(size)
+        # The content, then the name. Only after both is the row made LIVE.
         self._file.sync()
         self._close()
         self._fs.sync_dir(os.path.dirname(self._output.path))
         return Made(self._output.path, self._output.uuid, size, pack(self._builder.entries))
 
     def discard(self) -> None:
-        """Remove what was written."""
         self._close()
         self._fs.remove(self._output.path)
 
 
 @cache
 def report_absence() -> None:
-    """Log once that there is no index."""
     logger.warning(
         "index.keys.enable is true for a topic, but numba is not installed, so segments are "
         "written without a key index and are scanned for keys; install kafkawire[keys]"
@@ -203,6 +210,7 @@ def key_collector(decompress: bool) -> KeyCollector | None:
     """Return a collector; None where numba is not installed or the machine is big-endian.
     `decompress` false: partitions with compressed batches get no index."""
     try:
+        # Only here: numba takes 0.3 s and 90 MB, which processes without a key index do not need.
         kernels = import_module("kafkawire.log.segments.file.key_kernels")  # compiled by numba
         from kafkawire.log.segments.file.key_collector import HashCollector
     except ImportError:
