@@ -1,14 +1,7 @@
 """The cutter: rolled journals become segments, concurrently with the traffic.
 
 One job at a time, done by the worker process; the event loop only plans it and applies its result,
-both in slices. In order: rows of segments that are STARTED, which readers ignore -> the files,
-durable -> one transaction -> memory -> journals without live batches are recycled. A crash leaves
-STARTED rows and their files, which the next start removes.
-
-A journal is cut when it is not hot any more (readers get it from its mapping until then), or when
-it is old (kafkawire.log.segments.cut.schedule): so quiet topics are cut into segments too, within
-at most twice `journal.roll.ms` or the topic's `segment.ms`, and tiered ones within half of their
-lag.
+both in slices.
 """
 
 from __future__ import annotations
@@ -98,13 +91,17 @@ class Cutter:
         self._given_up = given_up
         self._damaged_journals = given_up.journals()
         self.timing = Timing(commit_log, partitions)
+        # Journals of which nothing could be cut, and until when they are left alone.
         self._stuck: dict[int, float] = {}
-        self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
+        # Partition number -> offset of a damaged batch, from which on it is not cut.
+        self.damaged: dict[int, int] = {}
         self._taken: set[int] = set()
-        self._transaction_open = False  # which kept something of the last plan in the journals
+        # Kept something of the last plan in the journals.
+        self._transaction_open = False
 
     async def run(self) -> bool:
         """Roll old journals and cut all that are due; return whether anything was cut."""
+        # A swap of unknown outcome may have cut the same offsets.
         await self._swapper.settle()
         await self.timing.scan()
         await self._roll_if_old()
@@ -117,6 +114,7 @@ class Cutter:
         """Cut all that rolled journals have of some partitions, whatever their age; what is damaged
         or belongs to an open transaction stays. Not concurrently with `run`."""
         await self._swapper.settle()
+        # One job takes only so much.
         while shares := await self._plan_of(partitions):
             before = [share.partition.cut_offset for share in shares]
             pins = Pins()
@@ -124,6 +122,7 @@ class Cutter:
                 await self._cut(shares, pins)
             finally:
                 pins.release()
+            # No progress: damage, or an open transaction.
             if before == [share.partition.cut_offset for share in shares]:
                 return
 
@@ -131,6 +130,7 @@ class Cutter:
         """Return what can be cut of these partitions by one job."""
         last = -1
         for journal in self._commit_log.journals:
+            # Only what is durable: a segment must not have records that a crash takes from the log.
             committed = journal.end_log_position <= self._commit_log.disk_sink.committed
             if not (journal.rolled and journal.indexed and committed):
                 break
@@ -141,8 +141,10 @@ class Cutter:
             if len(shares) >= JOB_PARTITIONS or size >= JOB_BYTES:
                 break
             share = None
+            # Unloaded or deleted during the pauses.
             if not partition.removed:
                 share = share_of(partition, last, self._given_up_of(partition))
+            # Damage that was found is not tried again until its range is given up.
             if share is not None and share.start > self.damaged.get(partition.number, -1):
                 shares.append(share)
                 size += share.size_bytes
@@ -164,12 +166,14 @@ class Cutter:
         """Begin the next journal if the active one has held data for too long."""
         journals, timing = self._commit_log.journals, self.timing
         active = journals.active
+        # A given-up range in the active journal would otherwise wait for it to be full.
         old = timing.is_old(active) or active.number in self._damaged_journals
         if old and journals.ready:
             self._commit_log.roll()
             await self._env.slices.pause()
         elif old or timing.will_be_old(active):
-            journals.prepare(again=old)  # and a later check rolls the journal
+            # A later check rolls the journal.
+            journals.prepare(again=old)
 
     def _due(self) -> list[Journal]:
         """Return rolled journals that are cold or old, and those before them."""
@@ -178,10 +182,13 @@ class Cutter:
         stop = 0
         for at, journal in enumerate(rolled):
             given_up = journal.number in self._damaged_journals
+            # Hot journals are kept for readers, which get them from their mapping; old ones are cut
+            # all the same, so that quiet topics are in segments within bounded time.
             if given_up or journal.log_position < journals.hot_from or self.timing.is_old(journal):
                 stop = at + 1
         now = self._env.clock.monotonic()
         self._stuck = {number: until for number, until in self._stuck.items() if until > now}
+        # All before the last one that is due: partitions are cut in the order of offsets.
         return [journal for journal in rolled[:stop] if journal.number not in self._stuck]
 
     async def _cut_once(self) -> bool:
@@ -189,6 +196,7 @@ class Cutter:
         journals = ready(self._due(), self._commit_log.disk_sink.committed)
         if not journals and not self._given_up.ranges:
             return False
+        # Retention must not recycle them while the worker reads.
         pins = Pins()
         for journal in journals:
             pins.add(journal)
@@ -199,6 +207,7 @@ class Cutter:
             else:
                 wait_s = OPEN_S if self._transaction_open else STUCK_S
                 until = self._env.clock.monotonic() + wait_s
+                # Otherwise each check would plan them again.
                 self._stuck.update({journal.number: until for journal in journals})
         finally:
             pins.release()
@@ -211,8 +220,10 @@ class Cutter:
         self._transaction_open = False
         # A range at the end of a partition may be in no journal.
         for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
+            # A copy: appends to the journal add numbers during the pauses.
             for number in list(numbers):
                 partition = self._partitions.get(number)
+                # A bound for the transaction.
                 if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
                     continue
                 if partition.resigned:
@@ -220,11 +231,14 @@ class Cutter:
                 share = share_of(partition, last, self._given_up_of(partition))
                 if share is not None and share.start > self.damaged.get(number, -1):
                     shares[number] = share
+                # Something is above the last stable offset: it can be cut when its transaction
+                # ends.
                 elif partition.last_stable_offset < partition.high_watermark:
                     self._transaction_open = True
                 scanned += 1
                 if scanned % SLICE == 0:
                     await self._env.slices.pause()
+        # Segments are sorted by partition number.
         return [shares[number] for number in sorted(shares)]
 
     async def _cut(self, shares: list[CutShare], pins: Pins) -> None:
@@ -233,6 +247,8 @@ class Cutter:
         if not shares:
             return
         rows, groups = self._group(shares)
+        # 1. Rows that are STARTED, which readers ignore. A crash leaves these and perhaps the
+        # files, which the next start removes.
         ids = await self._storage.start_segments(rows)
         for row, segment_id in zip(rows, ids, strict=True):
             row.id = segment_id
@@ -249,6 +265,7 @@ class Cutter:
         )  # fmt: skip
         config = self._commit_log.config
         try:
+            # 2. The files, durable.
             result: JobResult = await self._env.worker.run(
                 "cut", job, config.worker_bytes_per_second
             )
@@ -259,12 +276,15 @@ class Cutter:
                     (self.timing.held_since(each.number) for each in journals), default=NEVER
                 )
                 cut = [share.partition for share in shares]
+                # 3. One transaction makes them LIVE, then partitions switch to them.
                 await self._swapper.add(finished, None if since == NEVER else since, cut)
         except Exception:
+            # If the outcome is unknown the files may be those of LIVE rows: `settle` decides.
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
         done = {row.id for row, _ in finished}
+        # Outputs without a partition: all of theirs are damaged.
         await self._give_up([row for row in rows if row.id not in done])
         self._taken.update(share.partition.number for share in shares)
         logger.info(
@@ -286,10 +306,12 @@ class Cutter:
             living = [share for share in part if _is_left(share)]
             wanted += pack([self._make_partition_to_cut(share) for share in living])
             for number in {number for share in living for number in _journals_of(share)}:
+                # Pinned here, before the next pause: retention could recycle it.
                 if number not in journals:
                     pins.add(by_number[number])
                     journals[number] = by_number[number]
             await self._env.slices.pause()
+        # In place: the caller groups the same list into segments.
         shares[:] = [share for share in shares if share.end > share.start]
         files = [
             JournalFile(journal.number, journal.path, journal.end)
@@ -299,6 +321,7 @@ class Cutter:
 
     def _make_partition_to_cut(self, share: CutShare) -> PartitionToCut:
         partition = share.partition
+        # As of now, not as of the plan.
         state = PartitionState(
             partition.log_start,
             pack_epochs(partition.epochs),
@@ -338,6 +361,7 @@ class Cutter:
         finished = []
         for made, row in zip(result.made, rows, strict=True):
             assert made.uuid == row.uuid, "outputs are made in their order"
+            # 0: all its partitions are damaged, so there is no file.
             if made.size_bytes:
                 finished.append((row, await mappings_of(self._env, made, row, self._partitions)))
         return finished
@@ -346,6 +370,7 @@ class Cutter:
         for damage in result.damaged:
             partition = self._partitions.get(damage.number)
             name = f"{partition.topic}-{partition.index}" if partition is not None else "?"
+            # Kept in memory only: the next start finds it again.
             self.damaged[damage.number] = damage.offset
             logger.critical(
                 "%s cannot be cut into a segment: %s, at byte %d of %s. Records before it and all "
@@ -365,7 +390,8 @@ class Cutter:
 
 
 def _is_left(share: CutShare) -> bool:
-    """Fit a share to a log start that moved since it was planned; False if nothing is left."""
+    """Fit a share to a log start that moved since it was planned; return whether anything is
+    left."""
     partition = share.partition
     share.start = max(share.start, partition.log_start)
     if partition.removed:

@@ -1,10 +1,9 @@
 """The job `cut`: write the batches of partitions in rolled journals as sorted segments.
 
-Rows come from the index file next to each journal, or from scanning it if that is damaged. Every
-frame's and every batch's checksum is checked; a partition with a bad byte is left out and reported,
-the others continue. Heads with a wrong newest timestamp are corrected (correct_heads). Offsets that
-were given up (kafkawire.log.recovery.given_up) are not read: an empty batch replaces them, and the
-segment's section `lost` lists them.
+Every frame's and every batch's checksum is checked; a partition with a bad byte is left out and
+reported, the others continue. Heads with a wrong newest timestamp are corrected (correct_heads).
+Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an empty batch replaces
+them, and the segment's section `lost` lists them.
 
 Memory: an index row for each frame (40 bytes) of the current partition, the sparse index of the
 current segment (a hundredth of it), and the buffers of SegmentWriter; the journals are read in the
@@ -70,10 +69,12 @@ def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
     result = JobResult([])
     try:
         for file in arguments.journals:
+            # Added one by one, so that `finally` closes those that were opened.
             journals.append(_Journal(fs, file, pace, arguments.trusts_heads))
         origins = JobOrigins(arguments.origin)
         made_by = arguments.node_id, arguments.created_ms, origins
         for output in arguments.outputs:
+            # One file after the other: memory holds the sparse index of one segment.
             with SegmentWriter(fs, output, *made_by) as writer:
                 _fill(writer, output, wanted, journals, result)
                 result.made.append(writer.finish())
@@ -93,19 +94,22 @@ class _Journal:
         self.number = file.number
         self.trusted = trusted
         self.mapped = MappedFile(fs, file.path, file.end)
+        # Before any byte is read through the mapping: what the disk cannot read would end the
+        # process.
         self.bad = self.mapped.read_ahead(0, file.end, pace)
         try:
             index = read_index(fs, os.path.dirname(file.path), file.number)
         except OSError:
-            index = None  # it will be rebuilt
+            # It will be rebuilt.
+            index = None
         self._rows: JournalIndex | Scanned
         if index is not None and index.extent.end == file.end:
             self._rows = index
         elif self.bad:
-            self._rows = Scanned(
-                file.number, 0, 0
-            )  # reading them through the mapping would end the process
+            # Scanning them through the mapping would end the process.
+            self._rows = Scanned(file.number, 0, 0)
         else:
+            # The index file is damaged: the rows come from the journal itself.
             self._rows = scan(self.mapped.view, file.number, HEADER_BYTES, file.end, 0)
 
     def cannot_read(self, start: int, stop: int) -> bool:
@@ -135,6 +139,7 @@ def _fill(
         if damage is None:
             writer.end(item.to_offset)
         else:
+            # The others of this segment are written all the same.
             writer.abandon()
             result.damaged.append(damage)
 
@@ -145,6 +150,7 @@ def _copy(
     """Write all batches of one partition, and empty ones for what was given up, or return the
     damage."""
     start = item.from_offset
+    # Between the lost ranges the journals have everything.
     for lost in item.state.lost:
         damage = _copy_span(writer, item, journals, (start, lost.first))
         if damage is not None:
@@ -163,11 +169,14 @@ def _copy_span(
         return None
     for journal in journals:
         rows = journal.rows(item.number)
+        # The row may begin before: a log start within a frame.
         start = max(0, bisect_right(rows.base, following) - 1)
         if start < len(rows) and rows.base[start] + rows.count[start] <= following:
             start += 1
         stop = bisect_left(rows.base, upto)
         while start < stop:
+            # So many frames that their overhead is small, and so few bytes that they fit in the
+            # cache.
             sizes = list(accumulate(rows.length[start : min(start + ROWS_AT_ONCE, stop)]))
             end = start + max(1, bisect_right(sizes, BYTES_AT_ONCE))
             damage = _copy_rows(writer, item, journal, rows, (start, end), following)
@@ -175,6 +184,7 @@ def _copy_span(
                 return damage
             following = rows.base[end - 1] + rows.count[end - 1]
             start = end
+    # Every offset must be there: a gap here is damage that nobody has given up.
     if following != upto:
         path = journals[-1].mapped.path if journals else ""
         text = f"the journals end at offset {following} of it, not at {upto}"
@@ -196,6 +206,7 @@ def _copy_rows(
     view = journal.mapped.view
     positions = [log_position & POSITION_MASK for log_position in rows.log_position[start:stop]]
     lengths = rows.length[start:stop]
+    # Only the first of all may begin before it: the log start can be within a batch.
     hole = _hole(rows, part, following, following == item.from_offset)
     if hole is not None:
         row, following = hole
@@ -205,23 +216,28 @@ def _copy_rows(
         )
     following = rows.base[stop - 1] + rows.count[stop - 1]
     parts = [view[at : at + length] for at, length in zip(positions, lengths, strict=True)]
+    # Checksums of the frames first; the writer checks those of the batches.
     bad, at = _bad_frame(journal, positions, parts), 0
     if bad is None:
         changed = None if journal.trusted else correct_heads(parts, rows.count[start:stop])
+        # Copied together: less work than separate buffers.
         small = sum(lengths) < SMALL_BYTES * len(parts)
         try:
             if small:
                 writer.write([memoryview(b"".join(changed or parts))])
             else:
+                # Changed parts are not in the journal's buffer.
                 spans = None if changed else PartSpans(view, positions, lengths)
                 writer.write(changed or parts, spans)
         except DamagedBatch as failure:
             bad, at = failure.part, failure.at
+            # The position is in the joined buffer: find the frame.
             if small:
                 ends = list(accumulate(lengths))
                 bad = bisect_right(ends, at)
                 at -= ends[bad] - lengths[bad]
         else:
+            # Fewer offsets than the rows say: the head of the last batch is wrong.
             if writer.next_offset == following:
                 return None
             bad = len(parts) - 1
@@ -241,6 +257,7 @@ def _hole(
     base = rows.base[start]
     if base != following and not (first and base < following):
         return start, following
+    # The usual case needs one comparison of sums instead of one per row.
     if base + sum(rows.count[start:stop]) == rows.base[stop - 1] + rows.count[stop - 1]:
         return None
     for row in range(start + 1, stop):
@@ -257,10 +274,12 @@ def _bad_frame(
     view = journal.mapped.view
     head, checksum = _FRAME.unpack_from, crc32c
     for number, (at, part) in enumerate(zip(positions, parts, strict=True)):
+        # First: reading it here would end the process.
         if journal.bad and journal.cannot_read(at - HEAD_BYTES, at + len(part)):
             return number
         named, length, kind, batches = head(view, at - HEAD_BYTES)
         total = checksum(view[at - _SUMMED : at + BATCH_PREFIX_BYTES])
+        # One batch is the usual case, of which the prefix follows the head directly.
         if batches != 1:
             starts = batch_starts(part, 0, len(part))
             if starts is None or len(starts) != batches:
@@ -284,6 +303,7 @@ def correct_heads(parts: Sequence[memoryview], counts: Sequence[int]) -> list[me
     if all are right. `counts`: how many records each part has at most."""
     made: list[memoryview] | None = None
     for number, count in enumerate(counts):
+        # Smaller batches were walked when they were appended.
         if count > MAX_WALKED_RECORDS:
             part = _corrected_part(parts[number])
             if part is not parts[number]:
@@ -298,11 +318,13 @@ def _corrected_part(part: memoryview) -> memoryview:
         for position, head in iter_batches(part):
             newest = _newest(part, position, head)
             if newest != head.max_timestamp:
+                # The mapped journal is not changed.
                 copy = bytearray(part) if copy is None else copy
                 batch = memoryview(copy)[position : position + head.size_bytes]
                 stamp(batch, newest, log_append=False)
     except KafkaError:
-        pass  # damaged: the writer finds it
+        # Damaged: the writer finds it.
+        pass
     return part if copy is None else memoryview(copy)
 
 
@@ -310,6 +332,7 @@ def _newest(part: memoryview, position: int, head: BatchHead) -> int:
     """Return the newest timestamp of the records of a batch, as its head says if they or the batch
     cannot be read."""
     body = part[position + CRC_FROM : position + head.size_bytes]
+    # Damaged records have no times to trust, and the writer reports the batch.
     if has_exact_time(head) or crc32c(body) != head.crc:
         return head.max_timestamp
     try:

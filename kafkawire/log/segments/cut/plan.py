@@ -2,8 +2,7 @@
 
 Rolled journals are cut oldest first, when everything in them is committed and their index is on the
 disk. Of each partition the offsets between its cut offset and the last stable offset are cut; the
-rest of a journal waits for a later cut. One job is bounded in journals, bytes and partitions, so
-that it ends in bounded time and its rows make a bounded transaction.
+rest of a journal waits for a later cut.
 """
 
 from __future__ import annotations
@@ -43,9 +42,12 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
     found: list[Journal] = []
     room = JOB_BYTES
     for journal in journals:
+        # The first that is not ready ends the plan: partitions are cut in the order of offsets.
         if not journal.rolled or not journal.indexed or journal.end_log_position > committed:
             break
+        # Journals without live batches are recycled without a cut.
         if journal.live:
+            # At least one, however large.
             if found and journal.end > room:
                 break
             found.append(journal)
@@ -61,21 +63,27 @@ def share_of(
     damage begins that is not in `given_up`."""
     extents = partition.journal_extents
     start = max(partition.cut_offset, partition.log_start)
+    # Nothing at or after the last stable offset: the outcome of each transaction in a segment is
+    # known when it is written.
     stable = min(partition.high_watermark, partition.last_stable_offset)
     size, end = 0, start
     for at in range(bisect_right(extents.journal, last_journal)):
         more = extents.size[at]
         if extents.end[at] <= start:
             continue
+        # At least one extent, even if it is larger.
         if size and size + more > partition.config.segment_bytes:
             break
+        # Damage ends the share, unless it is given up.
         whole = _sound_until(partition, end, extents.end[at], given_up)
         end = min(whole, stable)
         size += more
         if end < extents.end[at]:
             break
+    # A given-up range at the end of the partition is in no journal: the share takes it.
     if given_up and not _holds_from(partition, end):
         end = max(end, min(skip_given_up(given_up, end), stable))
+    # A frame is never divided, since rows are of frames.
     end = _within(partition, start, _frame_border(partition, end))
     if end <= start:
         return None
@@ -96,6 +104,7 @@ def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[
     while True:
         damaged = _whole_until(partition, start, end)
         start = skip_given_up(given_up, damaged)
+        # Damage begins at `damaged` and is not given up, or there is none.
         if damaged >= end or start == damaged:
             return damaged
         if start >= end:
@@ -109,8 +118,10 @@ def _whole_until(partition: Partition, start: int, end: int) -> int:
     """
     rows = partition.rows
     if not len(rows) or rows.base[0] > start:
+        # Rows that are not in memory: the job finds damage in them.
         return end if partition.evicted else start
     row, stop = rows.find(start), bisect_left(rows.base, end)
+    # The usual case: counts add up, so there is no gap.
     if sum(rows.count[row:stop]) == rows.end_offset(stop - 1) - rows.base[row]:
         return max(start, min(end, rows.end_offset(stop - 1)))
     while row + 1 < stop and rows.base[row + 1] == rows.end_offset(row):
@@ -129,7 +140,8 @@ def _frame_border(partition: Partition, offset: int) -> int:
     at = extents.find(offset - 1)
     if at < 0 or at >= partition.evicted or extents.end[at] <= offset:
         return offset
-    return extents.first[at]  # its rows are not in memory: all of it waits
+    # Its rows are not in memory: all of it waits.
+    return extents.first[at]
 
 
 def _within(partition: Partition, start: int, end: int) -> int:
@@ -140,4 +152,5 @@ def _within(partition: Partition, start: int, end: int) -> int:
     fits = bisect_right(sizes, partition.config.segment_bytes)
     if fits == len(sizes):
         return end
+    # At least one row.
     return rows.end_offset(first + max(0, fits - 1))

@@ -8,9 +8,7 @@ journal be rolled, since records expire by rolled journals, but not cut.
 
 A journal with records of a tiered partition is rolled and cut within half of the least
 `tiering.max.lag.ms` in it, counted from its first such record: the other half is left for the
-upload. A record may have come just after the check before the one that found it, so the time is
-counted from there; records that a start finds in the journals may have any age and are cut at once.
-Times are monotonic seconds.
+upload. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -40,19 +38,22 @@ UNBOUNDED_BYTES = 1 << 62
 
 @dataclass(slots=True)
 class JournalAge:
-    """One journal: since when it is not empty, since when it may have had tiered records, and since
-    when it has been rolled (None: not). `known`: the number of partitions for which the least times
-    were computed: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`: partitions
-    whose `segment.bytes` a journal may exceed, `full`: one of them has that many."""
+    """One journal: since when it is not empty, since when it may have had tiered records, and
+    since when it has been rolled (None: not)."""
 
     since: float
     tiered_since: float = NEVER
     rolled_since: float | None = None
+    # The number of partitions for which the least times below were computed.
     known: int = -1
+    # Of `segment.ms` and `retention.ms`.
     roll_s: float = NEVER
+    # Of `segment.ms`.
     cut_s: float = NEVER
     lag_s: float = NEVER
+    # A start found it with tiered records.
     found: bool = False
+    # Partitions whose `segment.bytes` a journal may exceed; `full`: one of them has that many.
     limited: list[int] = field(default_factory=list)
     full: bool = False
 
@@ -76,8 +77,10 @@ class Timing:
         self._partitions = partitions
         self._held: dict[int, JournalAge] = {}
         self._scanned_at: float | None = None
-        self._counted_at = 0  # bytes appended when partitions were last counted, and how many
-        self._room = 0  # more of them the fullest one could take then
+        # Bytes appended when partitions were last counted, and how many more of them the fullest
+        # one could take then.
+        self._counted_at = 0
+        self._room = 0
 
     async def scan(self) -> None:
         """Update the state of all journals."""
@@ -87,13 +90,17 @@ class Timing:
         before = self._scanned_at
         for journal in journals:
             one = held[journal.number]
+            # Partitions are only added to a journal, so their number shows a change.
             if one.known != len(journal.numbers):
                 await self._measure(journal, one)
             if one.lag_s == NEVER:
                 one.tiered_since = NEVER
             elif one.tiered_since == NEVER:
+                # A record may have come just after the check before: the time counts from there.
+                # What a start finds may have any age, and is cut at once.
                 one.tiered_since = now if before is None else before
                 one.found = before is None
+        # Journals that are gone are dropped here.
         self._held = held
         await self._find_full(journals)
         self._scanned_at = now
@@ -105,15 +112,18 @@ class Timing:
         checked_ms = config.log_retention_check_interval_ms // ROLLS_PER_CHECK
         cut_ms = roll_ms = config.journal_roll_ms
         lag_ms, limited = 0, []
+        # A copy: appends add numbers during the pauses.
         for at, number in enumerate(list(journal.numbers), 1):
             partition = self._partitions.get(number)
             if partition is not None:
                 topic = partition.config
                 cut_ms = min(cut_ms, topic.segment_ms)
+                # Records expire by rolled journals: a short retention rolls them, but does not cut.
                 if topic.cleanup_delete and topic.retention_ms >= 0:
                     roll_ms = min(roll_ms, max(topic.retention_ms, checked_ms))
                 if topic.segment_bytes < journal.capacity:
                     limited.append(number)
+                    # A new partition may be full sooner than the fullest one so far.
                     self._room = min(self._room, topic.segment_bytes)
                 if topic.copies:
                     lag_ms = min(lag_ms or topic.tier_lag_ms, topic.tier_lag_ms)
@@ -124,11 +134,11 @@ class Timing:
         held.lag_s = lag_ms / 1000 if lag_ms else NEVER
 
     async def _find_full(self, journals: list[Journal]) -> None:
-        """Mark the journal with which a partition has a segment's bytes in the journals. While one
-        waits to be cut no other is marked: its bytes are counted until then. Partitions are counted
-        again only when as many bytes were appended as the fullest one could still take."""
+        """Mark the journal with which a partition has a segment's bytes in the journals."""
         held = [self._held[journal.number] for journal in journals]
         appended = self._commit_log.appended_bytes
+        # Not before as many bytes were appended as the fullest could take; nor while a full one
+        # waits to be cut, whose bytes are counted until then.
         if appended - self._counted_at < self._room or any(each.full for each in held):
             return
         self._counted_at, self._room = appended, UNBOUNDED_BYTES
@@ -152,6 +162,7 @@ class Timing:
 
     def settings_changed(self) -> None:
         """Note that the settings of topics have changed."""
+        # Count and measure again at the next check.
         self._room = 0
         for held in self._held.values():
             held.known = -1
@@ -168,10 +179,12 @@ class Timing:
         if held is None:
             return False
         now = self._env.clock.monotonic()
+        # Some checks early: the journal must be rolled, indexed and cut by then.
         if held.full or now + SCANS_AHEAD * self.scan_interval_s() >= self._cut_by(held):
             return True
         if not journal.rolled:
             return now - held.since >= held.roll_s
+        # First seen as rolled.
         if held.rolled_since is None:
             held.rolled_since = now
         return now - held.rolled_since >= held.cut_s
@@ -195,6 +208,7 @@ class Timing:
 
     @staticmethod
     def _cut_by(held: JournalAge) -> float:
+        # Any age: due at once.
         return held.tiered_since + (0.0 if held.found else CUT_PART * held.lag_s)
 
     async def overdue(self) -> list[int]:
@@ -217,6 +231,7 @@ class Timing:
         if partition is None or not partition.config.copies:
             return False
         there: Iterable[int] = partition.journal_extents.journal
+        # In this journal the partition's record is as old as its lag, and not in a segment yet.
         return partition.config.tier_lag_ms <= held_s * 1000 and (
             not journal.rolled or journal.number in there
         )
