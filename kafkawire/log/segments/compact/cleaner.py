@@ -4,8 +4,6 @@ Partitions are checked when something about them has changed (a cut, their setti
 lag runs out), never all of them in turn. One job at a time: STARTED rows -> files -> one
 transaction that replaces the mappings -> memory -> the inputs are deleted after their delay. If the
 planned rows have changed meanwhile nothing is replaced, and the partition is checked again.
-Failures are retried with growing delays, each partition separately; one with a damaged batch is
-logged and left alone.
 
 Job and rows are like the cutter's (kafkawire.log.segments.cut.cutter);
 kafkawire.log.segments.compact.retain decides which records remain,
@@ -114,19 +112,27 @@ class SegmentCleaner:
         self._node_id = node_id
         self._load = load
         self._config_of = config_of
+        # Check all segments that are not of the cleaner: after a start, and when the defaults
+        # change.
         self._candidates = True
+        # Segments to check: those cut from compacted topics (False) first.
         self._unseen: list[tuple[bool, int]] = []
         self._unseen_at_once = SURVEYED_AT_ONCE
+        # Partitions to check now.
         self._noted: set[int] = set()
-        self._later: list[tuple[int, int]] = []  # (when to check, number), a heap
-        self._when: dict[int, int] = {}  # number -> its valid entry in that heap
+        # (When to check, number), a heap; `_when` has the valid entry of each number in it.
+        self._later: list[tuple[int, int]] = []
+        self._when: dict[int, int] = {}
         self._woken_ms = 0
+        # Failures of each partition, for the delay until the next attempt.
         self._tries: dict[int, int] = {}
+        # Partitions whose job failed: each has a job by itself, so that one does not fail others.
         self._alone: set[int] = set()
+        # Partition -> offset of a damaged batch: left alone until its settings change, or the log
+        # start passes it.
         self._damaged: dict[int, int] = {}
 
     def note(self, numbers: Iterable[int]) -> None:
-        """Note that these partitions have new segments."""
         self._noted.update(numbers)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
@@ -150,13 +156,11 @@ class SegmentCleaner:
                 await self._try(kind, batch)
 
     async def _scan_segments(self) -> None:
-        """Note the partitions of segments that were not written by the cleaner.
-
-        After a start those cut from compacted topics; all others, whose topics may have become
-        compacted since, a few at each check.
-        """
+        """Note the partitions of segments that were not written by the cleaner."""
         if self._candidates:
             self._candidates = False
+            # Those cut from compacted topics first; of the others the topics may have become
+            # compacted since: a few of these at each check.
             self._unseen = sorted(
                 (not segment.row.retention_class.startswith(COMPACTED), segment_id)
                 for segment_id, segment in self._store.by_id.items()
@@ -172,13 +176,14 @@ class SegmentCleaner:
                     self._noted.add(mapping.number)
                 if done % SURVEYED_ROWS == SURVEYED_ROWS - 1:
                     await self._env.slices.pause()
+            # After their mappings were read: a failure leaves them to the next check.
             del self._unseen[:PAGE]
         self._unseen_at_once = SURVEYED_AT_ONCE
 
     def _wake(self) -> None:
-        """Note the partitions whose due time has been reached; all, if the wall clock was set back:
-        times that it gave before may be hours away."""
+        """Note the partitions whose due time has been reached."""
         now_ms = self._env.clock.now_ms()
+        # The clock was set back: times that it gave before may be hours away.
         if now_ms < self._woken_ms:
             self._noted.update(self._when)
             self._when.clear()
@@ -186,6 +191,7 @@ class SegmentCleaner:
         self._woken_ms = now_ms
         while self._later and self._later[0][0] <= now_ms:
             when, number = heappop(self._later)
+            # An entry that another one has replaced is skipped.
             if self._when.get(number) == when:
                 del self._when[number]
                 self._noted.add(number)
@@ -201,7 +207,9 @@ class SegmentCleaner:
         found: list[Dirty] = []
         for at in range(0, len(noted), LOADED_AT_ONCE):
             part = noted[at : at + LOADED_AT_ONCE]
+            # Only those that may be due: loading costs a query.
             await self._load([number for number in part if self._is_compacted(number)])
+            # Before they are checked: a cut meanwhile notes them again.
             self._noted.difference_update(part)
             for done, number in enumerate(part):
                 partition = self._partitions.get(number)
@@ -212,6 +220,7 @@ class SegmentCleaner:
                         logger.warning(
                             "cannot determine the age of uncompacted records: %s", failure
                         )
+                        # The others are checked all the same.
                         self._postpone([number])
                         continue
                     if dirty is not None:
@@ -225,10 +234,12 @@ class SegmentCleaner:
         return config is not None and config.cleanup_compact
 
     async def _is_due(self, partition: Partition) -> Dirty | None:
+        # Until the log start has passed the damaged batch.
         if self._damaged.get(partition.number, -1) >= partition.log_start:
             return None
         now_ms = self._env.clock.now_ms()
         dirty, more_ms = dirty_part(partition, self._is_clean, now_ms)
+        # Records that are too young now are checked when they are old enough.
         self._scan_part(partition.number, more_ms)
         if dirty is None:
             return None
@@ -250,6 +261,7 @@ class SegmentCleaner:
         partition = dirty.partition
         mapping = partition.segments.mapping(partition.number, dirty.first)
         at = mapping.start + BASE_TIMESTAMP_AT
+        # Eight bytes of an object, which is not worth a download.
         localizer = self._remote.localizer
         if localizer is not None and not self._store.is_local(mapping.segment_id):
             read = await localizer.read(self._store.get_segment(mapping.segment_id), at, 8)
@@ -276,6 +288,7 @@ class SegmentCleaner:
                 failure,
                 exc_info=not foreseen,
             )
+            # Next time each has a job by itself: one of them may be the reason.
             self._alone.update(numbers)
             self._postpone(numbers)
         else:
@@ -289,16 +302,19 @@ class SegmentCleaner:
         wait_ms = self._commit_log.config.log_cleaner_backoff_ms
         for number in numbers:
             tries = self._tries[number] = self._tries.get(number, 0) + 1
+            # The delay doubles; the shift is bounded, not only its result.
             after_ms = min(wait_ms << min(tries, 20), int(MAX_WAIT_S * 1000))
             self._scan_part(number, now_ms + after_ms)
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:
         """Clean dirty partitions into segments that readers use."""
         await self._check_room(sum(dirty.size_bytes for dirty in batch))
+        # The rows may have changed since they were checked.
         batch = self._rebuild(batch)
         if not batch:
             return
         job = CleanJob(batch, kind, self._store)
+        # From here on files that exist stay.
         job.pin()
         try:
             await self._store.prepare_others(job.segments)
@@ -311,6 +327,8 @@ class SegmentCleaner:
         env, config = self._env, self._commit_log.config
         rows = job.rows(env, self._node_id)
         started = env.clock.monotonic()
+        # As in the cutter: STARTED rows, files, one transaction, memory. A crash leaves the rows,
+        # whose files the next start removes.
         for row, row_id in zip(rows, await self._storage.start_segments(rows), strict=True):
             row.id = row_id
         logger.info(
@@ -324,10 +342,12 @@ class SegmentCleaner:
             result: CompactResult = await env.worker.run(
                 "compact", job.arguments(rows, config, origin), _rate(config)
             )
+            # Partitions that have changed meanwhile are left out, and checked again.
             finished, removed = await made_by(env, job, result, rows, self._partitions)
             if finished:
                 await self._swapper.replace(finished, removed)
         except Exception:
+            # If the outcome is unknown the files may be those of LIVE rows.
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
@@ -336,10 +356,11 @@ class SegmentCleaner:
         self._conclude(job, result, env.clock.monotonic() - started)
 
     async def _check_room(self, size_bytes: int) -> None:
-        """Check for disk space: cleaned data exists twice until the old files are deleted; journals
-        have priority."""
+        """Raise OSError if there is too little disk space."""
         fs = self._env.fs
         total, free = await self._env.offload.submit("files", fs.free_bytes, self._store.folder)
+        # The cleaned data exists next to the old files until these are deleted; journals have
+        # priority.
         if size_bytes + min(total // 20, ROOM_LEFT_BYTES) > free:
             text = f"cleaning {size_bytes} bytes needs as much room, and {free} bytes are free"
             raise OSError(errno.ENOSPC, text)
@@ -357,6 +378,7 @@ class SegmentCleaner:
     def _conclude(self, job: CleanJob, result: CompactResult, took_s: float) -> None:
         """Log what was done, and schedule what is left."""
         for damage in result.damaged:
+            # Left alone: cleaning would fail at the same batch.
             self._damaged[damage.number] = damage.offset
             logger.critical(
                 "%s cannot be compacted: %s, at offset %d in %s. Other partitions are compacted",

@@ -2,10 +2,9 @@
 once; with transactions, it reads the dirty part once more before.
 
 It indexes the keys of the dirty part until the offset map is full, then writes what remains of
-everything up to there. If that is inside of a source, the rest of the source is copied unchanged
-into a segment of its own, to be cleaned the next time. A partition with a bad byte is left out and
-reported, the others continue. Memory: the offset map, one piece of a segment and the unpacked
-records of one batch, and the buffers of SegmentWriter.
+everything up to there. A partition with a bad byte is left out and reported, the others continue.
+Memory: the offset map, one piece of a segment and the unpacked records of one batch, and the
+buffers of SegmentWriter.
 """
 
 from __future__ import annotations
@@ -56,9 +55,11 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
     lost_in: dict[str, LostRanges] = {}
     try:
         for share in unpack_all(arguments.shares):
+            # One partition at a time: memory has one offset map.
             cleaning = _Cleaning(fs, arguments, share, pace, lost_in)
             try:
                 cleaned.append(cleaning.run(outputs))
+            # The partition is left out, the others continue.
             except DamagedBatch as failure:
                 outputs.abandon()
                 damaged.append(cleaning.damage(failure))
@@ -90,14 +91,17 @@ class _Cleaning:
         self._pace = pace
         self._opened: dict[str, File] = {}
         self._transactional = False
+        # A source begins where the clean part ends, so each is clean or dirty as a whole.
         self._dirty = [source for source in share.sources if source.base_offset >= share.dirty_from]
-        self._reading = share.sources[0], 0  # and the position of the current piece
+        # The source that is being read, and the position of the current piece.
+        self._reading = share.sources[0], 0
 
     def run(self, outputs: Outputs) -> CleanedShare:
         """Clean the share. After DamagedBatch some of it may be in the outputs."""
         share = self._share
         aborted = self._index()
         clean_end, touched_end = self._ends()
+        # No dirty batch can be cleaned: nothing to write.
         if clean_end <= share.dirty_from:
             return CleanedShare(share.number, share.dirty_from, share.dirty_from)
         cleaner = Cleaner(
@@ -110,6 +114,8 @@ class _Cleaning:
         )
         share.state.lost = self._read_lost_ranges()
         outputs.begin(share, cleaner.cleaned.kept)
+        # The map was full inside of a source: its rest is copied unchanged, to be cleaned the next
+        # time, since a source is replaced whole.
         if touched_end > clean_end:
             outputs.begin_rest(share, clean_end, self._aborted_after(clean_end, aborted))
             for rest in self._rest(clean_end):
@@ -118,6 +124,7 @@ class _Cleaning:
             parts = cleaner.clean(piece, end)
             if parts:
                 outputs.write(parts)
+            # Everything below the clean end was read.
             if cleaner.done:
                 break
         outputs.end(clean_end, touched_end)
@@ -126,12 +133,15 @@ class _Cleaning:
     def _index(self) -> list[Aborted]:
         """Check the dirty part; return its aborted transactions."""
         try:
+            # Without transactions, which is usual, one pass is enough.
             self._index_as(None, OFFSET_MAX)
         except UnknownFate:
+            # A first pass finds out which were aborted; then the keys of the others count.
             self._transactional = True
             scanner = Scanner()
             for piece, end in self._pieces(self._dirty):
                 scanner.scan(piece, end)
+            # Nothing after the first offset of an open transaction: its fate is not known.
             self._index_as(scanner.fates.aborted, scanner.stable())
             return scanner.fates.aborted
         return []
@@ -143,6 +153,7 @@ class _Cleaning:
             share.dirty_from, records, arguments.buffer_bytes, arguments.load_factor
         )
         self._indexer = OffsetMapBuilder(self._offsets, aborted, stop)
+        # False: the map is full, or a transaction is open.
         self._all = all(self._indexer.index(*piece) for piece in self._pieces(self._dirty))
 
     def _ends(self) -> tuple[int, int]:
@@ -161,15 +172,16 @@ class _Cleaning:
 
     def _aborted_after(self, offset: int, scanned: list[Aborted]) -> list[Aborted]:
         """The aborted transactions that readers of the source with this offset have to know, and
-        that end at or after it. A marker may lie after all sources, so the source's state knows
-        more than the scan. DamagedBatch if it cannot be read: without it aborted records would be
-        returned to readers of committed ones."""
+        that end at or after it. DamagedBatch if they cannot be read."""
         found = {(entry[0], entry[2]): entry for entry in scanned}
+        # A marker may come after all sources: the source's state knows more than the scan.
         for source in self._share.sources if self._transactional else ():
             if source.base_offset <= offset < source.end_offset:
                 try:
                     entries = read_aborted_of(self._fs, source.path).get(self._share.number, [])
                 except (FormatError, OSError) as failure:
+                    # Without the state aborted records would be returned to readers of committed
+                    # ones.
                     raise DamagedBatch(0, 0, source.base_offset) from failure
                 found.update({(entry[0], entry[2]): entry for entry in entries})
         later = [entry for entry in found.values() if entry[2] >= offset]
@@ -213,12 +225,15 @@ class _Cleaning:
             while at < stop:
                 self._reading = source, at
                 piece = self._read(source, at, min(size, stop - at))
+                # A piece ends anywhere: what is not a whole batch is read again with the next one.
                 end = _whole(piece)
                 if not end and at + size < stop:
-                    size = _batch_bytes(piece, 0)  # a batch that is larger than a piece
+                    # A batch that is larger than a piece.
+                    size = _batch_bytes(piece, 0)
                     if not len(piece) < size <= stop - at:
                         raise DamagedBatch(0, 0, source.base_offset)
                     continue
+                # The end of the source within a batch: checked as one, and found damaged.
                 end = end or len(piece)
                 yield piece, end
                 at += end
@@ -240,6 +255,7 @@ class _Cleaning:
     def damage(self, failure: DamagedBatch) -> StoredDamage:
         """Return where the bad batch in the current piece is."""
         source, position = self._reading
+        # The position in the piece that was read last.
         at = position + failure.at
         text = f"the batch at {at} is damaged"
         offset = max(failure.offset, source.base_offset)
@@ -256,13 +272,13 @@ def _batch_bytes(piece: bytes, at: int) -> int:
 
 
 def _whole(piece: bytes) -> int:
-    """Return how many bytes the whole batches of a piece have. A length that no batch can have ends
-    them: those bytes are then checked as a batch, and found damaged."""
+    """Return how many bytes the whole batches of a piece have."""
     at, size = 0, len(piece)
     while size - at >= HEAD_BYTES:
         after = at + _batch_bytes(piece, at)
         if after > size:
             return at
+        # A length that no batch can have: these bytes are checked as a batch, and found damaged.
         if after < at + HEAD_BYTES:
             return at or size
         at = after
@@ -308,6 +324,7 @@ class Outputs:
     def _begin_part(self, base_offset: int) -> None:
         share = self._share
         assert share is not None, "no partition was begun"
+        # Filled when the part ends: each part has the transactions that end in it.
         self._state = replace(share.state, aborted=[])
         _begin(self._writers[-1], share, base_offset, self._state)
 
@@ -319,7 +336,9 @@ class Outputs:
 
     def write(self, parts: list[memoryview]) -> None:
         """Write cleaned data, which is whole batches."""
+        # The next output, at the end of a batch.
         if self._waiting and self._size >= self._arguments.segment_bytes:
+            # The next part covers the offsets from here on.
             end = self._writers[-1].next_offset
             self._end_part(end)
             self._open_next()
@@ -351,10 +370,12 @@ class Outputs:
         """Discard what was written of the partition."""
         if self._share is None:
             return
+        # It has begun in an earlier output, which it has alone.
         if self._first < len(self._writers) - 1:
             assert self._first == 0, "only a single share is in more than one output"
             self._discard(self._writers)
         else:
+            # Other partitions of this output stay.
             self._writers[-1].abandon()
         if self._in_rest:
             assert self._rest is not None
@@ -368,7 +389,6 @@ class Outputs:
         writers.clear()
 
     def discard(self) -> None:
-        """Remove everything."""
         self._discard(self._writers)
         if self._rest is not None:
             self._rest.discard()

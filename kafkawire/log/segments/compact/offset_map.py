@@ -1,9 +1,8 @@
 """The newest offset of each key, in a buffer of fixed size (Kafka: SkimpyOffsetMap).
 
 Keys are not stored, only 87 bits of two hashes of each: with seven million keys (128 MiB) the
-probability that any two collide is 2e-13. The hashes are Python's own (SipHash with a secret of the
-process, so no client can construct keys that collide): a map must not outlive its process. Open
-addressing with double hashing in two arrays: 16 bytes a slot, no object for a key. Pure.
+probability that any two collide is 2e-13. Open addressing with double hashing in two arrays: 16
+bytes a slot, no object for a key. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ _TAG_MASK = (1 << _TAG_BITS) - 1
 MAX_OFFSETS = 1 << (63 - _TAG_BITS)
 """Largest distance between the offsets of one map."""
 _SLOTS_MIN = 1 << 10
-_OTHER = b"\1"  # appended to a key for its second hash
+# Appended to a key for its second hash.
+_OTHER = b"\1"
 
 
 class OffsetMap:
@@ -30,6 +30,7 @@ class OffsetMap:
 
     def __init__(self, base: int, keys_at_most: int, buffer_bytes: int, load_factor: float) -> None:
         slots = _SLOTS_MIN
+        # A power of two, so that a mask finds the slot.
         while slots * load_factor < keys_at_most and slots * 2 * SLOT_BYTES <= buffer_bytes:
             slots *= 2
         self.base = base
@@ -45,8 +46,10 @@ class OffsetMap:
 
     def has_room(self, count: int) -> bool:
         """Return whether so many more keys fit. An empty map grows to any number."""
+        # Fuller than this, searches become long.
         if self.size + count <= self.capacity:
             return True
+        # An empty map grows, since one batch must fit whole; its unpacked size is bounded.
         if self.size:
             return False
         slots = self._mask + 1
@@ -61,15 +64,18 @@ class OffsetMap:
         The caller has checked that they fit. Records without a key are skipped.
         """
         hashes, values, mask = self._hashes, self._values, self._mask
-        base = base - self.base + 1  # 0 marks an empty slot
+        # 0 marks an empty slot.
+        base = base - self.base + 1
         size = self.size
         for key, delta in zip(keys, deltas, strict=True):
             if key is None:
                 continue
+            # SipHash with a secret of the process: no client can construct keys that collide.
             first = hash(key)
             second = hash(key + _OTHER)
             tag = second & _TAG_MASK
             slot = first & mask
+            # Odd, so that it reaches every slot of a power of two.
             step = second >> _TAG_BITS | 1
             while value := values[slot]:
                 if hashes[slot] == first and value & _TAG_MASK == tag:
@@ -78,6 +84,7 @@ class OffsetMap:
             else:
                 hashes[slot] = first
                 size += 1
+            # Offsets rise over all calls: the last one of a key is the newest.
             values[slot] = (base + delta) << _TAG_BITS | tag
         self.size = size
 
@@ -101,12 +108,14 @@ class OffsetMap:
                 step = second >> _TAG_BITS | 1
                 while value:
                     if hashes[slot] == first and value & _TAG_MASK == tag:
+                        # Its own entry, or an older one: no later record replaces it.
                         if value >> _TAG_BITS <= base + deltas[at]:
                             kept.append(at)
                         break
                     slot = slot + step & mask
                     value = values[slot]
                 else:
+                    # Not in the map: no record in the dirty part has this key.
                     kept.append(at)
             else:
                 kept.append(at)

@@ -64,10 +64,12 @@ def dirty_part(
     segments, lag_ms = partition.segments, partition.config.min_compaction_lag_ms
     first = stop = 0
     ids = segments.segment
+    # The leading segments of the cleaner are clean; what follows is dirty, whoever wrote it.
     while first < len(ids) and is_clean(ids[first]):
         first += 1
     stop, more_ms = first, NEVER
     while stop < len(ids) and is_clean(ids[stop]) is not None:
+        # A record is too young: what follows waits too, since a part must be contiguous.
         if lag_ms > 0 and segments.newest[stop] > now_ms - lag_ms:
             more_ms = segments.newest[stop] + lag_ms
             break
@@ -82,6 +84,7 @@ def due_ms(dirty: Dirty, first_ms: int | None) -> int:
     """Return when to clean it (ms): 0 is now. `first_ms`: the time of its first dirty record, if
     `max.compaction.lag.ms` is set."""
     config = dirty.partition.config
+    # Now, by ratio; else when the first record has reached the lag.
     if dirty.ratio > config.min_cleanable_dirty_ratio:
         return 0
     if first_ms is None or first_ms <= 0:
@@ -103,6 +106,7 @@ def batches(found: Iterable[Dirty], alone: set[int]) -> list[tuple[str, list[Dir
     small: dict[int, Dirty] = {}
     for dirty in sorted(found, key=lambda dirty: dirty.ratio, reverse=True):
         number = dirty.partition.number
+        # Large ones may be written to several segments, which only a job for one partition does.
         if dirty.size_bytes >= LARGE_BYTES or number in alone:
             jobs.append((retention_class(dirty.partition.config, cleaned=True), [dirty]))
         else:

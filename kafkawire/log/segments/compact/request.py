@@ -48,6 +48,7 @@ class CleanJob:
         ids = {mapping.segment_id for rows in self.planned.values() for mapping in rows}
         self.segments = [store.get_segment(segment_id) for segment_id in ids]
         self._segment_bytes = SHARED_BYTES
+        # Above its inputs: readers of files alone take the newest generation.
         self._generation = 1 + max(segment.row.generation for segment in self.segments)
         self.left: list[int] = []
 
@@ -90,6 +91,7 @@ class CleanJob:
         count = 1
         if len(self._batch) == 1:
             (dirty,) = self._batch
+            # `segment.bytes`, unless that would be too many rows for one transaction.
             wanted = dirty.partition.config.segment_bytes
             self._segment_bytes = max(wanted, dirty.size_bytes // MAX_OUTPUTS)
             count += dirty.size_bytes // self._segment_bytes
@@ -100,6 +102,7 @@ class CleanJob:
             SegmentRow(
                 env.random.randbytes(16), node_id, now_ms, generation=made, retention_class=kind
             )
+            # The last one is for the rest, which is not cleaned, so it has another class.
             for kind in [self._kind] * count + [rest_kind]
         ]
 
@@ -166,6 +169,7 @@ class CleanJob:
             return False
         segments = partition.segments
         return all(
+            # Retention may have removed rows at the front, a swap replaced some.
             segments.segment[at] == mapping.segment_id and segments.base[at] == mapping.base_offset
             for at, mapping in enumerate(planned)
         )
@@ -185,21 +189,25 @@ async def made_by(
     removed: dict[int, list[SegmentRange]] = {}
     for share in result.cleaned:
         planned = job.planned[share.number]
+        # Nothing could be cleaned.
         if share.clean_end <= job.dirty_from[share.number]:
-            continue  # nothing could be cleaned
+            continue
+        # Sources after the rest were not read, and stay.
         gone = [mapping for mapping in planned if mapping.base_offset < share.touched_end]
         if not job.is_as_planned(partitions.get(share.number), share.number):
             job.left.append(share.number)
             continue
         removed[share.number] = gone
         if share.clean_end < planned[-1].end_offset:
-            job.left.append(share.number)  # the offset map was full
+            # The offset map was full.
+            job.left.append(share.number)
     finished: Finished = []
     for made, row in zip([*result.made, result.rest], rows, strict=True):
         assert made.uuid == row.uuid, "outputs are made in their order"
         if not made.size_bytes:
             continue
         mappings = await mappings_of(env, made, row, partitions)
+        # Parts of partitions that have changed are in the files, and no row points to them.
         kept = [mapping for mapping in mappings if mapping.number in removed]
         if kept:
             finished.append((row, kept))

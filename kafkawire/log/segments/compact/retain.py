@@ -10,9 +10,7 @@ removed, its marker when nothing of it is left and a horizon has passed. Base an
 producer and sequence of a batch never change. Batches that keep all records stay as they are, byte
 for byte.
 
-A batch without records is removed, except the last one of each known producer (its sequence number
-must survive) and the last one of all (it covers the offsets up to it). A batch whose records cannot
-be read stays as it is. Pure.
+A batch whose records cannot be read stays as it is. Pure.
 """
 
 from __future__ import annotations
@@ -73,6 +71,7 @@ class Fates:
                 first = self.opened.pop(head.producer_id, None)
                 if first is not None and kind == ABORT:
                     self.aborted.append((head.producer_id, first, head.last_offset))
+        # A batch without records has no data that could be aborted.
         elif head.attributes & TRANSACTIONAL and head.count:
             self.opened.setdefault(head.producer_id, head.base_offset)
 
@@ -84,6 +83,7 @@ class Cleaned:
     __slots__ = ("_aborted", "_committed", "_met", "_waiting", "kept")
 
     def __init__(self, aborted: list[Aborted]) -> None:
+        # By first offset: a transaction counts from there on, as the batches are read.
         self._waiting = [(first, last, producer_id) for producer_id, first, last in aborted]
         heapify(self._waiting)
         self._aborted: dict[int, Aborted] = {}
@@ -100,10 +100,13 @@ class Cleaned:
         """Return whether a batch of records belongs to an aborted transaction."""
         if not head.attributes & TRANSACTIONAL:
             return False
+        # Transactions that begin at or before this batch.
         self._reach(head.last_offset)
         if head.producer_id in self._aborted:
+            # Data was found: it is removed, and its marker stays for now.
             self._met.add(head.producer_id)
             return True
+        # Not aborted, so its commit marker still has data.
         self._committed.add(head.producer_id)
         return False
 
@@ -116,6 +119,7 @@ class Cleaned:
             aborted = self._aborted.pop(producer_id, None)
             met = producer_id in self._met
             self._met.discard(producer_id)
+            # The marker stays, and readers of the output must know the transaction.
             if aborted is not None and met:
                 self.kept.append(aborted)
                 return False
@@ -123,6 +127,7 @@ class Cleaned:
         if kind == COMMIT:
             left = producer_id in self._committed
             self._committed.discard(producer_id)
+            # Without data nothing needs the marker.
             return not left
         return kind == EMPTY
 
@@ -140,6 +145,7 @@ def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
 
     `following`: the least offset it may have.
     """
+    # As the builder of segments checks: a damaged batch must not be taken for records.
     if end - pos >= HEAD_BYTES:
         head = BatchHead(HEAD.unpack_from(data, pos))
         stop = pos + head.size_bytes
@@ -162,6 +168,7 @@ def read_columns(data: bytes, pos: int, head: BatchHead) -> RecordColumns:
     codec = head.codec
     if codec:
         packed = memoryview(data)[start:stop]
+        # A bound for what a few bytes can unpack to.
         data = bytes(decompress(codec, packed, unpacked_limit(head.size_bytes)))
         start, stop = 0, len(data)
     columns = RecordColumns(data, start)
@@ -169,6 +176,7 @@ def read_columns(data: bytes, pos: int, head: BatchHead) -> RecordColumns:
     if columns.stop != stop:
         raise IndexError("extra bytes after the last record")
     deltas = columns.deltas
+    # The map needs rising offsets.
     if not all(map(lt, deltas, islice(deltas, 1, None))):
         raise IndexError("the record offsets do not increase")
     if deltas and (deltas[0] < 0 or deltas[-1] > head.last_delta):
@@ -228,8 +236,10 @@ class OffsetMapBuilder:
         pos = 0
         while pos < stop:
             head = head_at(data, pos, stop, self._next_offset)
+            # A transaction is open from here on.
             if head.last_offset >= self._stop:
                 return False
+            # The map is full: this batch is not in it, so the clean part ends before.
             if not self._is_aborted(data, pos, head) and not self._put(data, pos, head):
                 return False
             self.end = self._next_offset = head.last_offset + 1
@@ -240,6 +250,7 @@ class OffsetMapBuilder:
         if not head.attributes & (CONTROL | TRANSACTIONAL):
             return False
         if self._cleaned is None:
+            # The caller runs a Scanner, then tries again.
             if head.count:
                 raise UnknownFate
             return False
@@ -256,12 +267,14 @@ class OffsetMapBuilder:
         # unpacked size of one batch is bounded.
         if not offsets.has_room(head.count):
             return False
+        # The offset would not fit into a slot.
         if head.last_offset - offsets.base >= MAX_OFFSETS - 1:
             return False
         try:
             records = read_columns(data, pos, head)
         except Unreadable:
-            return True  # it will stay as it is, and replaces nothing
+            # It will stay as it is, and replaces nothing.
+            return True
         offsets.put(records.keys, records.deltas, head.base_offset)
         return True
 
@@ -297,7 +310,8 @@ class Cleaner:
         DamagedBatch for one that is not what was written.
         """
         view, parts = memoryview(data), []
-        run = pos = 0  # [run, pos) stays unchanged
+        # [run, pos) stays unchanged.
+        run = pos = 0
         while pos < end:
             head = head_at(data, pos, end, self.next_offset)
             stop = pos + head.size_bytes
@@ -307,6 +321,7 @@ class Cleaner:
             other = self._control(data, pos, head) if head.attributes & CONTROL else (
                 self._data(data, pos, head)
             )  # fmt: skip
+            # A replacement, or nothing: the unchanged run before it ends here.
             if other is not None:
                 if pos > run:
                     parts.append(view[run:pos])
@@ -324,12 +339,15 @@ class Cleaner:
     def _control(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
         """Return None to keep the batch, empty to remove it, else its replacement."""
         may_go = self.cleaned.control(data, pos, head)
+        # Emptied earlier, with its marker gone.
         if not head.count:
             return self._make_empty_batch(head)
         if not may_go:
             return None
+        # KIP-534: the first cleaning that could remove it sets the horizon, a later one removes.
         if not head.attributes & DELETE_HORIZON:
             return self._with_horizon(data, pos, head)
+        # Passed: consumers that read slowly have had the time.
         return self._make_empty_batch(head) if head.base_timestamp <= self._now_ms else None
 
     def _with_horizon(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
@@ -344,6 +362,7 @@ class Cleaner:
         """Do as `_control` for a batch of records."""
         stats = self.stats
         stats.read += head.count
+        # Data of aborted transactions goes at once.
         if self.cleaned.data(head) or not head.count:
             return self._make_empty_batch(head)
         try:
@@ -352,6 +371,7 @@ class Cleaner:
             horizon = False
             if records.nulls:
                 kept, horizon = self._tombstones(head, records, kept)
+            # Unchanged: the batch is copied byte for byte.
             if len(kept) == head.count and not horizon:
                 stats.kept += head.count
                 return None
@@ -373,6 +393,7 @@ class Cleaner:
         horizon."""
         nulls = set(records.nulls)
         if head.attributes & DELETE_HORIZON:
+            # The horizon is the base timestamp of the batch.
             if head.base_timestamp <= self._now_ms:
                 kept = [at for at in kept if at not in nulls]
             return kept, False
@@ -381,14 +402,18 @@ class Cleaner:
     def _make_empty_batch(self, head: BatchHead) -> bytearray | None:
         """Return the head of a batch of which no record stays, if it is needed."""
         known = self._producers.get(head.producer_id) if head.producer_id >= 0 else None
+        # The last batch of a known producer: its sequence number must survive.
         if known is not None and known[1] >= 0:
             wanted = known[1] == head.base_offset
         else:
+            # Of a producer without batches, its marker with the known epoch.
             wanted = known is not None and bool(head.attributes & CONTROL) and (
                 known[0] == head.producer_epoch
             )  # fmt: skip
+        # The last batch of all covers the offsets up to the end.
         if not wanted and head.last_offset + 1 != self._end:
             return bytearray()
+        # Already empty: it stays as it is.
         if not head.count:
             return None
         attributes = head.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
@@ -402,8 +427,10 @@ class Cleaner:
         base, attributes = head.base_timestamp, head.attributes
         deltas = read_times(records, kept)
         newest = head.max_timestamp
+        # The head's time is that of all records.
         if not attributes & LOG_APPEND_TIME:
             newest = base + max(deltas)
+        # The base timestamp becomes the horizon, so all deltas move.
         if horizon:
             base = self._now_ms + self._delete_retention_ms
             attributes |= DELETE_HORIZON
@@ -420,6 +447,7 @@ class Cleaner:
             <= max(*deltas, newest, base)
             <= _INT64_MAX
         ):
+            # The caller keeps the batch as it is.
             raise IndexError("a timestamp is out of range")
         packed = compress(attributes & CODEC_MASK, body)
         return _batch(head, attributes, base, newest, len(kept), packed)
@@ -455,6 +483,7 @@ def move_times(records: RecordColumns, kept: list[int], deltas: list[int]) -> by
     """Return the bytes of some records, with other timestamp deltas."""
     data, out = records.data, bytearray()
     for at, delta in zip(kept, deltas, strict=True):
+        # Length and attributes, then the time delta, which is replaced; the rest is copied.
         _, pos = read_uvarint(data, records.begin(at))
         _, rest = read_varlong(data, pos + 1)
         body = bytearray(data[pos : pos + 1])
@@ -470,6 +499,7 @@ def join_records(records: RecordColumns, kept: list[int]) -> bytearray:
     data, out = records.data, bytearray()
     first = last = -1
     for at in kept:
+        # Adjacent records are copied together.
         if at != last + 1 or first < 0:
             if first >= 0:
                 out += data[records.begin(first) : records.stops[last]]
