@@ -52,7 +52,8 @@ class DecommissionedSegments:
         self._store = store
         self._brokers = brokers
         self._config_of = config_of
-        self._after = (-1, 0)  # the broker and the segment up to which the round has come
+        # The broker and the segment up to which the round has come.
+        self._after = (-1, 0)
         self._found = False
         self._next_s = 0.0
 
@@ -72,6 +73,7 @@ class DecommissionedSegments:
             if not left:
                 self._end_round()
                 return None
+            # That broker is done, or is not decommissioned any more.
             if left[0] != node:
                 node, after = left[0], 0
             rows = await self._storage.segments(node, (LIVE,), PAGE, after)
@@ -79,6 +81,7 @@ class DecommissionedSegments:
             if found is not None:
                 self._after, self._found = (node, found.id), True
                 return self._store.add_other(found)
+            # A page that is not full was the last one of this broker.
             self._after = (node, rows[-1].id) if len(rows) == PAGE else (node + 1, 0)
         return None
 
@@ -94,7 +97,7 @@ class DecommissionedSegments:
         return next((row for row in rows if row.id in led), None)
 
     def _end_round(self) -> None:
-        """Begin the next round: at once if this one has found something, since partitions may have
-        moved here meanwhile."""
+        """Begin the next round."""
+        # Only a partition that moves here can change a round without a find.
         self._next_s = 0.0 if self._found else self._env.clock.monotonic() + ROUND_S
         self._after, self._found = (-1, 0), False

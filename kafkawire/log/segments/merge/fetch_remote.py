@@ -1,9 +1,4 @@
-"""Downloads of remote segments that are to be merged, concurrently with other merges.
-
-A download may take minutes, and the deletion of files waits while the merger works. So the inputs
-of one merge at a time are fetched in a separate task, pinned, and merged later, when they are
-local.
-"""
+"""Downloads of remote segments that are to be merged, concurrently with other merges."""
 
 from __future__ import annotations
 
@@ -38,7 +33,8 @@ class Fetcher:
     def __init__(self, env: Env, remote: RemoteTier) -> None:
         self._env = env
         self._remote = remote
-        self._segments: list[Segment] = []  # pinned; fetched when the task is done
+        # Pinned; fetched when the task is done.
+        self._segments: list[Segment] = []
         self._task: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._failed: list[int] = []
@@ -62,10 +58,13 @@ class Fetcher:
         self._segments = list(segments)
         for segment in self._segments:
             segment.pins += 1
+        # A task of its own: a download may take minutes, and the deletion of files waits while the
+        # merger works.
         self._task = self._env.spawn(self._fetch(localizer), "fetch")
 
     async def wait(self, seconds: float) -> bool:
         """Return whether the requested segments arrive within so many seconds."""
+        # Sleeps, so that the merger continues soon after short downloads.
         for _ in range(WAITS):
             if self.is_done or not self._segments:
                 break
@@ -78,11 +77,11 @@ class Fetcher:
         except (KafkaError, OSError) as failure:
             number = count(len(self._segments), "segment")
             logger.warning("cannot fetch %s for a merge: %s", number, failure)
+            # The merger leaves them alone for a while.
             self._failed += [segment.row.id for segment in self._segments]
             self.release()
 
     def release(self) -> None:
-        """Release the files after the merge, or if there will be none."""
         for segment in self._segments:
             segment.pins -= 1
         self._segments = []
@@ -97,6 +96,7 @@ class Fetcher:
         unknown = []
         for segment in segments:
             row = segment.row
+            # Close enough: the rest may be its indexes, and the trailer would cost a request.
             if 100 * row.live_bytes >= WHOLE_PERCENT * row.size_bytes:
                 segment.payload_bytes = row.live_bytes
             else:
@@ -116,14 +116,15 @@ class Fetcher:
                 segment.payload_bytes = read_trailer(tail, size).batches_end - HEADER_BYTES
             except FormatError as failure:
                 logger.warning("segment %s: %s", segment.name, failure)
+                # As if nothing of it was dead: it is not rewritten because of that.
                 segment.payload_bytes = segment.row.live_bytes
             except (KafkaError, OSError) as failure:
                 logger.info("cannot read the index of segment %s yet: %s", segment.name, failure)
+                # The storage does not answer: sizes are not urgent.
                 self._ask_at = self._env.clock.monotonic() + ASKED_AGAIN_S
                 return
 
     def close(self) -> None:
-        """Cancel the download in progress."""
         for task in (self._task, self._learning):
             if task is not None:
                 task.cancel()

@@ -55,10 +55,12 @@ def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
     result = JobResult([])
     try:
         for item in arguments.inputs:
+            # All inputs first: a damaged section fails the job before anything is written.
             source = _Source(SegmentFile(fs, item.path, item.uuid, pace), pace)
             sources.append(source)
             for keep in unpack_all(item.keeps):
                 keeps.setdefault(keep.number, []).append((source, keep))
+        # A wrong plan must not write a segment with a gap.
         for number, parts in keeps.items():
             _check(number, parts)
         made_by = arguments.node_id, arguments.created_ms, JobOrigins(arguments.origin)
@@ -95,7 +97,6 @@ def _check(number: int, parts: list[tuple[_Source, Keep]]) -> None:
 def _copy(
     writer: SegmentWriter, parts: list[tuple[_Source, Keep]], pace: Pace
 ) -> StoredDamage | None:
-    """Write one partition out of all its inputs."""
     last, keep = parts[-1]
     entry = last.entries[keep.number]
     topic = (entry.topic_id, entry.topic, entry.index)
@@ -103,6 +104,7 @@ def _copy(
     for source, keep in parts:
         damage = _copy_range(writer, source, keep, pace)
         if damage is not None:
+            # The partition is left out; the others continue.
             writer.abandon()
             return damage
     writer.end(parts[-1][1].to_offset)
@@ -110,10 +112,12 @@ def _copy(
 
 
 def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
-    """The newest input has the newest state, but each has its own aborted transactions."""
+    # The newest input has the newest state.
     source, keep = parts[-1]
     state = source.states.get(keep.number) or PartitionState()
     start = parts[0][1].from_offset
+    # Each input has its own aborted transactions; those that end before the kept range are not
+    # needed.
     aborted = {
         entry
         for each, _ in parts
@@ -121,6 +125,7 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
         if entry[2] >= start
     }
     return PartitionState(
+        # 0 for a partition that is not in memory; then the input's counts.
         max(keep.log_start, state.log_start),
         state.leader_epochs,
         state.producers,
@@ -143,7 +148,7 @@ def _collect_lost_ranges(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
 def _copy_range(
     writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace
 ) -> StoredDamage | None:
-    """Yield the batches of one partition in one input that reach into the kept range."""
+    """Write the batches of one partition in one input that reach into the kept range."""
     entry, file = source.entries[keep.number], source.file
     position = entry.start
     try:
@@ -158,6 +163,7 @@ def _copy_range(
         return StoredDamage(
             keep.number, failure.offset, file.path, position + failure.at, str(failure)
         )
+    # The index is damaged: no batch of the partition can be found.
     except FormatError as failure:
         return StoredDamage(keep.number, keep.from_offset, file.path, position, str(failure))
     return None
@@ -168,12 +174,14 @@ def _byte_range(
 ) -> tuple[int, int]:
     """Return the positions of the batches that reach into [from_offset, to_offset)."""
     start, stop = entry.start, entry.start + entry.length
+    # Nothing is kept of this input, but its range is covered.
     if keep.from_offset == keep.to_offset:
         return start, start
     if keep.from_offset > entry.base_offset:
         start, _ = seek(file, entry, index, keep.from_offset, pace)
     if keep.to_offset < entry.end_offset:
         stop, base = seek(file, entry, index, keep.to_offset, pace)
+        # The output would end within a batch, whose other offsets are in the next segment.
         if base < keep.to_offset:
             raise ValueError(
                 f"offset {keep.to_offset} of partition {keep.number} lies within a batch of "
@@ -192,11 +200,13 @@ def seek(
 
     Raises as SegmentFile.sound.
     """
+    # The last block that begins at or before the offset.
     at, length = index.span(offset, 0)
     for position, part in file.sound(entry, index, at, at + length, pace):
         within = 0
         while within < len(part):
             base, size, delta = _BATCH.unpack_from(part, within)
+            # The first one that reaches to it.
             if base + delta >= offset:
                 return position + within, base
             within += size + PREFIX_BYTES

@@ -128,36 +128,44 @@ class Rewriter:
         self._origins = origins
         self._config_of = config_of
         self.fetcher = Fetcher(env, remote)
-        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are local
+        # Its inputs are being fetched, or are local.
+        self._fetched: Rewrite | None = None
+        # Until when segments that could not be merged are left alone.
         self._resting: dict[int, float] = {}
-        self._deadlines: dict[
-            int, float
-        ] = {}  # segment -> when (monotonic) its dead bytes must be removed
+        # Segment -> when (monotonic) its dead bytes must be removed.
+        self._deadlines: dict[int, float] = {}
         self.merges = self.merged_bytes = 0
 
     async def run(self) -> bool:
         """Do the most urgent merge; return whether there was one."""
         self._tidy()
+        # 1. What was downloaded for a merge.
         rewrite = self._take_fetched()
         if rewrite is not None:
             await self._try(rewrite)
             return True
+        # 2. The most urgent of the others.
         inputs = await self._choose()
         if not inputs:
             return False
         rewrite = await self._plan(inputs)
         if not rewrite.inputs:
-            self._rest(inputs)  # other brokers lead all that is in them
+            # Other brokers lead all that is in them.
+            self._rest(inputs)
             return True
         pinned = [found for row in rewrite.inputs if (found := self._store.find(row.id))]
         if len(pinned) < len(rewrite.inputs):
-            return True  # one was removed
-        if len(pinned) < min(2, len(inputs)):
-            self._rest(inputs)  # none of them are adjacent
+            # One was removed.
             return True
+        if len(pinned) < min(2, len(inputs)):
+            # None of them are adjacent.
+            self._rest(inputs)
+            return True
+        # From here on an existing file stays.
         for segment in pinned:
-            segment.pins += 1  # from here on an existing file stays
+            segment.pins += 1
         try:
+            # Most downloads are short; of a longer one the merge is done by a later call.
             if not await self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
                 await self._try(rewrite)
         finally:
@@ -175,6 +183,7 @@ class Rewriter:
             if isinstance(failure, KafkaError) and failure.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 logger.info("a partition was moved during a merge, planning again later")
                 return
+            # A segment that cannot be merged must not stop the merges of all others.
             self._rest(rewrite.inputs)
             raise
         finally:
@@ -184,11 +193,13 @@ class Rewriter:
     def _tidy(self) -> None:
         """Release fetched segments that are not needed, and expired retry delays."""
         now = self._env.clock.monotonic()
+        # Downloads that failed are not tried again at once.
         self._resting.update({at: now + self._rest_s(at) for at in self.fetcher.take_failed()})
         self._resting = {at: until for at, until in self._resting.items() if until > now}
         rewrite = self._fetched
         if rewrite is None:
             return
+        # Inputs that were removed or replaced while they were downloaded.
         stale = not all(self._is_live(row) for row in rewrite.inputs)
         if self.fetcher.is_free or (stale and self.fetcher.is_done):
             self._release()
@@ -211,9 +222,7 @@ class Rewriter:
         self.fetcher.release()
 
     async def _fetch(self, rewrite: Rewrite) -> bool:
-        """Return whether inputs must be fetched first, or cannot be. Own ones are fetched only if
-        the result is uploaded to replace them: else it would use local disk that uploads have
-        freed."""
+        """Return whether inputs must be fetched first, or cannot be."""
         inputs = [self._store.get_segment(row.id) for row in rewrite.inputs]
         try:
             await self._store.prepare_others(inputs)
@@ -224,6 +233,8 @@ class Rewriter:
         if all(segment.row.local for segment in inputs):
             return False
         localizer, copies = self._remote.localizer, not self._is_own(inputs[0])
+        # Own ones only if the result is uploaded to replace them: otherwise it would use local disk
+        # that uploads have freed.
         if localizer is None or not (copies or localizer.copies(rewrite.parts)):
             self._rest(rewrite.inputs)
         else:
@@ -235,17 +246,21 @@ class Rewriter:
         """Return as many of the inputs as fit into one job, from the first on."""
         mappings: list[SegmentRange] = []
         for at, row in enumerate(inputs):
+            # The first two inputs are always taken: a merge of fewer is none.
             if at > 1 and len(mappings) >= MAX_MAPPINGS:
                 del inputs[at:]
                 break
             mappings += await self._storage.segment_mappings([row.id])
-        if inputs[0].node_id != self._node_id:  # the broker that led them removes deleted topics
+        if inputs[0].node_id != self._node_id:
+            # The broker that led them removes deleted topics.
             led = [each for each in mappings if self._config_of(each.number) is not None]
         else:
             led = [each for each in mappings if not self._led_elsewhere(each.number)]
+            # Its file stays for the others, so nothing is freed.
             if len(inputs) == 1 and len(led) < len(mappings):
-                led = []  # its file stays for the others, so nothing is freed
+                led = []
         mappings = led
+        # One input is rewritten to free its dead bytes, whatever its size.
         most_of = self._most_of if len(inputs) > 1 else no_limit
         for rewrite in plan_rewrite(inputs, mappings, most_of):
             if rewrite is not None:
@@ -260,6 +275,7 @@ class Rewriter:
             return no_limit(number)
         most = config.segment_bytes
         if config.cleanup_delete and config.retention_bytes >= 0:
+            # A merged segment expires as a whole: so several of them in `retention.bytes`.
             most = min(most, max(MIN_PIECE_BYTES, config.retention_bytes // SPANS))
         return most
 
@@ -267,8 +283,9 @@ class Rewriter:
         """Return the segments of the next merge, in order; none if there is nothing to do."""
         busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
         inputs = await self._choose_own(busy)
+        # One download at a time.
         if inputs or busy:
-            return inputs  # one download at a time
+            return inputs
         other = await self._decommissioned.next(self._resting.keys())
         return [] if other is None else [other.row]
 
@@ -283,8 +300,10 @@ class Rewriter:
             row = segment.row
             if row.id in self._resting or row.id in busy or row.state != LIVE or not row.live_bytes:
                 continue
+            # Without a file it needs a download, of which there is one at a time.
             if row.local or self.fetcher.is_free:
                 due = self._deadlines.get(row.id)
+                # The first that is due: dead bytes are more urgent than small segments.
                 if (due is not None and due <= now) or is_half_dead(row, segment.payload_bytes):
                     return [row]
             kind = row.retention_class
@@ -304,8 +323,10 @@ class Rewriter:
         included where fetching them is worth its price."""
         if len(small) < 2:
             return []
+        # In the order in which they were cut, which is that of their offsets.
         small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
         localizer = self._remote.localizer
+        # Planning again without what does not pay may find another merge.
         for _ in range(MAX_REFUSED):
             found = self._next(kind, small, most)
             if all(segment.row.local for segment in found):
@@ -331,6 +352,7 @@ class Rewriter:
 
     async def _rewrite(self, rewrite: Rewrite) -> None:
         pinned = self._find_inputs(rewrite)
+        # Above all inputs: readers of files alone take the newest generation.
         newest = max(row.generation for row in rewrite.inputs)
         row = SegmentRow(
             self._env.random.randbytes(16),
@@ -339,8 +361,10 @@ class Rewriter:
             generation=newest + 1,
             retention_class=rewrite.inputs[0].retention_class,
         )
+        # As in the cutter: STARTED row, file, one transaction, memory.
         (row.id,) = await self._storage.start_segments([row])
         output = Segment(row, self._store.folder)
+        # The output is as old as its newest part, for the plans of later merges.
         cut_ms = max(segment.cut_ms for segment in pinned)
         for segment in pinned:
             segment.pins += 1
@@ -358,8 +382,10 @@ class Rewriter:
             finished, left_out = await self._outcome(result, row, rewrite)
             if finished:
                 await self._swapper.replace(finished, rewrite.list_replaced(left_out))
+                # The row says when the segment was written.
                 self._store.by_id[row.id].cut_ms = cut_ms
         except Exception:
+            # If the outcome is unknown the file may be that of a LIVE row.
             if not self._swapper.in_doubt(row):
                 await self._store.discard([output])
             raise
@@ -367,7 +393,8 @@ class Rewriter:
             for segment in pinned:
                 segment.pins -= 1
         copies = not self._is_own(pinned[0])
-        if left_out or (copies and not finished):  # then rows below the log start are removed soon
+        # A copy of nothing: its rows below the log start are removed soon.
+        if left_out or (copies and not finished):
             self._rest(rewrite.inputs)
         if not finished:
             await self._store.discard([output])
@@ -404,6 +431,7 @@ class Rewriter:
         inputs = []
         for row in rewrite.inputs:
             packed: list[bytes] = []
+            # Packed in slices: a segment may have ten thousand partitions.
             for at in range(0, len(keeps[row.id]), KEEPS_AT_ONCE):
                 packed += pack(keeps[row.id][at : at + KEEPS_AT_ONCE])
                 await self._env.slices.pause()
@@ -434,6 +462,7 @@ class Rewriter:
             return [], left_out
         mappings = await mappings_of(self._env, made, row, {})
         dues = {
+            # Retention must not check later than it would have checked the inputs.
             number: min(mapping.due_ms for mapping in part)
             for number, part in rewrite.parts.items()
         }
@@ -443,11 +472,13 @@ class Rewriter:
     async def find_candidates(self, dead_max_s: float) -> None:
         """Set a deadline for segments with dead bytes, which may be a deleted topic's.
 
-        The original size of those of earlier starts is read from their trailers.
+        The original sizes of those of earlier starts are read from their trailers.
         """
         living = [item for item in self._store.by_id.values() if item.row.state == LIVE]
         unknown = [item for item in living if item.payload_bytes < 0]
+        # Of remote ones by requests, in the background.
         self.fetcher.learn(item for item in unknown if not item.row.local)
+        # A few at each call: there may be thousands after a start.
         unknown = [item for item in unknown if item.row.local][:SURVEYED_AT_ONCE]
         if unknown:
             paths = [segment.path for segment in unknown]
@@ -458,6 +489,8 @@ class Rewriter:
         deadlines = {}
         for segment in living:
             row = segment.row
+            # Dead bytes, perhaps a deleted topic's: the deadline counts from when they were first
+            # seen.
             if row.live_bytes < segment.payload_bytes:
                 deadlines[row.id] = self._deadlines.get(row.id, now + dead_max_s)
         self._deadlines = deadlines

@@ -53,8 +53,7 @@ def plan_rewrite(
     most_of: Callable[[int], int] = no_limit,
 ) -> Iterator[Rewrite | None]:
     """Find the longest run of the inputs in which the mappings of every partition are adjacent, and
-    have together at most `most_of(number)` bytes. So nothing of an input is left out. Inputs
-    without mappings are left out: their outcome is not known yet.
+    have together at most `most_of(number)` bytes.
 
     A generator, so that the event loop may run between its steps: the last value is the plan, those
     before it are None.
@@ -64,11 +63,14 @@ def plan_rewrite(
         by_number.setdefault(mapping.number, []).append(mapping)
         if done % MAPPINGS_PER_STEP == 0:
             yield None
+    # Inputs without mappings are left out: their outcome is not known yet.
     needed = {mapping.segment_id for part in by_number.values() for mapping in part}
+    # The partition in most inputs determines their order.
     longest: list[SegmentRange] = max(by_number.values(), key=len, default=[])
     inputs = _in_order([row for row in inputs if row.id in needed], longest)
     order = {row.id: at for at, row in enumerate(inputs)}
-    first = [0] * len(inputs)  # the first possible input of a run that ends here
+    # The first possible input of a run that ends at each.
+    first = [0] * len(inputs)
     for done, number in enumerate(sorted(by_number), 1):
         part = by_number[number]
         part.sort(key=lambda mapping: order[mapping.segment_id])
@@ -87,10 +89,10 @@ def plan_rewrite(
 
 
 def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> list[SegmentRow]:
-    """Sort the inputs so that those of one partition are in the order of its offsets: after a
-    restart the order in which they were cut is not certain."""
+    """Sort the inputs so that those of one partition are in the order of its offsets."""
     ids = [row.segment_id for row in sorted(part, key=lambda row: row.base_offset)]
     by_id = {row.id: row for row in inputs}
+    # After a restart the order in which they were cut is not certain.
     wanted, known = iter(ids), set(ids)
     return [by_id[next(wanted)] if row.id in known else row for row in inputs]
 
@@ -102,13 +104,16 @@ def _limit_by_partition(
     low = size = 0
     for at, mapping in enumerate(part):
         size += mapping.length
+        # A gap: what is before cannot be in one segment with this.
         if at and part[at - 1].end_offset != mapping.base_offset:
             low, size = at, mapping.length
+        # Too large: a later beginning leaves out the oldest.
         while low < at and size > most:
             size -= part[low].length
             low += 1
         if low:
             rank = order[mapping.segment_id]
+            # A run with this input begins after the last one that cannot join it.
             first[rank] = max(first[rank], order[part[low - 1].segment_id] + 1)
 
 
@@ -117,6 +122,7 @@ def _longest(first: Sequence[int]) -> tuple[int, int]:
     them."""
     best, begin = (0, 0), 0
     for at, least in enumerate(first):
+        # A run that includes `at` must not begin before `least`.
         begin = max(begin, least)
         if at + 1 - begin > best[1] - best[0]:
             best = begin, at + 1
@@ -194,13 +200,11 @@ class MergeLimits:
 
 @lru_cache(maxsize=256)
 def limits_of(kind: str) -> MergeLimits:
-    """Return the limits of a retention class.
-
-    An object of up to 16 MiB (`tier.part.bytes`) is one request to write, and below 6 MiB more than
-    170 are in a GiB. A file costs a handle and a row in memory, and writing it again costs no
-    transfer: so files become larger.
-    """
+    """Return the limits of a retention class."""
     retention_ms = least_retention_ms(kind)
+    # An object of up to 16 MiB (`tier.part.bytes`) is one request to write, and below 6 MiB more
+    # than 170 are in a GiB. A file costs a handle and a row in memory, and writing it again costs
+    # no transfer: so files become larger.
     small, target = (6 * MIB, 16 * MIB - INDEX_BYTES) if is_tiered(kind) else (64 * MIB, 128 * MIB)
     return MergeLimits(small, target, retention_ms // SPANS, retention_ms)
 
@@ -215,11 +219,14 @@ def next_merge(
 ) -> list[MergeCandidate]:
     """Return the segments of one class, oldest first, that are merged now; none if it is too early.
     `most`: how many small ones there may be."""
+    # Segments that expire soon are left alone.
     oldest_ms = now_ms - limits.retention_ms + limits.span_ms
     small = [item for item in items if limits.is_small(item) and item.made_ms > oldest_ms]
     for run, is_full in _runs(small, limits.span_ms, most, now_ms):
+        # Enough for a target: never merged again.
         if sum(item.size_bytes for item in run) >= limits.target_bytes:
             found = _oldest(run, limits.target_bytes)
+        # Too many, of which only one level is written again.
         elif len(run) >= most:
             found = _one_level(run)
         else:
@@ -237,6 +244,7 @@ def _runs(
     for at in range(1, len(small) + 1):
         full = at < len(small) and small[at].made_ms - small[start].made_ms > span_ms
         if full or at == len(small) or at - start == most:
+            # Nothing was cut for long: no more are expected.
             idle = small[at - 1].made_ms + min(IDLE_MS, span_ms) < now_ms
             yield small[start:at], full or idle
             start = at
@@ -249,6 +257,7 @@ def _oldest(run: Sequence[MergeCandidate], target_bytes: int) -> list[MergeCandi
     total = 0
     for item in run:
         if total + item.size_bytes > target_bytes:
+            # At least two, or the merge would change nothing.
             if len(found) > 1:
                 return found
             found, total = [], 0
@@ -261,6 +270,7 @@ def _one_level(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
     """Return of too many the newest that were merged least, if they are half of those not above the
     next level: else that level is full."""
     never, once = _suffix(run, 0), _suffix(run, 1)
+    # Half or more were never merged: the level above is not full yet.
     if 2 * len(never) >= len(once) >= 2 * MIN_INPUTS:
         return never
     return once if 2 * len(once) >= len(run) else list(run)
@@ -276,6 +286,7 @@ def _suffix(run: Sequence[MergeCandidate], merges: int) -> list[MergeCandidate]:
 
 def _rest(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
     """Return the plan for a run that no other segment can join."""
+    # All, or only those that were merged less: the growth must be worth it.
     for found in (list(run), _suffix(run, 1), _suffix(run, 0)):
         if len(found) >= MIN_INPUTS and _growth(found) >= MIN_GROWTH:
             return found
