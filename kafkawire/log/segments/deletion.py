@@ -58,7 +58,8 @@ class Deletion:
         self._storage = storage
         self._swapper = swapper
         self._load = load
-        self._deleted: set[int] = set()
+        # Deleted partitions whose rows are still there.
+        self._doomed: set[int] = set()
         self._changed: set[int] = set()
         self._changed_all = False
 
@@ -96,6 +97,8 @@ class Deletion:
             numbers = sorted({row.number for row in rows})
             if numbers:
                 await self._expire(numbers, now_ms)
+            # Less than a page, or nothing that could be moved: otherwise the same rows would come
+            # again.
             if len(rows) < AT_ONCE or not any(number in self._partitions for number in numbers):
                 return
 
@@ -112,11 +115,13 @@ class Deletion:
             logger.info(
                 "retention: moving the log start offset of %s", count(len(starts), "partition")
             )
+            # First the log starts, then the rows below them.
             await self._commit_log.save_log_starts(starts)
         await self._remove_trimmed()
         scans: dict[int, list[int]] = {}
         for number in numbers:
-            if number in self._partitions:  # those of another broker are left to it
+            # Those of another broker are left to it.
+            if number in self._partitions:
                 scans.setdefault(self._next_scan(number, now_ms), []).append(number)
         for when_ms, some in scans.items():
             await self._storage.set_due(some, when_ms)
@@ -130,22 +135,26 @@ class Deletion:
         if when_ms == NEVER:
             return NEVER
         step_ms = min(ROUND_MS_MAX, self._commit_log.config.log_retention_check_interval_ms)
+        # Rounded up, so that partitions share an update.
         return (max(when_ms, now_ms) // step_ms + 1) * step_ms
 
     async def _rescan(self) -> None:
         if self._changed_all:
+            # Due now: the next query finds them.
             await self._storage.set_due(None, 0)
             self._changed_all = False
         while self._changed:
             some = list(islice(self._changed, AT_ONCE))
             await self._storage.set_due(some, 0)
+            # After the transaction: a failure leaves them to the next tick.
             self._changed.difference_update(some)
 
     async def _remove_deleted(self) -> None:
         while self._deleted:
             some = list(islice(self._deleted, AT_ONCE))
             await self._remove(dict.fromkeys(some, EVERYTHING))
-            self._deleted.difference_update(some)
+            # Only now: a failure leaves them to the next tick.
+            self._doomed.difference_update(some)
             self._swapper.delays.forget(some)
 
     async def _remove_trimmed(self) -> None:
@@ -154,6 +163,7 @@ class Deletion:
             some = list(islice(trimmed.items(), AT_ONCE))
             await self._remove(dict(some))
             for number, start in some:
+                # The log start may have moved further meanwhile.
                 if trimmed.get(number) == start:
                     del trimmed[number]
 

@@ -103,9 +103,11 @@ class Segments:
             self._env, config, catalog, storage, self.store, self.swapper, node_id
         )
         self._leftover: list[Segment] = []
-        self.strays: list[str] = []  # files without a row, as the start found them
-        self._cutting = asyncio.Lock()  # two cuts at once would cut the same
-        self._tending = asyncio.Lock()  # and so would two rewrites
+        # Files without a row, as the start found them.
+        self.strays: list[str] = []
+        # Two cuts at once would cut the same, and so would two rewrites.
+        self._cutting = asyncio.Lock()
+        self._tending = asyncio.Lock()
 
     def _list_decommissioned(self) -> list[int]:
         """Return the brokers whose segments this one is to copy; none if it leaves, too."""
@@ -115,17 +117,21 @@ class Segments:
     async def open(self) -> None:
         """Read which segments exist. Raises what the storage raises, OSError."""
         self._env.fs.makedirs(self.folder)
+        # What an earlier start downloaded.
         await self._env.offload.submit("files", empty, self._env.fs, self.store.downloads)
         rows = await self._rows((STARTED, LIVE, DELETING))
         for row in rows:
+            # A crash has interrupted its job. `clean` removes it, once partitions can be loaded.
             if row.state == STARTED:
                 self._leftover.append(Segment(row, self.folder))
             else:
                 self.store.add(row)
         self.store.schedule_removal(row.id for row in rows if row.state == DELETING)
         away = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
-        for row in away:  # removed by local retention, which first asks for the object
+        # Removed by local retention, which first asks for the object.
+        for row in away:
             self.store.by_id[row.id].has_file = True
+        # Without an object the file is the only copy: it counts as local again.
         alone = [row.id for row in away if not row.object]
         if alone:
             await self.swapper.update(lambda: self.storage.set_local(alone, True))
@@ -140,13 +146,14 @@ class Segments:
                 return rows
 
     def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[SegmentRow]:
-        """Log where rows and files differ. A crash leaves no file without a row: such a file may be
-        the only remains of lost metadata, and is left to `kafkawire fsck`. Returns the segments
-        that have a file, although their rows say otherwise."""
+        """Log where rows and files differ. Returns the segments that have a file, although their
+        rows say otherwise."""
         there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
         strays = sorted(there - known.keys())
         self.strays = [os.path.join(self.folder, name) for name in strays]
+        # A crash leaves no file without a row: it may be the only remains of lost metadata, and is
+        # left to `kafkawire fsck`.
         for name in strays:
             logger.error("%s is not in the metadata: the file is ignored and kept", name)
         for name in sorted(known.keys() - there):
@@ -168,6 +175,7 @@ class Segments:
             lacks_rows(partition) and has_all_rows(self._catalog, number)
             for number, partition in self._partitions.items()
         ):
+            # Any live file may have what a partition lacks.
             live = [one.path for one in self.store.by_id.values() if one.row.state == LIVE]
         await check_records(
             self._env, self.strays, live, data, self._partitions, self._catalog, self.storage,
@@ -179,6 +187,7 @@ class Segments:
         else are moved into the quarantine (kafkawire.log.segments.strays)."""
         leftover, self._leftover = self._leftover, []
         for segment in leftover:
+            # With older metadata a STARTED row may be that of a finished file.
             await self._keep_records(segment)
         if leftover:
             logger.info("removing %d unfinished segments", len(leftover))
@@ -191,6 +200,7 @@ class Segments:
         entries = await submit("files", read_entries, fs, segment.path)
         numbers = {entry.number for entry in entries}
         await self._loader.load(numbers)
+        # Of deleted topics nothing is the only copy.
         gone = {number for number in numbers if number not in self._partitions}
         gone &= await self.known_partitions(gone) if gone else gone
 
@@ -215,6 +225,7 @@ class Segments:
         async with self._cutting:
             await self.cutter.run()
         taken = self.cutter.take_cut_partitions()
+        # A cut makes a partition dirty.
         self.cleaner.note(taken)
         return taken
 
@@ -237,9 +248,11 @@ class Segments:
             await self._tend()
 
     async def _tend(self) -> None:
-        await self.deletion.find_orphans()
-        await self.deletion.run_pending()
+        # Of a topic whose deletion a crash has interrupted.
+        await self.lifecycle.find_orphans()
+        await self.lifecycle.tick()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
+        # The response of a transaction may have been lost.
         self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.schedule_removal(row.id for row in dead)
         await self.sweep()

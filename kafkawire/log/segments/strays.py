@@ -3,8 +3,7 @@
 No operation and no crash leaves a file without a row, nor offsets of a live segment that no row
 maps, so files with topics that the metadata never had, or with offsets that are nowhere else, prove
 that the metadata is an older copy, belongs to another data folder or has lost rows, as journals do
-(kafkawire.log.recovery.unknown_topics). Served like that, the broker would hide these records, or
-give their offsets again.
+(kafkawire.log.recovery.unknown_topics).
 
 A cut or merge that a crash interrupted leaves a file whose row is STARTED; its inputs still exist,
 so it can be deleted. With older metadata the same row may belong to a file that is the only copy of
@@ -47,6 +46,7 @@ async def check_segments(env: Env, home: str, paths: Iterable[str], metadata: Sq
         known = await metadata.transact(lambda session: known_topics(session, topics))
         strange = {name for topic_id, name in topics.items() if topic_id not in known}
         if strange:
+            # Served like that, the broker would hide these records, or assign their offsets again.
             raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
 
@@ -122,10 +122,13 @@ async def find_unaccounted(
     def held(entry: PartitionEntry) -> list[Range] | None:
         where = catalog.locate(entry.number)
         if where is None or where.topic_id != entry.topic_id or entry.number not in rows:
+            # None: its topic was deleted. A number that SQL never had, or that another topic has:
+            # nothing of it is elsewhere.
             return None if where is None and entry.number in gone else []
         row = rows[entry.number]
         start = row.checkpoint.log_start if row.checkpoint is not None else 0
         mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
+        # What is below the log start was deleted on purpose.
         return [(0, start), *mapped, *in_journals(entry.number)]
 
     return subtract_held(entries, held)

@@ -2,9 +2,7 @@
 
 Used by --skip-lost, when no other copy is left. It trusts only the rows of the metadata, not the
 file's directory, so that damage to one section affects nothing else. What cannot be read is left
-out, and the new segment lists its offsets and the reason. Intact batches stay as they are, except
-where the state is damaged, which says what transactions were aborted: then batches of transactions
-whose end is not in the segment are left out, too.
+out, and the new segment lists its offsets and the reason.
 """
 
 from __future__ import annotations
@@ -37,9 +35,13 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
     try:
         states = source.states()
         with SegmentWriter(fs, arguments.output, *made_by) as writer:
+            # The rows of the metadata, not the file's directory: damage to one section affects
+            # nothing else.
             for entry in unpack_all(arguments.entries):
                 state = (states or {}).get(entry.number) or PartitionState()
                 outcomes = Outcomes()
+                # The state is damaged, which says what was aborted: read the batches once before,
+                # and leave out those of transactions whose end is not in the segment.
                 if states is None:
                     for stretch in source.stretches(entry):
                         outcomes.add(*stretch)
@@ -50,6 +52,7 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
                 gaps = _copy(writer, source, entry, outcomes)
                 reason = GONE if source.gone else DAMAGED
                 new = [LostRange(*gap, arguments.created_ms, reason) for gap in gaps]
+                # Also ranges that were lost before.
                 state.lost = sorted([*state.lost, *new])
                 writer.end(entry.end_offset)
                 lost += [Lost(entry.number, entry.topic, entry.index, *gap) for gap in gaps]
@@ -71,6 +74,7 @@ def _copy(
         for one in bad:
             if one.start > at:
                 writer.write([data[at : one.start]])
+            # Within the entry, and after what was written: a damaged head may state any offset.
             first = max(one.first, entry.base_offset, writer.next_offset)
             end = min(one.end, entry.end_offset)
             if first < end:
@@ -103,6 +107,7 @@ class _Source:
         self._pace = pace
         self._mapped: MappedFile | None = None
         if path:
+            # Missing since the caller saw it.
             with suppress(FileNotFoundError):
                 self._mapped = MappedFile(fs, path)
         self.gone = self._mapped is None
@@ -129,6 +134,8 @@ class _Source:
             yield nothing, [BadBatches(0, 0, entry.base_offset, entry.end_offset)]
             return
         index = self._index(entry)
+        # Without the index the batches are found by their heads, from the start on; believed only
+        # if they are in order.
         if index is None:
             data, unread = self._read(entry.start, entry.length)
             whole = [BadBatches(0, len(data), entry.base_offset, entry.end_offset)]
@@ -143,6 +150,7 @@ class _Source:
                 start, size, first, _, checksum = index.block(at)
                 end = index.block(at + 1)[2] if at + 1 < len(index) else entry.end_offset
                 at += 1
+                # Reading these through the mapping would end the process.
                 if any(one < start + size and start < other for one, other in unread):
                     yield nothing, [BadBatches(0, 0, first, end)]
                     continue
@@ -168,6 +176,7 @@ class _Source:
         stop = min(start + length, len(view))
         unread = self._mapped.read_ahead(start, stop, self._pace) if start < stop else []
         data = view[start:stop]
+        # Zeros are no batch, so what is missing counts as damaged.
         if len(data) < length and not unread:
             data = memoryview(bytes(data).ljust(length, b"\0"))
         return data, unread
@@ -197,8 +206,9 @@ class Outcomes:
         for run, (start, stop) in _intact(data, bad):
             for position, head in iter_batches(data[start:stop]):
                 self._add(data, start + position, head)
+            # A marker may have been in the damaged range.
             if run is not None:
-                self.finish()  # a marker may have been in the damaged range
+                self.finish()
 
     def _add(self, data: memoryview, position: int, head: BatchHead) -> None:
         if head.attributes & CONTROL:
@@ -213,6 +223,7 @@ class Outcomes:
     def finish(self) -> None:
         """Note that no marker can follow for what is open."""
         for batches in self._open.values():
+            # They must not be served: they may have been aborted.
             self.unknown.update(batches)
         self._open.clear()
 

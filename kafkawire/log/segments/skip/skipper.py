@@ -70,7 +70,6 @@ class SkipWriter:
         self._run = run
 
     async def start(self, old: SegmentRow) -> SegmentRow:
-        """Store the STARTED row of the segment that will replace `old`."""
         row = SegmentRow(
             self._env.random.randbytes(16),
             self._node_id,
@@ -99,11 +98,12 @@ class SkipWriter:
         result = await self._run(arguments)
         made = await mappings_of(self._env, result.made, row, {})
         dues = {mapping.number: mapping.due_ms for mapping in mappings}
+        # As in the old rows: retention continues as before.
         made = [mapping._replace(due_ms=dues[mapping.number]) for mapping in made]
         return Written(row, made, mappings, list(unpack_all(result.lost)))
 
     async def _entries(self, mappings: Sequence[SegmentRange]) -> list[bytes]:
-        """Return the mappings of a segment, in the form of its directory."""
+        """Return the mappings of a segment in the form of its directory."""
         packed: list[bytes] = []
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
         for at in range(0, len(ordered), PACKED_AT_ONCE):
@@ -114,6 +114,7 @@ class SkipWriter:
     def _entry(self, mapping: SegmentRange) -> PartitionEntry:
         location = self._catalog.locate(mapping.number)
         topic = (
+            # A deleted topic: its rows still have to be replaced.
             (bytes(16), "", 0)
             if location is None
             else (location.topic_id, location.topic, location.index)
@@ -160,11 +161,13 @@ class Skipper:
         """
         row = await self._writer.start(segment.row)
         output = Segment(row, self._store.folder)
+        # The file must stay until the job has read it.
         segment.pins += 1
         try:
             written = await self._writer.write(segment.row, path, row)
             await self._swapper.replace([(row, written.mappings)], written.removed)
         except Exception:
+            # If the outcome is unknown the file may be that of a LIVE row.
             if not self._swapper.in_doubt(row):
                 await self._store.discard([output])
             raise
