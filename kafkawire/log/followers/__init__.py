@@ -9,8 +9,6 @@ Easy to get wrong:
 
 - Bytes are sent once a write batch was written completely: from then on a position is never written
   again by this process. They are sent while the own fsync runs.
-- A follower that enters the set counts before SQL has it, one that leaves until SQL has it.
-- What a follower acknowledged stays durable when its connection ends, so it keeps counting.
 - What a frame states as committed must be true of each copy that has the frame, not only of the own
   disk: recovery of a copy takes bytes before it that are missing for damage.
 - Journals are kept until their records are uploaded, since a follower has no segments

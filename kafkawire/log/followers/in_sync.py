@@ -32,22 +32,21 @@ def choose_followers(
     wanted: int,
     used: Collection[str] = (),
 ) -> list[FollowerRow]:
-    """Return up to `wanted` followers for the log of a broker.
-
-    They are on the machines of the next brokers by node id, because these machines are also the
-    first to start the broker if its own is gone; `own`, the follower on the machine where the
-    broker runs, is none of them. Those that are `used` come first, so that one which has replaced
-    another one stays, and those that are `failing` come last. Of several that were registered for
-    one machine only the last one counts, which comes first in `followers`.
-    """
+    """Return up to `wanted` followers for the log of a broker."""
+    # Of several that were registered for one machine the last one counts, which comes first.
     latest: dict[int, FollowerRow] = {}
     for each in followers:
         latest.setdefault(each.node_id, each)
+    # Not the one on this machine: it would be lost together with the journals.
     others = [each for each in latest.values() if each.replica_id != own]
     others.sort(
         key=lambda each: (
+            # Last: those that cannot be reached.
             each.replica_id in failing,
+            # First: those in use, so that one that has replaced another stays.
             each.replica_id not in used,
+            # Then the next brokers by node id: their machines are the first to start this broker if
+            # its own is gone.
             each.node_id <= node_id,
             each.node_id,
         )
@@ -57,16 +56,17 @@ def choose_followers(
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """The progress of a follower. `end`: the log position up to which its copy is durable;
-    `lacks_s`: since when it has not had everything that was written then, None: it has;
-    `gone_s`: since when it does not receive the log, None: it does; `absent`: it does not run;
-    `probe`: a log position that it lacks, and when that was written: once it has it, `lacks_s`
-    becomes that time."""
+    """The progress of a follower. `end`: the log position up to which its copy is durable."""
 
     end: int
+    # Since when it has not had everything that was written then; None: it has.
     lacks_s: float | None
+    # Since when it does not receive the log; None: it does.
     gone_s: float | None
+    # A log position that it lacks, and when that was written: once it has it, `lacks_s` becomes
+    # that time. So one follower's lag needs one position, not a list.
     probe: tuple[int, float]
+    # It does not run.
     absent: bool = False
 
 
@@ -107,13 +107,16 @@ class InSyncSet:
         """Note that the journals end at `written`."""
         self.written = written
         for each in self.followers.values():
+            # Only the first write that it lacks counts.
             if each.lacks_s is None and each.end < written:
                 each.lacks_s, each.probe = now_s, (written, now_s)
 
     def note_connected(self, replica: str, end: int, now_s: float) -> None:
         """Note that a follower receives the log from `end` on."""
         known = self.followers.get(replica)
+        # A connection that was lost does not make it newer: it still lacks what it lacked.
         lacks_s = now_s if known is None or known.lacks_s is None else known.lacks_s
+        # What it acknowledged before stays durable.
         durable = end if known is None else known.end
         self.followers[replica] = FollowerProgress(durable, lacks_s, None, (self.written, now_s))
         self.note_acknowledged(replica, end, now_s)
@@ -132,23 +135,28 @@ class InSyncSet:
             known.absent = True
 
     def note_acknowledged(self, replica: str, end: int, now_s: float) -> None:
-        """Note that the copy of a follower is durable up to `end`. A lower end than before takes
-        nothing back: a follower that was started again wants bytes again that it has."""
+        """Note that the copy of a follower is durable up to `end`."""
         known = self.followers[replica]
+        # A follower that was started again wants bytes again that it has.
         known.end = end = max(known.end, end)
         if end >= self.written:
             known.lacks_s = None
         elif end >= known.probe[0]:
+            # It has what was written at the probe, so it lacks only later bytes; a new probe
+            # measures these.
             known.lacks_s, known.probe = known.probe[1], (self.written, now_s)
 
     @property
     def counted(self) -> frozenset[str]:
         """The followers that an acknowledgement waits for."""
+        # One that enters counts before SQL has it, one that leaves until SQL has it: whichever set
+        # another process reads, its members have everything.
         return self.members | (self.changing or frozenset())
 
     def committed_position(self, own: int) -> int:
         """Return the log position up to which everything may be acknowledged, when the own journals
         are durable up to `own`; -1 before the set is established."""
+        # Fewer than the minimum: nothing may be acknowledged, whatever they have.
         if not self.established or len(self.counted) < self.limits.needed:
             return -1
         return self._everywhere(own)
@@ -161,6 +169,7 @@ class InSyncSet:
         """Return for how long a follower has lacked something, or has not been connected."""
         known = self.followers.get(replica)
         if known is None:
+            # It has never been connected.
             return now_s - self.begun_s
         since = [each for each in (known.lacks_s, known.gone_s) if each is not None]
         return now_s - min(since, default=now_s)
@@ -173,14 +182,18 @@ class InSyncSet:
         if not self.established:
             return self._first(now_s)
         late = [each for each in self.members if self._is_late(each, now_s)]
+        # Never below the minimum: those that left last have everything that was acknowledged.
         if late and len(self.members) > self.limits.needed:
             return self.members - {min(late)}
+        # It must have all that may have been acknowledged, also by the process before.
         least = max(self._everywhere(own), self.start)
         entering = [
             each
             for each, known in sorted(self.followers.items())
+            # One that is not connected would have to leave again.
             if each not in self.members and known.gone_s is None and known.end >= least
         ]
+        # Beyond a complete group only if a late one waits to be replaced.
         if entering and (late or len(self.members) < self.limits.wanted):
             return self.members | {entering[0]}
         return None
@@ -202,10 +215,13 @@ class InSyncSet:
         ready = [
             each
             for each, known in sorted(self.followers.items())
+            # Everything that the journals had at the start.
             if known.gone_s is None and known.end >= self.start
         ][: self.limits.wanted]
         enough = len(ready) >= self.limits.needed
+        # The others had their time.
         late = now_s - self.begun_s >= self.limits.lag_s
+        # The set of the process before is there again: no reason to wait for more.
         as_before = self.version > 0 and bool(ready) and self.members.issubset(ready)
         if len(ready) == self.limits.wanted or (enough and (late or as_before)):
             return frozenset(ready)
@@ -219,10 +235,12 @@ class InSyncSet:
 
     def _everywhere(self, own: int) -> int:
         """Return the log position up to which the own journals and all counted followers have
-        everything. What was acknowledged is before it, also if `limits.needed` has changed since,
-        because a follower enters only with an end that is not before it."""
+        everything."""
+        # What was acknowledged is before it, also if `limits.needed` has changed since: a follower
+        # enters only with an end that is not before it.
         return min([own, *(self._end(each) for each in self.counted)])
 
     def _end(self, replica: str) -> int:
         known = self.followers.get(replica)
+        # A member that has not connected: nothing is known of its copy.
         return -1 if known is None else known.end

@@ -1,8 +1,7 @@
 """The connection to one follower: sends it the journals, byte for byte, from where its copy ends.
 
-A link has a position in the journals and no queue, so a slow follower costs no memory. It is live
-once the follower has sent where its copy ends. Connects again, with growing pauses, whenever the
-connection ends. Messages: kafkawire.replication.wire.
+It is live once the follower has sent where its copy ends. Connects again, with growing pauses,
+whenever the connection ends. Messages: kafkawire.replication.wire.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ def greeting(
     epoch: int,
     cluster_id: str,
 ) -> HelloMessage:
-    """Return the answer to a challenge."""
     proof = wire.proof(secret, challenge.nonce, purpose, node_id, epoch, cluster_id)
     return HelloMessage(VERSION, purpose, node_id, epoch, proof, cluster_id)
 
@@ -136,12 +134,13 @@ class FollowerLink:
         self._connection: _Connection | None = None
         self.failing_s: float | None = None
         self.unreachable_s: float | None = env.clock.monotonic()
+        # Copies of earlier processes are not needed any more: repeated at each connection.
         self._forgets = False
+        # The last failure that was logged.
         self._reported = ""
         self._task = env.spawn(self._run(), f"follower {follower.replica_id}")
 
     def pump(self) -> None:
-        """Send what was written."""
         if self._connection is not None:
             self._connection.pump()
 
@@ -159,7 +158,6 @@ class FollowerLink:
             self._connection.forget()
 
     async def close(self) -> None:
-        """Close the connection."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -167,6 +165,7 @@ class FollowerLink:
         failures = 0
         while True:
             began_s = self._env.clock.monotonic()
+            # A new decoder and buffers: nothing of the last connection is left.
             connection = _Connection(
                 self._env, self._journals, self.follower, self._origin, self._events
             )
@@ -176,12 +175,15 @@ class FollowerLink:
             except (OSError, TimeoutError, WireError) as failure:
                 lasted = connection.live and self._env.clock.monotonic() - began_s >= STEADY_S
                 self._report(failure, connection.live, lasted)
+                # Nothing listens there: the follower need not be waited for.
                 if isinstance(failure, ConnectionRefusedError):
                     self._events.note_refused(self.follower.replica_id)
+                # Something has answered, if only to refuse.
                 if connection.reached or not is_unreachable(failure):
                     self.unreachable_s = None
                 elif self.unreachable_s is None:
                     self.unreachable_s = began_s
+            # The loop must not end: the follower would receive nothing until a restart.
             except Exception:
                 logger.exception(
                     "a defect: the link to %s has failed; it is tried again", self._name
@@ -193,8 +195,10 @@ class FollowerLink:
                 connection.close()
             if self.failing_s is None:
                 self.failing_s = self._env.clock.monotonic()
+            # The pauses grow only while connections fail.
             failures = 0 if connection.live else failures
-            if not lasted:  # otherwise at once: a follower that was stopped is noticed then
+            # Otherwise at once: a follower that was stopped is noticed then.
+            if not lasted:
                 failures += 1
                 await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
@@ -204,6 +208,7 @@ class FollowerLink:
         await connection.open(self._network)
         self._connection = connection
         self.failing_s = self.unreachable_s = None
+        # What was written while it connected.
         connection.pump()
         if self._forgets:
             connection.forget()
@@ -253,6 +258,8 @@ class _Connection(asyncio.Protocol):
         self._live: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         self._paused = self._reading = False
+        # The log position up to which it was sent. There is no queue, so a slow follower costs no
+        # memory.
         self._sent = 0
         self.reached = self.live = False
         self._heard_s = env.clock.monotonic()
@@ -263,6 +270,7 @@ class _Connection(asyncio.Protocol):
         async with asyncio.timeout(CONNECT_S):
             follower = self._follower
             await network.connect(lambda: self, follower.host, follower.port, follower.certificate)
+            # Until it has sent where its copy ends, or has closed the connection.
             await asyncio.wait([self._live, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._live.done():
             await self.ended
@@ -273,7 +281,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         if self.ended.done() and not self.ended.cancelled():
-            self.ended.exception()  # it was reported
+            # It was reported: asyncio must not log it as not retrieved.
+            self.ended.exception()
         self._live.cancel()
 
     def pump(self) -> None:
@@ -281,6 +290,8 @@ class _Connection(asyncio.Protocol):
         transport = self._transport
         while (
             transport is not None
+            # Only from the end of its copy on, one read at a time, and while the connection has
+            # room.
             and self._live.done()
             and not (self._paused or self._reading or transport.is_closing())
         ):
@@ -288,6 +299,7 @@ class _Connection(asyncio.Protocol):
             if span is None:
                 return
             journal, start, stop = span
+            # In memory: no thread is needed.
             if journal.view is not None and self._is_recent(stop):
                 self._send(bytes(journal.view[start:stop]))
             else:
@@ -297,6 +309,7 @@ class _Connection(asyncio.Protocol):
         """Report what is committed, and which journals are needed."""
         if self._transport is None or not self._live.done():
             return
+        # It answers each mark, so it or its machine has stopped.
         if self._env.clock.monotonic() - self._heard_s > SILENCE_S:
             self._end(TimeoutError(f"it has not answered for {SILENCE_S:g} s"))
             return
@@ -319,6 +332,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._decoder.feed(data)
             for message in self._decoder:
+                # A message before was wrong: what follows is not trusted.
                 if self.ended.done():
                     return
                 self._handle(message)
@@ -342,6 +356,7 @@ class _Connection(asyncio.Protocol):
     def _handle(self, message: Message) -> None:
         replica_id = self._follower.replica_id
         if isinstance(message, AckMessage) and self._live.done():
+            # It would count for records that it cannot have.
             if message.end > self._sent:
                 text = f"it acknowledges {position_text(message.end)}, which it was not sent"
                 self._end(WireError(text))
@@ -363,6 +378,7 @@ class _Connection(asyncio.Protocol):
         """Send the log from the end of the copy on."""
         number, at = end >> POSITION_BITS, end & POSITION_MASK
         journal = self._journals.by_number.get(number)
+        # Its copy has more than this log: another process has written it in the same epoch.
         if number > self._journals.active.number or (journal is not None and at > journal.end):
             self._end(
                 WireError(
@@ -375,11 +391,13 @@ class _Connection(asyncio.Protocol):
         self._sent = end
         self.live = True
         self._live.set_result(None)
-        self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
+        # First: bytes of journals that are not needed any more are not cut then.
+        self.mark(0)
         self._events.note_connected(self._follower.replica_id, end)
 
     def _greet(self, challenge: ChallengeMessage) -> None:
         """Answer a challenge, and name the log that is sent."""
+        # Before the proof: another follower must not get it.
         if challenge.replica_id.hex() != self._follower.replica_id:
             self._end(WireError("another follower is at this address"))
             return
@@ -403,8 +421,11 @@ class _Connection(asyncio.Protocol):
             journal = self._journals.by_number.get(number)
             if journal is not None and start < journal.end:
                 return journal, start, min(journal.end, start + CHUNK_BYTES)
+            # Everything was sent.
             if number == self._journals.active.number:
                 return None
+            # Numbers have gaps, and the journal may have been recycled: the copy continues with the
+            # next one.
             later = [each for each in self._journals.by_number if each > number]
             if not later:
                 return None
@@ -419,6 +440,7 @@ class _Connection(asyncio.Protocol):
         """Read a range in a thread, then send it."""
         self._reading = True
         pins = Pins()
+        # Not recycled while the thread reads it.
         pins.add(journal)
 
         def done(parts: list[bytes] | None, failure: BaseException | None) -> None:
@@ -440,6 +462,7 @@ class _Connection(asyncio.Protocol):
 
     def _end(self, why: BaseException | None) -> None:
         """Close the connection."""
+        # The first reason counts.
         if not self.ended.done():
             if why is None:
                 self.ended.set_result(None)

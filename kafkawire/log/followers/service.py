@@ -116,11 +116,14 @@ class Replication:
         """Compare the journals that recovery has found with the copies of followers. Raises
         LogBehindCopies if a start with one of these loses less."""
         stored, writer = self.writer.stored, self.writer
-        if stored is None or not self._complete:  # a folder that is not complete has such a copy
+        # A folder that is not complete was begun with such a copy.
+        if stored is None or not self._complete:
             return
         rows = await self._metadata.transact(replica_sets.load_followers)
         others = stored.in_sync - {writer.replica_id}
         members = [each for each in rows if each.replica_id in others]
+        # Damage inside of journals: records of partitions with durability=local may be here alone,
+        # so the folder is kept.
         inside = not any(gap.missing or gap.cut_short or gap.open for gap in found.damage)
         if found.damage and members and not (inside and writer.leads_local):
             raise damaged_folder_error(writer.node_id)
@@ -134,6 +137,7 @@ class Replication:
         what is in it. Waits for followers as long as it takes. Raises Superseded."""
         self._log = log
         if self._waits:
+            # Followers have copies: their set must be of this process before anything is served.
             self._begin()
             reported = False
             while not self._established.is_set():
@@ -141,12 +145,14 @@ class Replication:
                     async with asyncio.timeout(self._config.replica_lag_time_max_ms / 1000 + 2):
                         await self._established.wait()
                 except TimeoutError:
+                    # Once: it may take as long as the followers need.
                     if not reported:
                         logger.warning("the start waits for followers: %s", self._unready())
                     reported = True
             if log.follower_sink.failed is not None:
                 raise Superseded(log.follower_sink.failed.message)
         else:
+            # No follower has anything: replication begins with the first partition that needs it.
             log.follower_sink.when_needed(self._begin)
             if self.writer.leads:
                 log.follower_sink.need()
@@ -234,9 +240,11 @@ class Replication:
         if self.in_sync is not None:
             return
         log, stored = self._log, self.writer.stored
+        # Without the one on this machine.
         earlier = frozenset() if stored is None else stored.in_sync - {self.writer.replica_id}
         version = 0 if stored is None else stored.version
         journals = log.journals
+        # The end of the log, which may be that of the journal before an unused one.
         start = journals.active.end_log_position if journals.active.end else journals.previous_end
         self.in_sync = InSyncSet(self._limits(), start, self._now(), version, earlier)
         log.follower_sink.when_written(self._note_written)
@@ -255,6 +263,7 @@ class Replication:
         """Return how many followers must be in sync. A folder that is not complete is emptied by
         the next start, which needs a follower."""
         needed = self._config.min_insync_replicas - 1
+        # A folder that is not complete is emptied by the next start, which needs a follower.
         return needed if self._complete else max(needed, 1)
 
     def _origin(self) -> ReplicatedLog:
@@ -266,17 +275,19 @@ class Replication:
         )  # fmt: skip
 
     def _note_written(self) -> None:
-        """A write batch was written, or is durable here."""
+        """Note that a write batch was written, or is durable here."""
         log, in_sync = self._running()
         in_sync.note_write(log.written, self._now())
         for link in self.links.values():
+            # Before the own fsync ends: followers write meanwhile.
             link.pump()
         self._progress()
 
     def _progress(self) -> None:
         """Complete what is committed, and store another set if one is due."""
         log, in_sync = self._running()
-        if log.follower_sink.failed is not None:  # nothing is committed or stored any more
+        # Nothing is committed or stored any more.
+        if log.follower_sink.failed is not None:
             return
         own = log.disk_sink.committed
         committed = in_sync.committed_position(own)
@@ -285,21 +296,25 @@ class Replication:
         due = None if self._storing else in_sync.due(own, self._now())
         if due is not None:
             self._storing = True
+            # It counts from now on, before SQL has it.
             in_sync.begin(due)
             self._tasks.append(self._env.spawn(self._store(due), "store the replica set"))
 
     async def _run(self) -> None:
-        """Keep in touch with followers. It waits for nothing but the time: a database that does not
-        answer must not stop the marks, without which followers disconnect, or the refusals."""
+        """Keep in touch with followers."""
+        # Nothing but the time is awaited: a database that does not answer must not stop the marks,
+        # without which followers disconnect, or the refusals.
         while True:
             self._connect()
             log, in_sync = self._running()
-            in_sync.limits = self._limits()  # the settings may have been changed
+            # The settings may have been changed.
+            in_sync.limits = self._limits()
             for link in self.links.values():
                 link.mark(in_sync.committed_position(log.disk_sink.committed))
             self._note_cut_off()
             self._progress()
             log.follower_sink.update(self._unready())
+            # Tasks that are done would be kept forever.
             self._tasks = [each for each in self._tasks if not each.done()]
             await self._env.sleep(TICK_S)
 
@@ -307,9 +322,11 @@ class Replication:
         """Note since when no machine has answered, whichever followers were used since then."""
         since = [link.unreachable_s for link in self.links.values()]
         known = [each for each in since if each is not None]
+        # One that answers shows that this machine is not cut off.
         if not known or len(known) < len(since):
             self._cut_off_s = None
         elif self._cut_off_s is None:
+            # Since the last of them has answered.
             self._cut_off_s = max(known)
 
     async def _read_followers(self) -> None:
@@ -343,6 +360,7 @@ class Replication:
         )
         chosen = {each.replica_id: each for each in rows}
         for replica, link in list(self.links.items()):
+            # Also if its address or certificate has changed.
             if chosen.get(replica) != link.follower:
                 del self.links[replica]
                 self._tasks.append(self._env.spawn(link.close(), "close the link to a follower"))
@@ -351,6 +369,7 @@ class Replication:
                 self.links[replica] = link = FollowerLink(
                     self._env, self._network, log.journals, row, self._origin(), self
                 )
+                # Copies of earlier processes are not needed any more.
                 if in_sync.established:
                     link.forget()
 
@@ -366,6 +385,7 @@ class Replication:
                 session, writer.node_id, writer.broker_epoch, members, version, now_ms
             )
 
+        # Until it is known: a set of which the answer was lost may be in SQL.
         while True:
             try:
                 stored = await self._metadata.transact(store)
@@ -381,6 +401,7 @@ class Replication:
                     )  # fmt: skip
             await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
         self._storing = False
+        # SQL has another version: another process of this broker has begun.
         if not stored:
             self._end_process(
                 f"broker {writer.node_id} was started elsewhere: this process is superseded"
@@ -388,9 +409,11 @@ class Replication:
             return
         if failures:
             logger.info("the in-sync followers of broker %d can be stored again", writer.node_id)
+        # Only now those that left do not count any more.
         in_sync.note_stored()
         log.follower_sink.in_sync = 1 + len(in_sync.members)
         self._report(before, in_sync.members)
+        # The first set of this process: copies of earlier ones are not needed any more.
         if before is None:
             for link in self.links.values():
                 link.forget()
@@ -455,7 +478,8 @@ class Replication:
             logger.critical("%s. This process stops", why)
             log.stop_writing(why)
         log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
-        self._established.set()  # a start that waits for it ends
+        # A start that waits for it ends.
+        self._established.set()
         for fn in self._when_superseded:
             fn(why)
 

@@ -76,6 +76,7 @@ async def list_copies(
 
     async def listed(follower: FollowerRow) -> CopyMessage | None:
         try:
+            # These are only compared: one that answers later counts as away.
             async with asyncio.timeout(ANSWERS_S), reading(network, reader, follower) as source:
                 return await source.list(epoch)
         except FAILURES:
@@ -126,8 +127,9 @@ class FollowerSource:
 
     async def forget(self) -> None:
         """Request the deletion of copies of earlier processes, which are not needed any more."""
+        # A fence is answered, the deletion is not: its answer shows that both were read.
         self._writer.write(wire.encode(ForgetMessage()) + wire.encode(FenceMessage()))
-        await self._receive()  # the answer to the second one
+        await self._receive()
 
     async def list(self, epoch: int) -> CopyMessage:
         """Return what it has of the log of a process."""
@@ -141,6 +143,7 @@ class FollowerSource:
         """Yield the bytes of a journal."""
         asked = at = 0
         while at < length:
+            # Requests ahead keep the connection busy while chunks are written.
             while asked < length and asked - at < AHEAD * CHUNK_BYTES:
                 size = min(CHUNK_BYTES, length - asked)
                 read = ReadMessage(number << POSITION_BITS | asked, size)
@@ -150,6 +153,7 @@ class FollowerSource:
             expected = min(CHUNK_BYTES, length - at)
             if not isinstance(answer, BytesMessage):
                 raise WireError(f"{type(answer).__name__} in answer to a read")
+            # A shorter answer would shift everything after it.
             if len(answer.data) != expected:
                 raise WireError(
                     f"it has {len(answer.data)} of {expected} bytes of a part of journal {number}: "
@@ -176,7 +180,6 @@ class LogBehindCopies(LogError):
     Everything that was acknowledged is in the journals of the folder and at the followers in the
     stored set. If the folder lacks some of it, as after damage to a file, or when an older copy of
     the volume was restored, the start is repeated with a follower's copy instead of this folder.
-    Otherwise followers would cut their copies where this log ends.
     """
 
 
@@ -194,6 +197,7 @@ async def check_end_with_copies(
     copies = await list_copies(network, reader, members, epoch)
     for follower, copy in zip(members, copies, strict=True):
         position = 0 if copy is None else copy.committed
+        # Followers would cut their copies where this log ends.
         if position > end:
             raise LogBehindCopies(
                 f"the log of broker {reader.node_id} ends at {_text(end)}, and the follower at "
