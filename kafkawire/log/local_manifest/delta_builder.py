@@ -28,7 +28,6 @@ added objects move the end further. 0: the manifest has nothing of it."""
 
 
 def topic_facts(info: TopicInfo) -> ManifestTopic:
-    """Convert a topic of the catalog into a row of a manifest."""
     return ManifestTopic(
         info.id,
         info.name,
@@ -40,7 +39,6 @@ def topic_facts(info: TopicInfo) -> ManifestTopic:
 
 
 def partition_row(partition: Partition, end_of: EndOf) -> ManifestPartition:
-    """Convert a partition in memory into a row of a manifest."""
     end = end_of(partition.dispatch_offset, partition.commit_offset, partition.log_start)
     return ManifestPartition(
         partition.number, partition.log_start, end, pack_epochs(partition.epochs)
@@ -48,7 +46,6 @@ def partition_row(partition: Partition, end_of: EndOf) -> ManifestPartition:
 
 
 def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
-    """Convert a partition of the offset storage into a row of a manifest."""
     known = stored.checkpoint
     log_start = 0 if known is None else known.log_start
     epochs = pack_epochs([] if known is None else known.leader_epochs)
@@ -101,6 +98,7 @@ class Gathering:
             delta.cluster = self.cluster_facts()
         numbers = dict.fromkeys(changes.partitions)
         for each in changes.added.values():
+            # A new segment moves the end of its partitions.
             numbers.update(dict.fromkeys(mapping.number for mapping in each.mappings))
         numbers.update(dict.fromkeys(changes.commits))
         for row in await self._rows(list(numbers), changes):
@@ -119,13 +117,13 @@ class Gathering:
         return delta
 
     async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[ManifestPartition]:
-        """Return the current state of partitions, without those of which nothing was ever
-        uploaded."""
+        """Return the current state of partitions that the manifest has something of."""
         uploaded = {mapping.number for each in changes.added.values() for mapping in each.mappings}
         rows: list[ManifestPartition] = []
         for start in range(0, len(numbers), SLICE):
             for row in await self.rows(numbers[start : start + SLICE]):
                 end = max(row.end, changes.commits.get(row.number, 0))
+                # Nothing of it was ever uploaded: readers need no row.
                 if end or row.number in uploaded:
                     rows.append(row._replace(end=end))
             await self._env.slices.pause()
@@ -134,11 +132,13 @@ class Gathering:
     async def rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
         """Return those of some partitions that exist, SLICE at most."""
         alive = [number for number in numbers if self._catalog.locate(number) is not None]
+        # Not loaded for this: there may be many that no client uses.
         away = [number for number in alive if number not in self._partitions]
         stored = await self._storage.load_partitions(away) if away else []
         rows = {row.number: stored_row(row, self._end_of) for row in stored}
         for number in alive:
-            partition = self._partitions.get(number)  # it may have changed meanwhile
+            # It may have been loaded or changed meanwhile.
+            partition = self._partitions.get(number)
             if partition is not None:
                 rows[number] = partition_row(partition, self._end_of)
         return [rows[number] for number in alive if number in rows]

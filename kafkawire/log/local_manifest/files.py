@@ -2,10 +2,7 @@
 
     ended    JSON: up to which delta a clean end wrote, and of which state of the metadata
 
-Nothing is synced: a power failure may leave any of them torn, old or missing. So a start trusts
-them only if the start directly before ended cleanly and every checksum of the chain matches (read
-at the disk's speed, nothing is unpacked); else everything is written again under numbers above all
-existing ones, and becomes the manifest by one rename of `current`. Blocking: runs in a thread.
+Blocking: runs in a thread.
 """
 
 from __future__ import annotations
@@ -61,16 +58,16 @@ class ManifestFiles:
 
     def write(self, key: str, data: bytes) -> None:
         """Write a file atomically, replacing an existing one."""
+        # Nothing is synced: a power failure may leave any file torn, old or missing, which the next
+        # start finds out.
         write_whole_file(self._fs, self.path(key), data, durably=False)
 
     def write_content(self, content: Delta) -> None:
-        """Write a delta or a snapshot."""
         whole = isinstance(content, Snapshot)
         key = snapshot_key(content.sequence) if whole else delta_key(content.sequence)
         self.write(key, pack(content))
 
     def write_current(self, current: Current) -> None:
-        """Write which snapshot readers begin with."""
         self.write(CURRENT, pack_current(current))
 
     def rename(self, path: str, key: str) -> None:
@@ -78,7 +75,6 @@ class ManifestFiles:
         self._fs.rename(path, self.path(key))
 
     def remove(self, keys: list[str]) -> None:
-        """Remove files, if they are there."""
         for key in keys:
             self._fs.remove(self.path(key))
 
@@ -95,10 +91,14 @@ class ManifestFiles:
         try:
             last = unpack_current(self._read(CURRENT)).snapshot
         except (FileNotFoundError, FormatError):
-            last = -1  # nothing of it is readable
+            # Nothing of it is readable.
+            last = -1
+        # The chain of the manifest that readers have: it stays until the next one replaces it.
         while delta_key(last + 1).rpartition("/")[2] in names:
             last += 1
         for name, number in zip(names, numbers, strict=True):
+            # Beyond the end of the chain: what failed attempts have left. A delta with such a
+            # number would seem to follow.
             if number > last or name.endswith(NEW):
                 self._fs.remove(os.path.join(self._folder, name))
         return max(last, *numbers, 0)
@@ -120,9 +120,11 @@ class ManifestFiles:
         try:
             said = json.loads(text)
             ended = Ended(**{field.name: int(said[field.name]) for field in fields(Ended)})
+            # Of an earlier start: the one directly before has not ended cleanly.
             if ended.start != start:
                 return None
             current = unpack_current(self._read(CURRENT))
+            # Checksums at the disk's speed; nothing is unpacked.
             self._check(snapshot_key(current.snapshot))
             for sequence in range(current.snapshot + 1, ended.sequence + 1):
                 self._check(delta_key(sequence))
@@ -132,6 +134,7 @@ class ManifestFiles:
                 self._folder, damage,
             )  # fmt: skip
             return None
+        # A delta after the marked end was written later: the mark is out of date.
         behind = delta_key(max(current.snapshot, ended.sequence) + 1)
         names = self._fs.listdir(self._folder)
         if current.snapshot > ended.sequence or behind.rpartition("/")[2] in names:

@@ -44,7 +44,8 @@ class KeySlices:
             return False
         part, found = self.keys[at], -1
         while (found := part.find(key, found + 1)) % UUID_BYTES and found >= 0:
-            continue  # a match across two keys
+            # A match across two keys.
+            continue
         return found >= 0
 
     def items(self) -> Iterator[tuple[bytes, int]]:
@@ -71,7 +72,7 @@ class Outline:
 
 
 def topic_print(facts: ManifestTopic) -> int:
-    """Return a number that differs when a topic does."""
+    # Of sorted settings: their order in the catalog is not fixed.
     configs = sorted(facts.configs.items())
     says = (facts.name, facts.internal, facts.created_ms, configs, facts.partitions)
     return crc32c(repr(says).encode())
@@ -83,11 +84,12 @@ def partition_print(row: ManifestPartition) -> int:
 
 
 def outline(state: Snapshot) -> Outline:
-    """Return the summary of a manifest."""
     topics = {topic.id: topic_print(topic) for topic in state.topics}
     objects = {state.objects.uuid(at): 0 for at in range(len(state.objects))}
     partitions = []
     rows = iter(state.partitions)
+    # In columns and slices, as the broker compares them: it does not read a manifest of a million
+    # topics itself.
     while part := list(islice(rows, SLICE)):
         partitions.append(
             (
@@ -141,6 +143,7 @@ def run(fs: FileSystem, arguments: ManifestArguments, pace: Pace) -> ManifestRes
         if not isinstance(snapshot, Snapshot):
             raise FormatError(f"{arguments.files[0][0]} is a delta")
         state = fold(snapshot, deltas)
+    # Damage is a result, not a failure of the job: the caller rebuilds.
     except (FormatError, GapError) as failure:
         newer = isinstance(failure, NewerFormatError)
         return ManifestResult(damaged=str(failure), newer=newer)
@@ -163,7 +166,7 @@ def _read(fs: FileSystem, path: str, pace: Pace) -> bytes:
 
 
 def _write(fs: FileSystem, path: str, data: bytes) -> int:
-    """Not synced: it is uploaded, and written again if that fails."""
+    """Write a file that need not be synced: it is uploaded, and written again if that fails."""
     file = fs.open(path, create=True)
     try:
         at = 0

@@ -38,13 +38,7 @@ QUIET_S = 0.05
 
 
 class ChangeCollection:
-    """Consistent collection of the changes that the local manifest does not have yet.
-
-    A reader of the manifest must find every offset below a partition's end in one of its segments,
-    so a delta must describe the segments of one moment: no swap may be between its transaction and
-    its notification, and none may have happened while rows were read from SQL. Nothing is locked:
-    if a swap happened, the changes are put back and collected again.
-    """
+    """Consistent collection of the changes that the local manifest does not have yet."""
 
     def __init__(self, manifest: LocalManifest, gathering: Gathering) -> None:
         self._env = manifest.env
@@ -61,26 +55,36 @@ class ChangeCollection:
         taken, new = Changes(), dict[int, None]()
         try:
             while True:
+                # A delta must describe the segments of one moment, or a reader would not find every
+                # offset below a partition's end. So no swap may be between its transaction and its
+                # notification, and none may happen while rows are read. Nothing is locked:
+                # otherwise it is tried again.
                 version = await self.quiet()
                 taken = self._noted.changes.take()
+                # Segments only with the last slice: their topics must be in a delta before.
                 if not self._noted.changes.sliced:
                     new, self._noted.new = self._noted.new, {}
                 added = await self.read_segments(list(new))
                 if self._swapper.quiet and self._swapper.version == version:
                     break
+                # A swap has happened meanwhile: collect again.
                 self._put_back(taken, new)
                 taken, new = Changes(), {}
             taken.objects(added, {}, ends(added))
-            for uuid in taken.added:  # it is local again
+            # It is local again.
+            for uuid in taken.added:
                 taken.deleted.pop(uuid, None)
+            # The block writes it; its failure puts the changes back.
             yield await self._gathering.delta(taken, sequence, self._start)
         except BaseException:
+            # Segments are noted by id and are read again; only ids go back.
             taken.added, taken.commits = {}, {}
             self._put_back(taken, new)
             raise
 
     def _put_back(self, taken: Changes, new: dict[int, None]) -> None:
         self._noted.changes.put_back(taken)
+        # Those that were put back come first, in their old order.
         for segment_id in self._noted.new:
             new.setdefault(segment_id)
         self._noted.new = new
@@ -136,11 +140,8 @@ PAUSE_S = 0.005
 class ManifestRebuild:
     """A rebuild of the local manifest from the catalog and SQL, next to the existing one.
 
-    It is a chain of deltas on an empty snapshot, under numbers above all existing ones: readers see
-    none of it before `current` names the snapshot, and then all of it. Changes meanwhile are noted
-    as usual and end the chain. It works in pages and slices, since a broker may have a million
-    mappings: 200,000 of 20,000 topics took 3 s of CPU time in 10 s, and never 3 ms of the event
-    loop at once.
+    It works in pages and slices, since a broker may have a million mappings: 200,000 of 20,000
+    topics took 3 s of CPU time in 10 s, and never 3 ms of the event loop at once.
     """
 
     def __init__(
@@ -158,38 +159,47 @@ class ManifestRebuild:
         self._files = files
         self._log = manifest.log
         self._sequence = 0
-        self._known: set[int] = set()  # partitions that are in a segment
+        # Partitions that are in a segment.
+        self._known: set[int] = set()
 
     async def write(self) -> tuple[Current, int]:
         """Write it; return `current`, and the sequence number of the last delta. May be called
         again after a failure: OSError, or what the storage raises."""
         # A power failure may have removed deltas that a reader has read: no number is used again.
         known = await self._env.offload.submit("files", self._files.prepare)
+        # The number of the start in the upper bits is above those of all earlier starts.
         base = max(known + 1, self._log.start << RUN_SHIFT)
         self._sequence = base
         self._known = set()
         now_ms = self._env.clock.now_ms()
         log, cluster_id = self._log, self._catalog.cluster_id
         nothing = empty(cluster_id, log.node_id, log.start, base, now_ms)
+        # 1. An empty snapshot, which `current` does not name yet: readers see nothing of the new
+        # chain.
         await self._env.offload.submit("files", self._files.write_content, nothing)
+        # 2. From one moment on changes are noted; what was noted before is in the pages.
         await self._collection.quiet()
         ids = self._forget()
         topics = list(self._catalog.by_id)
+        # 3. Topics before their partitions, segments before the ends of these.
         await self._write_topics(topics)
         await self._write_segments(ids)
         await self._write_partitions(topics)
-        while True:  # what was noted meanwhile
+        # 4. What was noted meanwhile ends the chain.
+        while True:
             async with self._collection.next(self._sequence + 1) as delta:
                 await self._write(delta)
             if not self._noted:
                 break
         current = Current(base)
+        # 5. One rename replaces the manifest; only then the old files go.
         await self._env.offload.submit("files", self._files.write_current, current)
         await self._env.offload.submit("files", self._files.keep_only, base)
         return current, self._sequence
 
     def _forget(self) -> list[int]:
         """Clear the pending changes; return the segments that belong into the manifest."""
+        # The pages have everything up to now.
         self._noted.changes, self._noted.new = Changes(cluster=True), {}
         ids = []
         for segment_id, segment in self._log.segments.store.by_id.items():
@@ -210,6 +220,7 @@ class ManifestRebuild:
     async def _write(self, delta: Delta) -> None:
         if not delta.says_nothing:
             await self._env.offload.submit("files", self._files.write_content, delta)
+            # Only after the write: a delta without content has no file and no number.
             self._sequence = delta.sequence
         await self._env.sleep(PAUSE_S)
 
@@ -227,7 +238,7 @@ class ManifestRebuild:
         await self._write(delta)
 
     async def _write_segments(self, ids: list[int]) -> None:
-        """They contain the end of each partition; its other fields come with the partitions."""
+        # Segments have the end of each partition; its other fields come with the partitions.
         delta, none = self._delta(), pack_epochs([])
         for at in range(0, len(ids), PAGE):
             added = await self._collection.read_segments(ids[at : at + PAGE])
@@ -246,12 +257,12 @@ class ManifestRebuild:
         await self._write(delta)
 
     async def _write_partitions(self, topics: list[bytes]) -> None:
-        """Add log starts and epochs; of partitions that were never cut only a log start that has
-        moved."""
+        """Add log starts and epochs."""
         numbers = self._numbers(topics)
         while part := list(islice(numbers, SLICE)):
             delta = self._delta()
             for row in await self._gathering.rows(part):
+                # Of partitions that were never cut only a log start that has moved.
                 if row.log_start or row.number in self._known:
                     delta.partitions.append(row)
             await self._write(delta)
@@ -289,14 +300,15 @@ class LocalFolding:
 
     def is_due(self, sequence: int) -> bool:
         """Return whether there are enough deltas, also since the last attempt."""
+        # After a failure as many deltas again, not one attempt per delta.
         return sequence - max(self.current.snapshot, self._tried) >= FOLDED_AFTER
 
     async def fold(self, sequence: int) -> None:
-        """Write a snapshot of everything up to this delta. After a failure it is tried again after
-        as many deltas; nothing is lost."""
+        """Write a snapshot of everything up to this delta."""
         self._tried = sequence
         try:
             await self._fold(sequence)
+        # Nothing is lost: readers use the chain as it is.
         except (OSError, WorkerError) as failure:
             logger.warning("cannot compact the local manifest, retrying later: %s", failure)
 
@@ -306,23 +318,28 @@ class LocalFolding:
         keys += [delta_key(number) for number in range(before.snapshot + 1, sequence + 1)]
         key = snapshot_key(sequence)
         output = self._files.path(key) + NEW
+        # The output of an attempt that failed.
         await submit("files", self._files.remove, [key + NEW])
         arguments = ManifestArguments([(each, self._files.path(each)) for each in keys], output)
         try:
             result: ManifestResult = await self._env.worker.run("manifest", arguments)
+        # A file of the chain is missing: it cannot be read any more.
         except FileNotFoundError as failure:
             result = ManifestResult(damaged=str(failure))
         if result.damaged:
             logger.error("rebuilding the local manifest: %s", result.damaged)
             self.damaged = True
             return
+        # Complete before it has its name, which readers know.
         await submit("files", self._files.rename, output, key)
         now_ms = self._env.clock.now_ms()
         # A clock that was set back keeps them for longer, never for less.
         old = [each for each in before.obsolete if each.since_ms + KEPT_MS <= now_ms]
         kept = [each for each in before.obsolete if each not in old]
+        # Old files stay for a while, for readers that have begun with them.
         folded = Obsolete(before.snapshot, before.snapshot + 1, sequence, now_ms)
         self.current = Current(sequence, (*kept, folded))
+        # First `current`, then the old files: a crash in between leaves files too many.
         await submit("files", self._files.write_current, self.current)
         for each in old:
             await submit("files", self._files.remove, each.keys())
@@ -348,6 +365,7 @@ class MaintainedManifest:
         self.folding: asyncio.Task[None] | None = None
         self._env = env
         self._manifest = manifest
+        # What SQL had when the log was opened; needed once.
         self._found: tuple[tuple[int, int], Sequence[SegmentRow]] | None = (facts, rows)
         self._files = ManifestFiles(env.fs, log.folder)
         gathering = Gathering(
@@ -367,10 +385,12 @@ class MaintainedManifest:
         """Write everything noted so far to the manifest. Raises OSError, and what the storage
         raises."""
         if self._folder.damaged:
+            # The chain cannot be read: rebuild it.
             self.attached = False
         if not self.attached:
             await self._attach()
         while self._manifest.noted:
+            # One delta has at most so many rows.
             async with self._collection.next(self.sequence + 1) as delta:
                 if not delta.says_nothing:
                     await self._write(delta)
@@ -397,8 +417,11 @@ class MaintainedManifest:
     async def _attach(self) -> None:
         """Take over the manifest that a clean end left, or rebuild it."""
         log = self._manifest.log
+        # Only the first time: later the counts are out of date.
         opened, self._found = self._found, None
         found = None
+        # Trusted only after a clean end of the start before, if every checksum and the counts
+        # match.
         if opened is not None and log.after_clean_end:
             found = await self._on_disk(self._files.believable, log.start - 1)
         if opened is not None and found is not None:
@@ -406,10 +429,12 @@ class MaintainedManifest:
             current, ended = found
             segments, last_segment = await self._count(rows)
             now = Ended(ended.start, ended.sequence, topics, last_partition, segments, last_segment)
+            # SQL has the state of the mark: no command has changed it in between.
             if now == ended:
                 self._begin(current, ended.sequence)
                 return
-        if log.start > 1:  # a new broker has none
+        # A new broker has none.
+        if log.start > 1:
             logger.info("rebuilding the local manifest")
         self.rebuilds += 1
         self._begin(*await self._rebuild.write())

@@ -53,6 +53,7 @@ class Changes:
 
     def topic_deleted(self, topic_id: bytes) -> None:
         """Note a topic that was deleted."""
+        # A deleted topic has no state to read.
         self.topics.pop(topic_id, None)
         self.deleted_topics[topic_id] = None
 
@@ -76,14 +77,15 @@ class Changes:
         )
 
     def take(self) -> Changes:
-        """Take the changes for the next delta. Topics come first, so that no delta has a partition
-        whose topic was in no delta; waiters wait for the last of several deltas."""
+        """Take the changes for the next delta."""
         self.sliced = True
+        # Topics first, so that no delta has a partition whose topic was in no delta.
         if len(self.topics) > MAX_ROWS:
             return Changes(topics=_first(self.topics))
         if len(self.partitions) > MAX_ROWS:
             topics, self.topics = self.topics, {}
             return Changes(topics=topics, partitions=_first(self.partitions))
+        # The last slice: with it everything else, and the waiters of all of them.
         self.sliced = False
         taken = Changes(
             self.topics, self.deleted_topics, self.partitions, self.cluster, self.added,
@@ -95,12 +97,14 @@ class Changes:
 
     def put_back(self, taken: Changes) -> None:
         """Put back changes that did not get into a delta."""
+        # A topic that was deleted meanwhile stays deleted.
         for topic_id in taken.topics:
             if topic_id not in self.deleted_topics:
                 self.topics[topic_id] = None
         self.deleted_topics |= taken.deleted_topics
         self.partitions |= taken.partitions
         self.cluster = self.cluster or taken.cluster
+        # What was noted meanwhile is newer.
         self.added = taken.added | self.added
         self.deleted = taken.deleted | self.deleted
         self._raise_commits(taken.commits)
@@ -114,6 +118,7 @@ class Changes:
         """Notify the waiters."""
         waiting, self.waiting = self.waiting, []
         for future in waiting:
+            # A waiter that was cancelled.
             if future.done():
                 continue
             if failure is None:

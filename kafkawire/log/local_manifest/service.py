@@ -92,8 +92,10 @@ class LocalManifest:
     def start(self) -> None:
         """Register as listener, before anything can have changed since the log was opened, and
         start."""
+        # The state with which the log was opened, to compare with what the mark says.
         rows = [segment.row for segment in self.log.segments.store.by_id.values()]
         facts = len(self.catalog.by_id), self.catalog.last_number()
+        # Before anything can have changed since then.
         self.log.hooks.register(self)
         self._woken.set()
         self._task = self.env.spawn(self._run(facts, rows), "local manifest")
@@ -108,6 +110,7 @@ class LocalManifest:
         await asyncio.gather(task, return_exceptions=True)
         if self.maintained is not None:
             await self.maintained.close()
+            # Without a complete chain the mark would be wrong: the next start rebuilds.
             if self.maintained.attached and not self.failures:
                 last = self.env.spawn(
                     self._end(self.maintained), "last delta of the local manifest"
@@ -118,7 +121,6 @@ class LocalManifest:
 
     @property
     def settled(self) -> bool:
-        """Return whether everything that was noted is in the folder."""
         attached = self.maintained is not None and self.maintained.attached
         return attached and not (self._writing or self.noted)
 
@@ -133,6 +135,7 @@ class LocalManifest:
                 continue
             row = segment.row
             living = row.state == LIVE and row.local
+            # The manifest knows this state.
             if living == segment.listed:
                 continue
             segment.listed = living
@@ -140,6 +143,7 @@ class LocalManifest:
                 self.noted.new[segment_id] = None
             else:
                 self.noted.new.pop(segment_id, None)
+                # Readers may have planned with it: the file stays for its delay.
                 self.noted.changes.deleted[row.uuid] = max(row.delete_after_ms, now_ms + delay_ms)
             self._wake()
 
@@ -165,7 +169,8 @@ class LocalManifest:
         self._wake()
 
     def _wake(self) -> None:
-        if self._marked:  # something changed after the marked end
+        # Something changed after the marked end.
+        if self._marked:
             self._marked = False
             self._remove_end_marker()
         self._woken.set()
@@ -177,26 +182,31 @@ class LocalManifest:
     # -- when they are written
 
     async def prepare(self) -> ModuleType:
-        """Import the module that writes the manifest, in a thread: it takes 35 ms, which would
-        delay requests if it were done at the first change."""
+        """Import the module that writes the manifest."""
+        # In a thread: it takes 35 ms, which would delay requests.
         return await self.env.offload.submit(
             "files", import_module, "kafkawire.log.local_manifest.maintenance"
         )
 
     async def _run(self, facts: tuple[int, int], rows: list[SegmentRow]) -> None:
         """Take `facts` and `rows` of the metadata with which the log was opened."""
+        # After the start, which has more urgent work.
         await self.env.sleep(LINGER_S)
         module = await self.prepare()
         self.maintained = maintained = module.MaintainedManifest(self, facts, rows)
+        # A million rows need not stay in memory.
         del rows
         while True:
             await self._woken.wait()
+            # Others join: at most one file a second.
             await self.env.sleep(LINGER_S)
+            # Before the write: what is noted during it wakes this again.
             self._woken.clear()
             self._writing = True
             try:
                 await maintained.write()
-            except Exception as failure:  # of the disk or of SQL: the manifest is stale meanwhile
+            except Exception as failure:
+                # Of the disk or of SQL: the manifest is stale meanwhile.
                 await self._back_off(failure)
             else:
                 self.failures = 0
@@ -218,11 +228,13 @@ class LocalManifest:
         return bool(self.log.hooks.doubts) or not self.log.segments.swapper.quiet
 
     async def _end(self, maintained: ManifestWriter) -> None:
+        # The state of SQL is unknown: without a mark the next start checks.
         if self._in_doubt():
-            return  # the state of SQL is unknown, so the next start checks
+            return
         await maintained.write()
         if self._in_doubt():
             return
+        # Before the file: a change during the write removes it again.
         self._marked = True
         await maintained.mark()
         if not self._marked:
