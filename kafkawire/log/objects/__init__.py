@@ -8,9 +8,5 @@ that an earlier process that is still running can store nothing more.
 
 Easy to get wrong:
 
-- The frames of an object come from any journals and positions, so their checksums are checked
-  against the positions that they name themselves.
-- An object without records of a partition does not name it: names are complete for the frames of
-  the same object only.
 - Only frames of batches are in objects. Topics are in SQL, and naming frames belong to a journal.
 """

@@ -133,12 +133,14 @@ class StoredFrame(NamedTuple):
 def write_head(head: ObjectHead, names: Mapping[int, Naming]) -> bytes:
     """Return header and names of an object, which its frames follow. `names`: by partition number,
     of all partitions in the frames. Raises ValueError if the object would be too large."""
+    # The names first: the header has their length.
     block = _write_names(names)
     whole = replace(head, names_length=len(block))
     if whole.size_bytes > MAX_OBJECT_BYTES:
         raise ValueError(
             f"a log object of {whole.size_bytes} bytes: at most {MAX_OBJECT_BYTES} are allowed"
         )
+    # Frames begin at multiples of 8, as in journals.
     return _write_header(whole) + block + PADDING[-len(block) & 7]
 
 
@@ -175,6 +177,7 @@ def _write_header(head: ObjectHead) -> bytes:
 
 def _header_checksum(data: Buffer) -> int:
     view = memoryview(data)
+    # Without its own field.
     return crc32c(view[16:HEADER_BYTES], crc32c(view[:12]))
 
 
@@ -208,8 +211,11 @@ def read_header(buf: Buffer, key: str) -> ObjectHead:
         node_id, epoch, sequence, nonce, frames, frames_length, created_ms, kind, fenced_by,
         names_length,
     )  # fmt: skip
+    # An object under a wrong key, such as a copy, would take the place of another one.
     if parse_log_object_key(key) not in (None, (epoch, sequence)):
         raise _damage(key, f"its header is that of {head.key}")
+    # The checksum holds, so a wrong length is a defect of the writer; checked before memory is
+    # taken for it.
     _check_lengths(head, key)
     return head
 
@@ -218,9 +224,11 @@ def _check_lengths(head: ObjectHead, key: str) -> None:
     """Raise LogObjectError unless the lengths in a header are possible."""
     length = head.frames_length
     if head.kind == KIND_FENCE:
+        # A fence is the header alone.
         possible = not (head.names_length or head.frame_count or length)
     elif head.kind == KIND_RECORDS:
         fitting = 0 <= length <= MAX_OBJECT_BYTES and head.size_bytes <= MAX_OBJECT_BYTES
+        # Frames are padded, and each has at least one batch.
         possible = fitting and not length & 7 and head.frame_count * _MIN_FRAME_BYTES <= length
     else:
         raise _damage(key, f"there is no kind {head.kind} of log objects")
@@ -238,12 +246,14 @@ def read_names(buf: Buffer, head: ObjectHead) -> dict[int, Naming]:
     names: dict[int, Naming] = {}
     if head.is_fence:
         return names
+    # The checksum of the names is after the last entry.
     end = HEADER_BYTES + head.names_length - _CHECKSUM.size
     if end < HEADER_BYTES or head.frames_start > len(buf):
         raise _damage(head.key, f"its names do not fit into {len(buf)} bytes")
     block = memoryview(buf)[HEADER_BYTES:end]
     if _CHECKSUM.unpack_from(buf, end)[0] != crc32c(block):
         raise _damage(head.key, "the checksum of its names is wrong")
+    # Without records of a partition it is not named: complete for the frames of this object only.
     at = 0
     while at < len(block):
         number, naming, at = _read_entry(block, at, head)
@@ -256,6 +266,7 @@ def read_names(buf: Buffer, head: ObjectHead) -> dict[int, Naming]:
 def _read_entry(block: memoryview, at: int, head: ObjectHead) -> tuple[int, Naming, int]:
     """Return partition number and naming of the entry at `at`, and where it ends."""
     start = at + _ENTRY.size
+    # Lengths are compared with the bytes of the block.
     if start > len(block):
         raise _damage(head.key, "an entry of its names is cut off")
     number, length = _ENTRY.unpack_from(block, at)
@@ -274,12 +285,14 @@ def read_frames(buf: memoryview, head: ObjectHead) -> Iterator[StoredFrame]:
     The checksums of each frame and of its batches are compared before it is yielded. Raises
     LogObjectError, naming frame and partition number.
     """
+    # Objects are stored whole, so a shorter one is damage.
     if len(buf) != head.size_bytes:
         raise _damage(head.key, f"it has {len(buf)} bytes, its header says {head.size_bytes}")
     position = head.frames_start
     for index in range(head.frame_count):
         frame, position = _read_frame(buf, position, index, head)
         yield frame
+    # Bytes that no frame explains.
     if position != len(buf):
         rest = len(buf) - position
         raise _damage(head.key, f"{rest} bytes follow the last of its {head.frame_count} frames")
@@ -293,9 +306,12 @@ def _read_frame(
     if found is None:
         raise _damage(head.key, f"frame {index} is missing at byte {position}")
     where = f"frame {index}, of partition {found.number} at log position {found.log_position}"
+    # Not `check`: frames come from any journals and positions, and are checked against those that
+    # they name themselves.
     starts = check_frame(buf, position, found) if found.kind == KIND_BATCH else None
     if not starts:
         raise _damage(head.key, f"{where}, is not whole")
+    # The frame's checksum covers the heads of its batches; each CRC the rest.
     views: list[memoryview] = []
     end = position + HEAD_BYTES + found.length
     for start, stop in zip(starts, [*starts[1:], end], strict=True):

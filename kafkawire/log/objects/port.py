@@ -70,11 +70,10 @@ MAX_WAIT_S = 5.0
 
 
 async def wait_until_reachable(env: Env, store: LogObjectStore) -> None:
-    """Return when the storage of a tier has answered. Raises errors that do not pass by themselves.
-
-    A broker whose log objects are there must not register before: it would end the same broker on
-    another machine, which may reach the storage, and could not serve itself.
-    """
+    """Return when the storage of a tier has answered. Raises errors that do not pass by
+    themselves."""
+    # Before the broker registers: it would end the same broker on another machine, which may reach
+    # the storage, and could not serve itself.
     await wait_for_answer(env, lambda: store.list("", limit=1))
 
 

@@ -60,6 +60,7 @@ class LogObjectWriter:
         key = log_object_key(self._broker_epoch, sequence)
         try:
             await self._store.put_ranges(key, write_head(head, names), ranges)
+        # Something is there: an earlier attempt of this process, or the fence of another life.
         except ConditionFailed:
             await self._check_own(key, sequence)
 
@@ -68,7 +69,8 @@ class LogObjectWriter:
         Superseded if another life of the broker has put something there."""
         try:
             data, _ = await self._store.get(key, 0, HEADER_BYTES)
-        except NoSuchObject:  # S3 answers so while another conditional request is in progress
+        except NoSuchObject:
+            # S3 answers so while another conditional request is in progress.
             raise StoreError("Conflict", f"{key} was being written concurrently") from None
         if self._is_own(data, key):
             return
@@ -78,12 +80,13 @@ class LogObjectWriter:
         )
 
     def _is_own(self, data: bytes, key: str) -> bool:
-        """Return whether an object is one that this process has stored. One that cannot be read is
-        not: it was written by a newer program, or it is none of ours."""
+        """Return whether an object is one that this process has stored."""
         try:
             found = read_header(data, key)
+        # Written by a newer program, or none of ours.
         except LogError:
             return False
+        # By the nonce: the key has node id and epoch only.
         return not found.is_fence and found.nonce == self._nonce
 
     def _head(self, sequence: int, gathered: Gathered) -> ObjectHead:
@@ -100,6 +103,7 @@ class LogObjectWriter:
     async def _names(self, gathered: Gathered) -> dict[int, Naming]:
         """Return the names of the partitions, with their end offsets in the object."""
         names = {}
+        # With the end offset in this object, as a naming frame at its end would have it.
         for at, (partition, end) in enumerate(gathered.ends.items()):
             names[partition.number] = Naming(
                 partition.topic_id, partition.topic, partition.index, partition.leader_epoch, end,
