@@ -31,11 +31,14 @@ def write_whole_file(fs: FileSystem, path: str, data: bytes, durably: bool = Tru
     """Replace a file, durably. If it raises OSError the old one is still there.
 
     Without `durably` the file survives a crash of the process, but not one of the machine."""
+    # Left by a write that was interrupted.
     fs.remove(path + NEW)
     file = fs.open(path + NEW, create=True)
     try:
         if file.pwritev([data], 0) != len(data):
             raise OSError(f"short write of {path}{NEW}")
+        # The content before the name: after a crash of the machine the new name must not have
+        # missing bytes.
         if durably:
             file.sync()
     finally:

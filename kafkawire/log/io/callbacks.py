@@ -13,9 +13,10 @@ Callback = Callable[[BaseException | None], None]
 
 
 def call(fn: Callback, failure: BaseException | None) -> None:
-    """Call a callback; an exception in it must not keep the others from being called."""
+    """Call a callback."""
     try:
         fn(failure)
+    # It must not keep the others from being called.
     except Exception:
         logger.exception("a callback of the commit log failed")
 
@@ -37,6 +38,7 @@ def _call_of(register: Callable[[Callback], None]) -> asyncio.Future[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(failure: BaseException | None) -> None:
+        # The caller was cancelled.
         if done.done():
             return
         if failure is None:

@@ -66,6 +66,7 @@ class ThreadPool:
         self._jobs: Jobs = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
+        # A pool that is garbage collected ends its threads, not only one that is closed.
         weakref.finalize(self, _end, self._jobs, self._threads).atexit = False
 
     def submit(self, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
@@ -93,6 +94,7 @@ class ThreadPool:
         self._threads.clear()
 
     def _put(self, job: Job) -> None:
+        # As many calls as threads, or more: all are busy.
         if self._unfinished >= len(self._threads) < self._max_threads:
             self._start_thread()
         self._unfinished += 1
@@ -111,8 +113,9 @@ class ThreadPool:
 
     def _settle(self, future: Future, outcome: Any, failure: BaseException | None) -> None:
         self._unfinished -= 1
+        # Cancelled.
         if future.done():
-            return  # cancelled
+            return
         if failure is None:
             future.set_result(outcome)
         else:
@@ -144,7 +147,6 @@ class ThreadOffload:
 
 
 def _end(jobs: Jobs, threads: list[threading.Thread]) -> None:
-    """Let the threads end after what was submitted."""
     for _ in threads:
         jobs.put(None)
 
@@ -155,14 +157,18 @@ def _run(jobs: Jobs) -> None:
         loop, report, target, fn, args = job
         outcome: Any = None
         failure: BaseException | None = None
+        # Cancelled before it began: the caller does not expect it to run.
         if not (isinstance(target, asyncio.Future) and target.cancelled()):
             try:
                 outcome = fn(*args)
-            except BaseException as caught:  # any failure is the caller's
+            except BaseException as caught:
+                # Any failure is the caller's.
                 failure = caught
-        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+        # The loop is closed: no caller waits any more.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(report, target, outcome, failure)
-        del job, report, target, fn, args, outcome, failure  # free them before the next wait
+        # Free them before the next wait, which may be long.
+        del job, report, target, fn, args, outcome, failure
 
 
 COPIED_BYTES = 256 << 10
@@ -178,7 +184,8 @@ SAMPLED_EVERY_BYTES = 256 << 10
 """Distance between checked pages of the page cache: the kernel reads ahead, and reclaims, in runs
 of about this size. Checks of 64 KiB took a twelfth of the CPU time of a response."""
 
-_SAMPLE = [bytearray(1)]  # the bytes read to find out whether they are cached; never used
+# The bytes read to find out whether they are cached; never used.
+_SAMPLE = [bytearray(1)]
 
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -207,6 +214,7 @@ class DiskFile:
 
     def pread(self, length: int, position: int) -> bytes:
         parts: list[bytes] = []
+        # pread may return less than asked for, such as at 2 GiB.
         while length > 0:
             part = os.pread(self._fd, length, position)
             if not part:
@@ -217,33 +225,38 @@ class DiskFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def is_cached(self, length: int, position: int) -> bool:
-        """Return whether these bytes are in the page cache; see kafkawire.log.io.ports.File. Reads
-        single bytes with a flag that forbids the kernel to wait for the disk."""
+        """Return whether these bytes are in the page cache; see kafkawire.log.io.ports.File."""
+        # Unknown, such as on macOS.
         if not hasattr(os, "RWF_NOWAIT"):
             return True
         fd, preadv, nowait = self._fd, os.preadv, os.RWF_NOWAIT
         try:
+            # Single bytes, with a flag that forbids the kernel to wait for the disk.
             for at in range(position, position + length, SAMPLED_EVERY_BYTES):
                 if not preadv(fd, _SAMPLE, at, nowait):
                     return False
             return bool(preadv(fd, _SAMPLE, position + length - 1, nowait))
         except BlockingIOError:
             return False
-        except OSError:  # a file system without this flag; a read will report other errors
+        except OSError:
+            # A file system without this flag; a read will report other errors.
             return True
 
     def send(self, socket_fd: int, length: int, position: int) -> int:
         try:
             return os.sendfile(socket_fd, self._fd, position, length)
         except OSError as failure:
+            # A file system that cannot: copy instead.
             if failure.errno not in _NO_SENDFILE:
                 raise
         data = os.pread(self._fd, min(length, COPIED_BYTES), position)
         return os.write(socket_fd, data) if data else 0
 
     def sync(self) -> None:
-        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves bytes in the drive's cache
+        # On macOS fsync alone leaves bytes in the drive's cache.
+        if hasattr(fcntl, "F_FULLFSYNC"):
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+        # Without the times of the file, which would cost another write.
         elif hasattr(os, "fdatasync"):
             os.fdatasync(self._fd)
         else:
@@ -258,10 +271,12 @@ class DiskFile:
                 os.posix_fallocate(self._fd, before, size_bytes - before)
                 return
             except OSError as failure:
+                # Free what was allocated.
                 if failure.errno == errno.ENOSPC:
-                    os.ftruncate(self._fd, before)  # free what was allocated
+                    os.ftruncate(self._fd, before)
                 elif failure.errno not in _NO_FALLOCATE:
                     raise
+        # A file with holes: it has the length, and a later write may fail for lack of space.
         os.ftruncate(self._fd, size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
@@ -292,6 +307,8 @@ class DiskLock:
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+            # Another process may have removed the file and made a new one, on which it has the
+            # lock.
             if not os.path.exists(path) or not os.path.samestat(os.fstat(self._fd), os.stat(path)):
                 raise BlockingIOError(errno.EAGAIN, "the file was removed meanwhile", path)
         except OSError:
@@ -323,13 +340,15 @@ class DiskFileSystem:
         return sorted(os.listdir(path))
 
     def makedirs(self, path: str) -> None:
-        assert os.path.isabs(path), f"{path} is not absolute"  # else the loop would not end
+        # Otherwise the loop below would not end.
+        assert os.path.isabs(path), f"{path} is not absolute"
         missing: list[str] = []
         while not os.path.isdir(path):
             missing.append(path)
             path = os.path.dirname(path)
         for folder in reversed(missing):
             os.makedirs(folder, exist_ok=True)
+            # Each level, from the top: durable at once.
             self.sync_dir(os.path.dirname(folder))
 
     def remove_folder(self, path: str) -> None:
@@ -375,15 +394,17 @@ def untouched_memory(size_bytes: int) -> memoryview:
 def keep_freed_memory() -> None:
     """Let glibc keep the buffers of cold reads instead of returning each to the kernel.
 
-    It otherwise maps a megabyte for each read and unmaps it after the answer: 256 page faults,
-    more than half of the CPU time of a cold read of a megabyte. Elsewhere this does nothing.
+    Elsewhere this does nothing.
     """
-    import ctypes  # imported here, since a start does not need it
+    # Here, since a start does not need it.
+    import ctypes
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
+    # By default glibc maps a megabyte for each read and unmaps it after the answer: 256 page
+    # faults, more than half of the CPU time of a cold read of a megabyte.
     mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
     mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 

@@ -47,6 +47,7 @@ class FileSpan:
         """Release it once; the last call releases the file."""
         assert self._pins > 0, "a span was released more often than pinned"
         self._pins -= 1
+        # The last holder: the response, or the sender.
         if not self._pins:
             self._release()
 
@@ -62,11 +63,14 @@ class FileSpan:
         length = min(length, self._size_bytes - start)
         try:
             sent = self._file.send(socket_fd, length, self.position + start)
+            # 0 without an error is the end of the file, which must not look like a slow socket.
             if not sent and length:
                 raise OSError(errno.EIO, f"the file ends before byte {self.position + start}")
+        # Of the socket, not of the file.
         except (BlockingIOError, ConnectionError, TimeoutError):
             raise
         except OSError:
+            # A repeated request checks the file.
             self._failed()
             raise
         return sent

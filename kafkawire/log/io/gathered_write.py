@@ -18,6 +18,7 @@ MAX_WRITE_BYTES: Final = 1 << 30
 
 def write_whole(file: File, buffers: list[Buffer], position: int, length: int) -> None:
     """Write all buffers at `position`, or raise OSError (then some may have been written)."""
+    # The usual case: one call.
     if len(buffers) <= MAX_IOV and length <= MAX_WRITE_BYTES:
         written = file.pwritev(buffers, position)
     else:
@@ -33,12 +34,14 @@ def _write_chunks(file: File, buffers: list[Buffer], position: int) -> int:
         stop, size = start, 0
         while stop < len(buffers) and stop - start < MAX_IOV:
             more = len(buffers[stop])
+            # At least one buffer, even a larger one: pwritev then writes less, which is an error.
             if size + more > MAX_WRITE_BYTES and stop > start:
                 break
             size += more
             stop += 1
         done = file.pwritev(buffers[start:stop], position + written)
         written += done
+        # A short write: what follows would leave a gap.
         if done != size:
             break
         start = stop

@@ -1,9 +1,8 @@
 """Files as jobs read them: in large pieces first, then through a mapping.
 
 A job reads through a mapping, so nothing is copied and its own memory stays small. But a page that
-the disk cannot give would end the process, and single pages are slow: so it first reads each
-range it will use with plain calls, which raise an error for what cannot be read and leave the
-bytes in the page cache. Under memory pressure bytes may be read twice; that costs time only.
+the disk cannot give would end the process, and single pages are slow: so it first reads each range
+with plain calls. Under memory pressure bytes may be read twice; that costs time only.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ class MappedFile:
         self.path = path
         self._file = fs.open(path)
         size = self._file.size()
+        # Reading a mapping beyond the end of the file would end the process.
         if size_bytes is not None and size < size_bytes:
             self._file.close()
             raise OSError(errno.EIO, f"it has {size} bytes and should have {size_bytes}", path)
@@ -44,6 +44,7 @@ class MappedFile:
         for at in range(start, stop, PIECE_BYTES):
             end = min(at + PIECE_BYTES, stop)
             try:
+                # Raises an error for what cannot be read, and leaves the rest in the page cache.
                 self._file.pread(end - at, at)
             except OSError:
                 bad += self._bad_ranges(at, end)
@@ -52,6 +53,7 @@ class MappedFile:
 
     def _bad_ranges(self, start: int, stop: int) -> list[tuple[int, int]]:
         bad = []
+        # Again in small pieces, so that few bytes are given up.
         for at in range(start, stop, SMALL_PIECE_BYTES):
             end = min(at + SMALL_PIECE_BYTES, stop)
             try:

@@ -234,6 +234,7 @@ class Env:
         if watched and self.watchdog is not None:
             coro = self.watchdog.stepwise(coro, name)
         task = asyncio.get_running_loop().create_task(coro, name=name)
+        # A reference: the event loop has none, and would let the task be collected.
         self.tasks[task] = None
         task.add_done_callback(self.tasks.pop)
         return task

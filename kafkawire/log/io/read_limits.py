@@ -52,11 +52,13 @@ class SlowLane:
 
     def _schedule(self) -> None:
         if self._waiting and not self._scheduled:
+            # One piece per event-loop iteration.
             self._scheduled = True
             self._env.call_soon(self._give)
 
     def _give(self) -> None:
         self._scheduled = False
+        # A Produce request waits to be written: it goes first, but not forever.
         if self._busy() and self._postponed < MAX_POSTPONED:
             self._postponed += 1
             self._shared_until = self._env.clock.monotonic() + SHARED_S
@@ -64,6 +66,7 @@ class SlowLane:
             self._postponed = 0
             while self._waiting:
                 waiter = self._waiting.popleft()
+                # Its caller was cancelled: the next one.
                 if not waiter.done():
                     waiter.set_result(None)
                     break
@@ -83,6 +86,8 @@ class InFlight:
 
     async def take(self, size_bytes: int) -> None:
         """Return when so many bytes may be read."""
+        # In order: a small read must not overtake a large one forever. Above the bound it runs
+        # alone.
         if not self._queue and (
             size_bytes <= self._free_bytes or self._free_bytes == self._bound_bytes
         ):
@@ -93,6 +98,7 @@ class InFlight:
         try:
             await waiter
         except asyncio.CancelledError:
+            # Granted and cancelled in the same iteration: nothing else gives these bytes back.
             if waiter.done() and not waiter.cancelled():
                 self.give(size_bytes)
             raise
@@ -102,6 +108,7 @@ class InFlight:
         self._free_bytes += size_bytes
         while self._queue:
             size_bytes, waiter = self._queue[0]
+            # Everything is free: even a read above the bound may run.
             if size_bytes > self._free_bytes and self._free_bytes < self._bound_bytes:
                 return
             self._queue.popleft()

@@ -1,7 +1,7 @@
 """A file system that reads and changes nothing, for a trial run of recovery.
 
-Writing, renaming and removing succeed without effect. Only for `recover`, which never reads again
-what it has just written. Implements kafkawire.log.io.ports.FileSystem over another one.
+Changes succeed without effect. Only for `recover`, which never reads again what it has just
+written. Implements kafkawire.log.io.ports.FileSystem over another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ReadOnlyFile:
         self._file = file
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Do nothing; return how many bytes would have been written."""
+        """Return how many bytes would have been written."""
         return sum(len(buffer) for buffer in buffers)
 
     def pread(self, length: int, position: int) -> bytes:

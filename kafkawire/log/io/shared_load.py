@@ -30,6 +30,7 @@ class SharedLoad:
     async def again(self) -> None:
         """Return after a load that has begun after this call: one in progress may have read before
         what the caller lacks was stored."""
+        # All callers of this moment share one load.
         if self._next is None:
             self._next = self._env.spawn(self._run_after(self._running), self._name)
             self._next.add_done_callback(_fetch_failure)
@@ -55,12 +56,13 @@ class SharedLoad:
         wait_s = self._begun_s + self._interval_s - self._env.clock.monotonic()
         if wait_s > 0:
             await self._env.sleep(wait_s)
+        # From here on a caller must not join this load: it may read before what that caller lacks.
         self._running, self._next = self._next, None
         self._begun_s = self._env.clock.monotonic()
         await self._load()
 
 
 def _fetch_failure(task: asyncio.Task[None]) -> None:
-    """Do not report a failure whose callers have all been cancelled."""
+    """Fetch a failure whose callers may all have been cancelled, so that it is not reported."""
     if not task.cancelled():
         task.exception()

@@ -85,6 +85,7 @@ async def empty_slowly(
     """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
     at once would hold the event loop for milliseconds. Messages are freed with
     kafkawire.handlers.slices.free_in_steps, which also frees their lists."""
+    # From the end: removing the first element of a list would move all others.
     remove = collection.popitem if isinstance(collection, dict) else collection.pop
     while collection:
         remove()
@@ -138,6 +139,7 @@ class Slices:
         loop = asyncio.get_running_loop()
         granted = loop.create_future()
         self._waiting.append(granted)
+        # One slice per event-loop iteration, for all computations together.
         if not self._granting:
             self._granting = True
             loop.call_soon(self._grant)
@@ -161,7 +163,8 @@ class Slices:
         waiting = self._waiting
         while waiting:
             granted = waiting.popleft()
-            if not granted.done():  # else its task was cancelled
+            # Otherwise its task was cancelled.
+            if not granted.done():
                 self._until = self._monotonic() + SLICE_S
                 granted.set_result(None)
                 break

@@ -6,10 +6,6 @@ task started by kafkawire.log.io.ports.Env, and each callback of a timer. A step
 a defect: it is counted, and logged with the API, the client and the duration, at most once a
 second.
 
-Reading the CPU clock costs four times as much as the wall clock, so a step is measured by the wall
-clock, and only a long one by the CPU time since the last mark, which is at most MARK_S older than
-its start. So nothing is reported where other processes use the processor.
-
 Shell; made by kafkawire.log.io.disk for a real broker, absent in the simulation.
 """
 
@@ -50,6 +46,7 @@ class Watchdog:
     def begin(self) -> float:
         """Start a stretch; returns what `end` takes. Hot."""
         now = self._wall()
+        # Reading the CPU clock costs four times as much as the wall clock: once per MARK_S.
         if now - self._mark_wall > MARK_S:
             self._mark_wall = now
             self._mark_cpu = self._cpu()
@@ -59,18 +56,21 @@ class Watchdog:
         """End a stretch and return the time; `who` names its cause if it has to be reported.
         Hot."""
         now = self._wall()
+        # By the wall clock first; only a long step by CPU time since the last mark.
         if now - begun > MAX_STRETCH_S:
             self._report(begun, who)
         return now
 
     def _report(self, begun: float, who: Callable[[], str]) -> None:
         now, cpu = self._wall(), self._cpu()
+        # The smaller one: nothing is reported where other processes use the processor.
         took_s = min(now - begun, cpu - self._mark_cpu)
         self._mark_wall, self._mark_cpu = now, cpu
         if took_s <= MAX_STRETCH_S:
             return
         self.count += 1
         self.seconds.add(took_s)
+        # At most one line a second.
         if now - self._logged_at < LOG_INTERVAL_S:
             self._unlogged += 1
             return

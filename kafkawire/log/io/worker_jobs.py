@@ -282,6 +282,7 @@ def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
     others."""
     try:
         return find_job(name)(fs, arguments, pace)
+    # The errors of the Worker port: of the disk, or of the job.
     except OSError:
         raise
     except Exception as failure:

@@ -42,6 +42,7 @@ class WorkerProcess:
     __slots__ = ("_long", "_short")
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
+        # Two children: a cut must not wait for a compaction.
         self._short = WorkerChild(idle_s)
         self._long = WorkerChild(idle_s)
 
@@ -62,7 +63,8 @@ class WorkerChild:
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: ChildProcess | None = None
-        self._ending: list[ChildProcess] = []  # retired or killed, and not yet waited for
+        # Retired or killed, and not yet waited for.
+        self._ending: list[ChildProcess] = []
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -76,6 +78,7 @@ class WorkerChild:
             request = pack((job, arguments, bytes_per_second))
         except FrameError as problem:
             raise WorkerError(f"the job {job!r} must be split: {problem}") from None
+        # One job at a time: answers have no numbers.
         async with self._lock:
             if self._closed:
                 raise WorkerError(f"the job {job!r} was not started: the worker is closed")
@@ -90,6 +93,7 @@ class WorkerChild:
     async def _ask(self, job: str, request: tuple[bytes, bytes]) -> bytes:
         """Send one request and return its answer, while no other request is pending."""
         if self._process is not None:
+            # It must not be retired before the request.
             self._process.busy()
         process = await self._running()
         try:
@@ -97,6 +101,7 @@ class WorkerChild:
             await process.drain()
             answer = await process.receive()
         except (asyncio.IncompleteReadError, ConnectionError, FrameError) as failure:
+            # The next job starts another child.
             self._process = None
             code = await process.wait_or_kill(ENDS_S)
             raise WorkerError(
@@ -113,8 +118,10 @@ class WorkerChild:
 
     async def _running(self) -> ChildProcess:
         process = self._process
+        # It was ended, or has ended by itself.
         if process is None or process.pid is None:
             process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main", NICE)
+            # Closed while it started.
             if self._closed:
                 process.kill()
         return process
@@ -134,8 +141,10 @@ class WorkerChild:
     async def close(self) -> None:
         self._closed = True
         if self._process is not None:
-            self._process.kill()  # the job that it may be running fails
-        async with self._lock:  # a job may be starting a child, which ends without running it
+            # The job that it may be running fails.
+            self._process.kill()
+        # A job may be starting a child, which ends without running it.
+        async with self._lock:
             if self._process is not None:
                 self._process.busy()
                 self._leave(self._process)
