@@ -1,11 +1,8 @@
 """Checkpoints: the state of the partitions in SQL, which is never ahead of what is durable.
 
 A checkpoint is taken in one step (log position and rows belong together), then waits until
-everything before its log position is committed, then is stored in one transaction. A moved log
-start is stored the same way, but under the log position of the last full checkpoint: its row may be
-ahead of the log position, which recovery allows for; that of a partition with durability=local
-waits for the own disk only. Called by kafkawire.log.manager (roll, timer, close), DeleteRecords and
-retention.
+everything before its log position is committed, then is stored in one transaction. Called by
+kafkawire.log.manager (roll, timer, close), DeleteRecords and retention.
 
 Followers and the remote tier may be away for hours. Except in a start, they are waited for with the
 limit WAIT_S, and followers before the lock is taken, too.
@@ -59,19 +56,18 @@ class Checkpoints:
         self._partitions = partitions
         self._released = released
         self._lock = asyncio.Lock()
+        # None: as long as it takes, while the broker starts.
         self._wait_s: float | None = None
         self.log_position = 0
         self.due = False
 
     def start(self, log_position: int, *, due: bool) -> None:
-        """Continue from the stored log position `log_position`; `due`: the next checkpoint is saved
-        even if nothing changes."""
+        """Continue from the stored log position `log_position`."""
         self.log_position = log_position
         self.due = due
 
     def note_started(self) -> None:
-        """Note that the start is complete: followers and the remote tier are waited for with a
-        limit."""
+        """Note that the start is complete: waits have a limit from now on."""
         self._wait_s = WAIT_S
 
     @asynccontextmanager
@@ -82,21 +78,22 @@ class Checkpoints:
 
     async def save(self) -> None:
         """Store what has changed since the last checkpoint. Raises what the commit or SQL raises,
-        and TimeoutError.
-
-        Many partitions are stored in parts; only the last part has the new log position, so the
-        rows before it are only ahead of the stored log position.
-        """
+        and TimeoutError."""
+        # Before the lock is taken, so that log starts need not wait for followers.
         if self._commit_log.follower_sink.began and not self._is_current():
             await self._wait_until_durable()
         async with self._lock:
+            # Another caller may have stored it meanwhile.
             if self._is_current():
                 return
+            # In one step with the list of partitions: they belong together.
             log_position = self._commit_log.written
             dirty = self._commit_log.dirty
             changed, dirty[:] = dirty[:], []
+            # Parts have the old log position: rows may be ahead of it, which recovery allows for.
             while len(changed) > ROWS_AT_ONCE:
                 await self._save(changed, self.log_position)
+            # The last part: everything before the new log position is stored now.
             await self._save(changed, log_position)
             self.log_position = log_position
             self.due = False
@@ -120,16 +117,19 @@ class Checkpoints:
         """Take a part from the end of `changed` and store it; put all back if that fails."""
         part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
         del changed[-ROWS_AT_ONCE:]
+        # As of now; what changes from here on makes the partition dirty again.
         rows = [partition.snapshot() for partition in part]
         for partition in part:
             partition.dirty = False
             if partition.producers.states:
                 self._commit_log.producing[partition] = None
         try:
+            # SQL must not have what a crash can take.
             await self._wait_until_durable()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
             self._commit_log.hooks.report_stored()
         except BaseException:
+            # The next checkpoint stores them.
             for partition in part:
                 partition.mark_dirty()
             self._commit_log.dirty.extend(changed)
@@ -150,10 +150,12 @@ class Checkpoints:
         """
         found = {number: self._partitions.get(number) for number in starts}
         disk = self._commit_log.disk_sink
+        # Those with durability=local wait for the own disk only.
         waiting = {number for number, each in found.items() if each and each.sink is not disk}
         local = {number: start for number, start in starts.items() if number not in waiting}
         await self._move(local, disk.wait_until_durable)
         if waiting:
+            # Before the lock, which followers may hold up for long.
             await self._wait_until_durable()
             await self._move(
                 {number: starts[number] for number in waiting}, self._wait_until_durable
@@ -172,19 +174,24 @@ class Checkpoints:
             rows = []
             for partition, start in moving:
                 row = partition.snapshot()
+                # A snapshot with this one change; memory changes after SQL.
                 row.log_start = start
                 rows.append(row)
             if not rows:
                 return
             await committed()
             try:
+                # Under the last log position: the row may be ahead of it, which recovery allows
+                # for.
                 await self._storage.save_checkpoint(
                     Checkpoint(self._node_id, self.log_position, rows)
                 )
             except BaseException:
+                # It may have been committed all the same.
                 self._commit_log.hooks.in_doubt()
                 raise
             for partition, start in moving:
+                # Unloaded or deleted meanwhile.
                 if not partition.removed:
                     self._released(partition.start_at(start))
             self._commit_log.hooks.log_starts([partition.number for partition, _ in moving])

@@ -2,13 +2,8 @@
 
 Above `disk.warn.percent` the broker warns; above `disk.delete.percent` it deletes at once what
 retention allows, and the local files of what is in a remote tier. If `disk.refuse.percent` is
-exceeded all the same, or writes fail and there is no room for another journal, Produce requests are
-refused: a disk that is full to the last byte accepts no transaction and no offsets of groups
-either. The error is POLICY_VIOLATION, which clients report at once: they would retry a storage
-error until their deliveries time out, without a word about the disk. While a write or an fsync
-takes longer than `busy.disk.ms`, Produce requests are refused with KAFKA_STORAGE_ERROR, since they
-would only wait (RocketMQ does so when its page cache is busy); clients retry them. Reads continue
-in any case.
+exceeded all the same, or writes fail and there is no room for another journal, or a write or an
+fsync takes longer than `busy.disk.ms`, Produce requests are refused. Reads continue in any case.
 """
 
 from __future__ import annotations
@@ -53,10 +48,15 @@ class DiskWatch:
         """Check whether the disk is busy; to be called several times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
+        # Clients report this at once: they would retry a storage error until their deliveries time
+        # out, without a word about the disk.
         why, code = self._full, ErrorCode.POLICY_VIOLATION
         if why is None and busy_s * 1000 > log.config.busy_disk_ms:
+            # They would only wait (RocketMQ does so when its page cache is busy); clients retry
+            # them.
             why = f"the disk is busy: a write has been on its way for {busy_s:.1f} s"
             code = ErrorCode.KAFKA_STORAGE_ERROR
+        # Only changes are logged; the text has a duration that always changes.
         if (why is None) != (self._refused is None):
             if why is not None:
                 logger.warning("Produce requests are refused: %s", why)
@@ -71,6 +71,7 @@ class DiskWatch:
         """Measure how full the disk is, and act on it. Raises what `relieve` raises."""
         used, free = await self._measure_usage()
         try:
+            # Retention that is due, and local files of what is in a remote tier.
             if used >= self._commit_log.config.disk_delete_percent:
                 await self._relieve()
                 used, free = await self._measure_usage()
@@ -87,12 +88,15 @@ class DiskWatch:
     async def _is_stuck(self) -> bool:
         """Return whether writes fail and there is no room for another journal."""
         log = self._commit_log
+        # A spare needs no space.
         if not log.failing or log.journals.spares:
             return False
         return not await log.env.offload.submit("files", log.journals.has_room)
 
     def _judge(self, used: int, free: int, stuck: bool) -> None:
         config = self._commit_log.config
+        # On a large disk one percent is much. A disk that is full to the last byte accepts no
+        # transaction and no offsets of groups either.
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
         self._full = None
         if full or stuck:

@@ -28,8 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Writes the index files of rolled journals. `_missing`: journals without an index, with its
-    contents as of the roll: a run number that rose since must not get into it."""
+    """Writes the index files of rolled journals."""
 
     __slots__ = ("_checkpoints", "_commit_log", "_missing", "_partitions", "_running")
 
@@ -42,6 +41,8 @@ class Indexer:
         self._commit_log = commit_log
         self._partitions = partitions
         self._checkpoints = checkpoints
+        # Journals without an index, with its contents as of the roll: a run number that rose since
+        # must not get into it. Rows None: they are copied when it is written.
         self._missing: dict[int, tuple[Extent, dict[int, IndexColumns] | None]] = {}
         self._running = False
 
@@ -64,13 +65,16 @@ class Indexer:
             return
         self._running = True
         try:
-            numbers = sorted(self._missing)  # those rolled from here on may not be durable then
+            # Those rolled from here on may not be durable after the wait.
+            numbers = sorted(self._missing)
             await self._commit_log.disk_sink.wait_until_durable()
             for number in numbers:
                 extent, rows = self._missing[number]
-                self._missing[number] = extent, None  # if it fails they are copied again
+                # If it fails they are copied again.
+                self._missing[number] = extent, None
                 await self._write(number, extent, rows)
                 del self._missing[number]
+            # Only rows that an index file has may be evicted.
             evict(self._commit_log.journals, self._partitions)
             await self._checkpoints.save()
         finally:
@@ -79,14 +83,16 @@ class Indexer:
     async def _write(
         self, number: int, extent: Extent, rows: dict[int, IndexColumns] | None
     ) -> None:
-        """Write one index file. The next start trusts its journal without reading it, so the
-        journal must be durable first."""
+        """Write one index file, whose journal is durable: the next start trusts it without
+        reading the journal."""
         journals = self._commit_log.journals
         journal = journals.by_number.get(number)
+        # Recycled meanwhile.
         if journal is None:
-            return  # recycled meanwhile
+            return
         env = self._commit_log.env
         rows = rows_in(journal, self._partitions) if rows is None else rows
+        # As of now: one that was committed since the roll is left out.
         found = transactions_in(journal, self._partitions)
         await env.offload.submit(
             "files", write, env.fs, journals.folder, number, extent, rows, found
@@ -102,5 +108,4 @@ def write(
     rows: Mapping[int, IndexColumns],
     transactions: JournalTransactions | None,
 ) -> None:
-    """Pack and write one index file. Runs in a thread, or blocks."""
     write_index(fs, folder, number, pack_index(number, extent, rows, transactions))

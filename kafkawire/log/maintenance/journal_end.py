@@ -27,14 +27,17 @@ async def end_journal(commit_log: CommitLog, indexer: Indexer, active: Journal) 
     within some seconds. Raises what a failed write of the commit log raises."""
     journals = commit_log.journals
     for _ in range(ROLL_TRIES):
+        # 1. Roll: the frame that does it must be written.
         if journals.active is active and journals.ready:
             commit_log.roll()
             await await_callbacks(commit_log.after_write)
+        # 2. Or prepare the next journal first.
         elif journals.active is active:
             journals.prepare(again=True)
         elif active.indexed:
             return True
         else:
+            # 3. Write its index file; a failure is tried again until the time is over.
             try:
                 await indexer.run()
             except (KafkaError, OSError) as failure:

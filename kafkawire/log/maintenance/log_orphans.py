@@ -64,6 +64,7 @@ class _Place:
 
     def is_old(self, listed: Listed) -> bool:
         """Return whether another object was stored KEPT_MS after this one."""
+        # By the clock of the storage: clocks of machines may be wrong by years.
         return self.newest_ms - listed.modified_ms > KEPT_MS
 
 
@@ -107,8 +108,11 @@ class OrphanRemoval:
             orphans, left = await self._delete_orphans(store, rows)
             deleted += orphans
             for log in rows.values():
+                # By both clocks: neither decides alone.
                 if self._is_old(log.changed_ms) and log.done and left.only_old_fence(log):
                     deleted += await self._forget_log(store, log)
+            # A log without a row: records may be needed by an older metadata database than this
+            # one, so only an old fence that is alone goes.
             for epoch in left.logs.keys() - rows.keys():
                 remains = left.logs[epoch]
                 if remains.objects == 1 and left.is_old(remains.last):
@@ -129,7 +133,8 @@ class OrphanRemoval:
                 newest_ms = max(newest_ms, listed.modified_ms)
                 parsed = parse_log_object_key(listed.key)
                 if parsed is None:
-                    continue  # not ours: a scrub reports it
+                    # Not ours: a scrub reports it.
+                    continue
                 epoch, sequence = parsed
                 if epoch in rows and is_orphan(rows[epoch], sequence):
                     orphans.append(listed.key)
@@ -144,6 +149,8 @@ class OrphanRemoval:
 
     async def _forget_log(self, store: LogObjectStore, log: ObjectLog) -> int:
         """Delete the row of a log, then its fence; one that stays is deleted by the next start."""
+        # The row first: a fence without a row is found by the next start, a row without a fence
+        # would let a stalled writer store an object in its place.
         if not await self._forget(log.broker_epoch):
             return 0
         assert log.ended is not None, "the log has ended"
@@ -156,6 +163,7 @@ class OrphanRemoval:
             return 0
         try:
             data, _ = await store.get(listed.key, 0, HEADER_BYTES)
+            # Only now its content is read: a request for each old log.
             if not read_header(data, listed.key).is_fence:
                 return 0
         except (NoSuchObject, LogError):

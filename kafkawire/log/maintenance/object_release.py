@@ -2,8 +2,7 @@
 
 An object is needed until the commit offset of each partition in it has passed its records (or the
 partition is deleted, or its log start has passed them), and a checkpoint in SQL covers them, since
-the state of idempotent producers is found again from it and the records after it. First SQL says
-that a log is needed only from a higher sequence number on, then objects are deleted. The fence of a
+the state of idempotent producers is found again from it and the records after it. The fence of a
 log that has ended is never deleted here.
 """
 
@@ -119,22 +118,29 @@ class ObjectRelease:
         and a commit raise."""
         done: list[Retained] = []
         for each in list(islice(self.retained, MAX_AT_ONCE)):
+            # One log per transaction.
             if done and each.log != done[0].log:
                 break
+            # Oldest first: SQL has one number per log, below which nothing is needed.
             if not await self._uploads.is_uploaded(each.ends):
                 break
+            # The state of idempotent producers is found again from the checkpoint and the records
+            # after it.
             if each.log_position > self._checkpoints.log_position:
                 if not self._holds_much():
                     break
                 await self._checkpoints.save()
             done.append(each)
+        # SQL first: a crash after it leaves objects that the next start deletes; the other order
+        # would leave a log with missing objects.
         if not done or not await self._released(done[-1].log, done[-1].sequence + 1):
             return 0
         await self._stores.at(done[0].url).delete([each.key for each in done])
         for each in done:
             self.retained.popleft()
             self.by_url[each.url] -= 1
-        self.by_url += Counter()  # without those that have none left
+        # Without places that have none left.
+        self.by_url += Counter()
         self._commit_log.object_sink.note_released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 

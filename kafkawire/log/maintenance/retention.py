@@ -3,9 +3,7 @@
 What Kafka does with segments is done with a partition's extent in each segment and in each rolled
 journal; the extent in the active journal is deleted only when everything in the partition is older
 than `retention.ms`. The decision is pure (`due`); where it is about journals, the times of the
-records are computed first (kafkawire.log.partition.time_lookup). The log start moves in SQL before
-it moves in memory. A journal without live batches becomes a spare, when no reader uses it and a
-checkpoint covers it.
+records are computed first (kafkawire.log.partition.time_lookup).
 
 It checks partitions with batches in the journals and those that were `touched`: loaded, cut, or
 given other settings. For all others a query of SQL finds extents in segments that are due
@@ -56,13 +54,16 @@ def due(partition: Partition, now_ms: int) -> int:
     if config.schedules:
         limit = min(limit, partition.kept_from)
     for end, length, newest in _pieces(partition):
+        # Without bytes (compaction removed all) there is nothing to keep.
         expired = not length or 0 <= newest < too_old
         too_much = 0 <= config.retention_bytes <= size - length
+        # In order: what follows an extent that stays, stays too.
         if end > limit or not (expired or too_much):
             return start
         start = max(start, end)
         size -= length
     rows = partition.rows
+    # The extent in the active journal goes only if everything in the partition is old.
     if 0 <= rows.latest() < too_old:
         start = max(start, limit)
     return start
@@ -118,8 +119,9 @@ class Retention:
             partition = self._partitions.get(number)
             if partition is not None:
                 start = due(partition, now_ms)
+                # In the journals the times may be those that producers stated: compute them first.
                 if start > max(partition.cut_offset, partition.log_start):
-                    await correct_times(partition)  # it may rest on what producers said
+                    await correct_times(partition)
                     start = due(partition, now_ms)
                 if start > partition.log_start:
                     starts[number] = start
@@ -129,7 +131,9 @@ class Retention:
             logger.info(
                 "retention: moving the log start offset of %s", count(len(starts), "partition")
             )
-            self.touched |= starts.keys()  # checked again if this fails, and more may be due
+            # Checked again if this fails, and more may be due.
+            self.touched |= starts.keys()
+            # SQL first, then memory: a start must not bring deleted records back.
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()
 
@@ -141,22 +145,26 @@ class Retention:
         if not dead or self._commit_log.failed is not None:
             return
         staying = [journal.number for journal in journals if journal not in dead]
+        # Topics whose newest frame is in one of these are written again, into a journal that stays.
         moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
+            # Durable before the journals go: these alone can rebuild the catalog.
             await self._commit_log.disk_sink.wait_until_durable()
             # A commit says nothing about a write batch that failed before: those wait for the next
             # call, which writes their topics again.
             dead = [each for each in dead if not self._catalog_frames.needs(each.number)]
+        # A journal that is removed while the ledger names it would count as lost.
         if not dead or not await self._commit_log.ledger.retire(
             [journal.number for journal in dead]
         ):
-            return  # a journal that is removed while the ledger names it would count as lost
+            return
         for journal in dead:
             # A reader may have pinned it meanwhile, or another call may have recycled it.
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 self._catalog_frames.forget(journal.number)
                 self.held.pop(journal.number, None)
+                # An operator may search it for records.
                 if journal.number in self._damaged:
                     await self._set_aside(journal)
                 else:
@@ -168,6 +176,7 @@ class Retention:
         env = self._commit_log.env
         path = self._commit_log.journals.take_out(journal)
         paths = [path]
+        # First the index: the journal alone can be scanned.
         if journal.indexed:
             paths.insert(0, os.path.join(journal.folder, index_name(journal.number)))
         why = "bytes of it are damaged, and the offsets that were in them were given up"
@@ -183,7 +192,8 @@ class Retention:
     async def _is_held(self, journal: Journal) -> bool:
         """Return whether a journal without live batches is needed because of followers."""
         ends = self.held.get(journal.number)
-        if ends is None:  # what it has of them is below what was cut, since nothing in it is live
+        if ends is None:
+            # What it has of them is below what was cut, since nothing in it is live.
             ends = await self._uploads.cut_ends(journal.numbers)
             if ends:
                 self.held[journal.number] = ends
@@ -192,6 +202,8 @@ class Retention:
     def _is_dead(self, journal: Journal) -> bool:
         return (
             journal.rolled
+            # No partition has batches of it, no reader its bytes, an fsync covers it, and a
+            # checkpoint has the state that it would be replayed for.
             and journal.live == 0
             and not journal.pins
             and not journal.dirty

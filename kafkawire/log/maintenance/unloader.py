@@ -35,6 +35,7 @@ def is_idle(partition: Partition) -> bool:
         or partition.producers.states
         or partition.producers.verifying
         or partition.high_watermark != partition.next_offset
+        # Offsets are assigned to batches that are not written.
         or partition.offsets.pending != partition.next_offset
         or partition.closed
     )

@@ -47,9 +47,11 @@ class UploadCheck:
         for at, (number, end) in enumerate(ends):
             partition = self._loader.partitions.get(number)
             if partition is None:
+                # Otherwise deleted, or led elsewhere: not needed here.
                 if self._loader.config_of(number) is not None:
                     unloaded.append((number, end))
             else:
+                # It was not in memory when the journal was checked, so what it had then is unknown.
                 wanted = partition.next_offset if end == ALL else end
                 if max(partition.commit_offset, partition.log_start) < wanted:
                     return False
