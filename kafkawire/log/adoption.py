@@ -3,10 +3,6 @@
 After the loss of a data folder that is everything which was not uploaded in segments; after a power
 failure the last frames, which no fsync covered. Batches are appended as they are, with their
 offsets and leader epochs, before any request is served.
-
-SQL may be ahead of the journals here, since its checkpoint covers log objects: batches below the
-next offset of the checkpoint change neither producers nor epochs again. Its segments may be ahead
-of its checkpoint, too: batches of theirs are not appended, but change producers and epochs.
 """
 
 from __future__ import annotations
@@ -41,15 +37,16 @@ ROWS_AT_ONCE = 200
 class Adoption:
     """The partitions with durability=s3 that objects have, as they are filled. `changed`: those
     that batches were appended to or have changed: a checkpoint must have them before objects are
-    released. By partition number, `_known`: the next offset according to SQL and the journals;
-    `_replayed`: the offset below which batches are part of its producers and epochs."""
+    released."""
 
     def __init__(self, commit_log: CommitLog, loader: Loader, storage: SegmentCatalog) -> None:
         self._commit_log = commit_log
         self._loader = loader
         self._storage = storage
         self._slices = commit_log.env.slices
+        # By partition number: the next offset according to SQL and the journals.
         self._known: dict[int, int] = {}
+        # By partition number: below this offset batches are part of its producers and epochs.
         self._replayed: dict[int, int] = {}
         self._history = TransactionHistory()
         self.changed: dict[int, Partition] = {}
@@ -59,6 +56,7 @@ class Adoption:
         they have. Raises what the storage raises."""
         new = sorted(set(numbers) - self._known.keys())
         partitions = self._loader.partitions
+        # Before they are loaded: those in memory have replayed what the journals here have.
         replayed = {
             number: partitions[number].next_offset for number in new if number in partitions
         }
@@ -70,9 +68,11 @@ class Adoption:
                 replayed[row.number] = state.next_offset if state is not None else 0
         for number in new:
             partition = partitions.get(number)
+            # The others are not in log objects.
             if partition is not None and partition.sink is self._commit_log.object_sink:
                 self._known[number] = partition.next_offset
                 self._replayed[number] = replayed[number]
+                # SQL may be ahead of the journals here: appends continue where the records end.
                 _rewind(partition)
                 _end_epochs(partition, replayed[number])
             await self._slices.give_way()
@@ -82,6 +82,7 @@ class Adoption:
         for number, end in ends.items():
             if number in self._known:
                 there = self._loader.partitions[number].next_offset
+                # Batches that segments have may still have to be replayed.
                 if end > min(there, self._replayed[number]):
                     return True
         return False
@@ -96,6 +97,7 @@ class Adoption:
             batches = [batch for batch in frame.batches if self._take(partition, batch)]
             if batches:
                 self._queue(partition, batches)
+            # Memory has so many bytes of objects at a time.
             if log.batch_bytes > MAX_QUEUED_BYTES:
                 await await_callbacks(log.after_write)
             await self._slices.give_way()
@@ -105,6 +107,8 @@ class Adoption:
         """Take a batch into the state of its partition; return whether it is missing there."""
         fields = HEAD.unpack_from(batch, 0)
         base, count, expected = fields[0], fields[6] + 1, partition.offsets.pending
+        # Below the checkpoint's next offset batches change neither producers nor epochs again;
+        # segments may be ahead of the checkpoint, and batches of theirs only change these.
         new = base >= self._replayed[partition.number]
         if base + count <= expected and not new:
             return False
@@ -114,6 +118,7 @@ class Adoption:
             self._replay(partition, fields, marker)
         if base + count <= expected:
             return False
+        # Assigned all the same: these offsets may have been acknowledged.
         if base > expected:
             logger.critical(
                 "offsets %d-%d of %s-%d are in no segment and no log object: reading them returns "
@@ -125,9 +130,11 @@ class Adoption:
             )
             partition.offsets.assign(base - expected)
         elif base < expected:
+            # Within what is here already, unless nothing of it is: then the log start is within
+            # this batch.
             if expected != partition.log_start or expected != partition.next_offset:
                 return False
-            _continue_at(partition, base)  # the log start is within this batch
+            _continue_at(partition, base)
         partition.offsets.assign(count)
         return True
 
@@ -158,17 +165,19 @@ class Adoption:
             partition = self._loader.partitions.get(number)
             if partition is None:
                 continue
+            # SQL knows of offsets that no object has.
             if partition.next_offset < known:
                 self._report_lost(partition, known)
             self._history.give(partition)
+            # What was appended may be of earlier epochs; the current one begins after it.
             if partition.epochs[-1][0] < partition.leader_epoch:
                 partition.lead(partition.leader_epoch)
+            # The objects have everything: it is committed.
             partition.advance(partition.next_offset)
             await self._slices.give_way()
 
     def _report_lost(self, partition: Partition, known: int) -> None:
-        """Continue a partition after offsets that SQL knows of and no object has, so that they are
-        not assigned again."""
+        """Continue a partition after offsets that SQL knows of and no object has."""
         logger.critical(
             "%s-%d continues at offset %d: offsets %d-%d were stored, according to SQL, and are in "
             "no segment and no log object",
@@ -178,12 +187,12 @@ class Adoption:
             partition.next_offset,
             known - 1,
         )
+        # These offsets may have been acknowledged: they are not assigned again.
         _continue_at(partition, known)
         partition.mark_dirty()
 
 
 def _continue_at(partition: Partition, offset: int) -> None:
-    """Have the next append get this offset."""
     partition.next_offset = offset
     partition.offsets = PartitionOffsetManager(offset)
 
@@ -208,6 +217,7 @@ def _end_epochs(partition: Partition, replayed: int) -> None:
     """Forget leader epochs that were begun and have no batches yet: what is appended may be of
     earlier ones. `finish` begins the current one again."""
     epochs = partition.epochs
+    # Begun and without batches: what is appended may be of earlier ones.
     while len(epochs) > 1 and epochs[-1][1] >= replayed:
         epochs.pop()
     if epochs[-1][1] >= replayed:

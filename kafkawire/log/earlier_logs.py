@@ -63,10 +63,13 @@ class EarlierLogs:
         sequence = log.released
         while log.ended is None or sequence < log.ended:
             wanted = range(sequence, sequence + AT_ONCE)
+            # A log that has ended has nothing above its fence that counts.
             if log.ended is not None:
                 wanted = range(sequence, min(sequence + AT_ONCE, log.ended))
+            # Concurrently, but judged in order: the first free number is the end.
             heads = await asyncio.gather(*[self._head(log, at) for at in wanted])
             for each in heads:
+                # A log that has ended was complete below its fence.
                 if each is None and log.ended is not None:
                     _report(log_object_key(log.broker_epoch, sequence), "is missing")
                     sequence += 1
@@ -74,7 +77,8 @@ class EarlierLogs:
                 if each is None and await self._fence(log, sequence):
                     return sequence, found
                 if each is None:
-                    break  # the writer was faster: read again from here on
+                    # The writer was faster: read again from here on.
+                    break
                 if each.fence:
                     return sequence, found
                 found.append(each)
@@ -111,6 +115,7 @@ class EarlierLogs:
         try:
             head = read_header(data, key)
             size_bytes, fence, length = head.frames_length, head.is_fence, head.frames_start
+            # More names than were expected.
             if len(data) < length:
                 data, _ = await wait_for_answer(self._env, lambda: store.get(key, 0, length))
             if not fence:
@@ -128,9 +133,12 @@ class EarlierLogs:
         )  # fmt: skip
         key = log_object_key(epoch, sequence)
         try:
+            # Only if absent: this and a put of the writer exclude each other, so one of them ends
+            # it.
             await wait_for_answer(self._env, lambda: store.put(key, fence, if_absent=True))
         except ConditionFailed:
-            return False  # an object of the writer, or a fence: also one of an attempt of this call
+            # An object of the writer, or a fence: also one of an attempt of this call.
+            return False
         logger.info(
             "the log of broker %d in its life %d ends at object %d",
             self._node_id,

@@ -40,10 +40,12 @@ def prepare(fs: FileSystem, home: str) -> None:
     """Mark a folder as fresh and empty it: superseded files are moved, those of an adoption that
     was interrupted are removed. Raises OSError."""
     mark = os.path.join(home, MARK)
+    # Everything there is from an adoption that was interrupted.
     if read_whole_file(fs, mark, len(EMPTY)) == EMPTY:
         for path in _files(fs, home):
             fs.remove(path)
         return
+    # Durable before the first file moves: a start that finds it continues.
     begin(fs, home)
     target = _target(fs, home)
     moved = 0
@@ -51,6 +53,7 @@ def prepare(fs: FileSystem, home: str) -> None:
         new = os.path.join(target, os.path.relpath(path, home))
         fs.makedirs(os.path.dirname(new))
         fs.rename(path, new)
+        # The new name before the old one goes.
         fs.sync_dir(os.path.dirname(new))
         fs.sync_dir(os.path.dirname(path))
         moved += 1
@@ -62,6 +65,7 @@ def prepare(fs: FileSystem, home: str) -> None:
             home,
             target,
         )
+    # From here on files are those of the adoption.
     write_whole_file(fs, mark, EMPTY)
 
 
@@ -75,6 +79,7 @@ def _files(fs: FileSystem, folder: str, top: bool = True) -> Iterator[str]:
     """Yield the paths of all files that a fresh folder does not keep."""
     for name in fs.listdir(folder):
         path = os.path.join(folder, name)
+        # Only at the top: a file of that name in a folder is moved.
         if top and name in KEPT:
             continue
         try:

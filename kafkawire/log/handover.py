@@ -108,6 +108,7 @@ class HandOver:
         async with self._lock:
             found = await self._find(sorted(set(numbers)), made)
             try:
+                # After a failure all take appends again.
                 await self._prepare(found, made, patience_s)
             except BaseException:
                 _open(found)
@@ -122,6 +123,7 @@ class HandOver:
         for number in numbers:
             partition = self._loader.partitions.get(number)
             location = self._catalog.locate(number)
+            # Others are resigned: another broker has begun to lead them.
             if partition is not None and location is not None and location.leader == self._node_id:
                 partition.open_appends()
 
@@ -136,6 +138,7 @@ class HandOver:
                 led.append(number)
             if at % SLICE == SLICE - 1:
                 await self._env.slices.pause()
+        # In memory until their leader has changed: they must refuse appends.
         await self._loader.load(led)
         found = []
         for number in led:
@@ -149,30 +152,38 @@ class HandOver:
     async def _prepare(self, found: list[Partition], made: HandedOver, patience_s: float) -> None:
         uploaded = [each for each in found if each.config.movable]
         uncut = sum(each.size_bytes - sum(each.segments.length) for each in found)
+        # 1. While appends are served: what remains to be cut afterwards takes little time.
         if uploaded or uncut > EARLY_BYTES:
             async with self._segments.cutting():
                 await self._cut(found)
+        # Outside of the lock: a long upload must not hold back cuts.
         async with asyncio.timeout(UPLOAD_S):
             await self._upload(uploaded)
+        # No periodic cut from here on: it could take the same offsets.
         async with self._segments.cutting():
+            # 2. and 3. No new transactions, then no appends.
             await self._end_transactions(found, made, patience_s)
             moving = [each for each in found if each.number not in made.refused]
             async with asyncio.timeout(CLOSED_S):
+                # 4. What was queued, then the cut, the upload and the checkpoint, all within the
+                # time for which appends may be refused.
                 await self._commit_log.wait_until_durable()
                 await self._cut(moving)
                 await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()
-                if any(each.dirty for each in moving):  # it changed while that was stored
+                # It changed while that was stored.
+                if any(each.dirty for each in moving):
                     await self._checkpoints.save()
 
     async def _end_transactions(
         self, found: list[Partition], made: HandedOver, patience_s: float
     ) -> None:
-        """Refuse new transactions, wait for open ones, and refuse appends."""
         for each in found:
             each.producers.refuse_new_transactions(refuse=True)
         until = self._env.clock.monotonic() + patience_s
+        # A segment must name the aborted transactions among its records, and the outcome of an open
+        # one is not known.
         while any(each.producers.any_open for each in found):
             if self._env.clock.monotonic() >= until:
                 break
@@ -197,8 +208,11 @@ class HandOver:
         if not uncut:
             return
         rolled = [each for each in self._commit_log.journals if each.rolled and not each.indexed]
+        # The active journal has something of them: it must be rolled, since only rolled ones are
+        # cut.
         if any(each.rows.row_at(active.log_position) < len(each.rows) for each in uncut):
             rolled.append(active)
+        # The last one: the index files of those before it are written with it.
         for journal in rolled[-1:]:
             if not await end_journal(self._commit_log, self._indexer, journal):
                 text = f"journal {journal.number} cannot be ended"
@@ -210,6 +224,7 @@ class HandOver:
         numbers = {each.number for each in found}
         while not all(each.commit_offset >= each.cut_offset or each.removed for each in found):
             if self._segments.remote.hurry is not None:
+                # Again each time: what was cut since then too.
                 self._segments.remote.hurry(numbers)
             await self._env.sleep(UPLOAD_CHECK_S)
 

@@ -110,6 +110,7 @@ class Leadership:
 
     def _mark(self, numbers: Sequence[int]) -> list[Partition]:
         """Resign some partitions in one step; return those that were in memory."""
+        # In one step, without an await: the catalog has the new leader already.
         self._loader.changed_leaders(numbers)
         self._segments.cutter.forget(numbers)
         gone: list[Partition] = []
@@ -119,30 +120,36 @@ class Leadership:
             if partition is not None and not partition.resigned:
                 self._loader.resign(partition)
                 gone.append(partition)
+        # What is queued would be written after the new leader has begun.
         self._commit_log.drop_resigned()
         for partition in gone:
+            # Last: readers find everything closed.
             partition.notify_watchers()
         return gone
 
     async def _settle(self) -> None:
-        """Wait for what may still write for resigned partitions."""
-        with suppress(KafkaError, OSError):  # then nothing was written
+        """Wait for what may still write for resigned partitions: each lock is held by what has
+        begun."""
+        # After a failure nothing was written.
+        with suppress(KafkaError, OSError):
             await await_callbacks(self._commit_log.after_write)
+        # Later checkpoints leave out what was resigned, and later swaps do.
         async with self._checkpoints.hold_back():
-            pass  # later ones leave out what was resigned
+            pass
         async with self._segments.swapper.hold_back():
             pass
 
     async def _keep(self, left: list[Partition]) -> None:
-        """Keep the journals of records that no segment has. Their index files are written while the
-        partitions are in memory; a later term has its records in later journals, so that each index
-        file has the offsets of one term."""
+        """Keep the journals of records that no segment has."""
         active = self._commit_log.journals.active
         open_ended = [
             each for each in left if each.rows.row_at(active.log_position) < len(each.rows)
         ]
+        # Now, while the partitions are in memory: the index file has their rows. A later term has
+        # its records in later journals, so each index file has the offsets of one term.
         if open_ended and not await end_journal(self._commit_log, self._indexer, active):
-            active.live += len(open_ended)  # as when it is rolled
+            # As when it is rolled.
+            active.live += len(open_ended)
             logger.warning(
                 "journal %d could not be ended: a start may not find the records of %d resigned "
                 "partitions in it, which stay in the file",
@@ -169,6 +176,7 @@ class Leadership:
         env = self._commit_log.env
         try:
             await env.offload.submit("files", write_left, env.fs, self._home, dict(self._left))
+        # The journals are kept while this process runs.
         except OSError as failure:
             logger.warning(
                 "cannot write %s/left: a start may recycle these journals: %s", self._home, failure
@@ -179,6 +187,7 @@ class Leadership:
         and those `found` in the journals."""
         env = self._commit_log.env
         known = read_left(env.fs, self._home)
+        # Records of deleted topics are not needed.
         left = {number: each for number, each in known.items() if self._catalog.locate(number)}
         for number, each in found.items():
             for journal in each.journals:
@@ -189,6 +198,7 @@ class Leadership:
         for number, each in list(left.items()):
             each.journals = [journal for journal in each.journals if journal in by_number]
             for journal in each.journals:
+                # They count as live, so retention does not recycle the journal.
                 by_number[journal].live += 1
             self.kept[number] = list(each.journals)
             if not each.journals:
@@ -217,6 +227,7 @@ class Leadership:
         loaded at its first use, from what is stored of it."""
         wanted = list(numbers)
         stale = [number for number in wanted if self._is_stale(number)]
+        # Nothing of an earlier term is used again.
         if stale:
             await self.resign(stale)
         if wanted:
@@ -233,7 +244,8 @@ class Leadership:
 
     def forget(self, number: int) -> None:
         """Release the journals that were kept for a partition: its topic is deleted."""
-        self._left.pop(number, None)  # the next start removes it from the file
+        # The next start removes it from the file.
+        self._left.pop(number, None)
         journals = self.kept.pop(number, None)
         if journals is not None:
             self._released(journals)

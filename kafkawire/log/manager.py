@@ -89,13 +89,14 @@ def lock_folder(env: Env, folder: str) -> Lock:
 
 
 def leave_folder(env: Env, folder: str, lock: Lock) -> None:
-    """Release the lock of a folder whose broker does not start. The folder is removed if there is
-    nothing in it but what `lock_folder` creates."""
+    """Release the lock of a folder whose broker does not start."""
     journals, file = os.path.join(folder, "journals"), os.path.join(folder, "lock")
     try:
+        # Nothing but what lock_folder creates.
         names = set(env.fs.listdir(folder)) - {"journals", "lock"}
         if not names and not env.fs.listdir(journals):
-            env.fs.remove(file)  # while it is locked: who takes it from now on makes a new one
+            # While it is locked: a process that takes the lock from now on makes a new file.
+            env.fs.remove(file)
             for each in (journals, folder, os.path.dirname(folder)):
                 env.fs.remove_folder(each)
     except OSError as failure:
@@ -207,6 +208,7 @@ class Log:
                 object_logs, replication,
             )  # fmt: skip
             await log._recover(verify, fresh)
+        # Nothing of this start may continue: the lock is released.
         except BaseException:
             for each in (replication, object_logs):
                 if each is not None:
@@ -217,6 +219,7 @@ class Log:
 
     async def _recover(self, verify: bool, fresh: bool) -> None:
         fs = self.env.fs
+        # 1. What SQL, the run file and the ledger say.
         log_position = await self._storage.load_log_position(self.node_id)
         last = read_run(fs, self.folder)
         clean_end = last.end if last is not None else -1
@@ -226,10 +229,13 @@ class Log:
                 "the ledger in %s %s: writing it again. This start cannot detect missing journals.",
                 self.folder, wrong,
             )  # fmt: skip
+        # 2. What the journals have.
         recovered = recover(self.env, self.journals.folder, log_position, clean_end, ledger)
         if self.replication is not None:
+            # Followers may have more than this folder.
             await self.replication.check(recovered)
         clean = clean_end >= 0 and clean_end == recovered.written
+        # The run file is lost: above every start that has left a frame.
         if last is None:
             self.start = recovered.run >> RUN_SHIFT
             self.start += LOST_STARTS if recovered.found else 0
@@ -237,17 +243,22 @@ class Log:
             self.start = max(last.start, recovered.run >> RUN_SHIFT)
         self.start += 1
         numbers = recovered.numbers()
+        # 3. Partitions with records in the journals.
         unknown = {number for number in numbers if self.loader.make(number) is None}
+        # Before the run file is written: a refused start does not count.
         await check_known(
             self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
         )
         kept = last is None or last.ledger
+        # The new number is durable before the first frame: no two starts share one.
         write_run(fs, self.folder, RunState(self.start, -1, self.config.flush, kept))
         bounds = bounds_of(ledger)
+        # Also those that damage may have affected, which no journal names.
         for number in (
             recovered.ends.find_affected_partitions(bounds) | self._given_up.ranges.keys()
         ):
             self.loader.make(number)
+        # 4. Segments, then rows: a mapping names segments that must be known.
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
         await self.segments.store.learn(mapping for row in rows for mapping in row.mappings)
@@ -255,21 +266,27 @@ class Log:
         written, losses = self._fill(recovered, log_position, rows, bounds, terms)
         await self.segments.refuse_lost_rows()
         await report(recovered, losses, self._catalog, self.partitions, self._storage, self.node_id)
+        # 5. The commit log can append from here on.
         self._resume(recovered)
         self.leadership.keep_again({} if terms is None else terms.left)
         began = terms is not None and self._begin_terms(damaged=bool(recovered.damage))
+        # After an unclean end the next checkpoint is saved even if nothing changes.
         self.checkpoints.start(log_position, due=not clean)
         raised = bool(losses or fresh or (not clean and recovered.found))
         if raised:
             # With flush=os readers may have seen a tail of which nothing is left.
             lost = fresh or last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
+        # Before a checkpoint covers what only the journals have.
         await self._secure_journals()
         if losses or began or not clean:
             await self.checkpoints.save()
+        # 6. The ledger of this start, and only then the journals that it does not name become
+        # spares: after a crash in between they would count as lost.
         committed = self.commit_log.disk_sink.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
-        if not kept:  # only now: what an older version left of a ledger does not count
+        # Only now: what an older version left of a ledger does not count.
+        if not kept:
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
         await self._adopt(written if raised else set())
@@ -295,17 +312,19 @@ class Log:
         written, losses, older = load_partitions(
             self.env.fs, self.partitions, recovered, log_position, rows, bounds, terms
         )
-        if older and terms is None:  # with several brokers, others have stored rows
+        # With several brokers, others have stored rows.
+        if older and terms is None:
             text = "table partition_offset_checkpoints lacks offsets before the checkpoint"
             self._refuse(text, older[0])
         return written, losses
 
     def _check_rows(self, rows: Iterable[PartitionRow], recovered: Recovered) -> None:
-        """Raise IdentityError for rows that contradict one another or the journals: rows were lost,
-        or are older ones. A log start is stored before a journal names the partition with it."""
+        """Raise IdentityError for rows that contradict one another or the journals: rows were
+        lost, or are older ones."""
         for row in rows:
             text, naming = wrong_mappings(row), recovered.namings.get(row.number)
             start = row.checkpoint.log_start if row.checkpoint is not None else 0
+            # A log start is stored before a journal names the partition with it.
             if naming is not None and naming.log_start > start:
                 text = text or (
                     f"table partition_offset_checkpoints has log start {start}, and a journal log "
@@ -346,6 +365,7 @@ class Log:
         active = self.journals.active
         losses = [loss for damage in recovered.examined for loss in damage.losses]
         self.commit_log.start(self.start << RUN_SHIFT, active.end_log_position, losses)
+        # Named in this journal already, which is written further.
         for number in active.numbers:
             if number in self.partitions:
                 self.partitions[number].named_in = active.number
@@ -375,11 +395,12 @@ class Log:
 
     def _begin_terms(self, *, damaged: bool) -> bool:
         """Begin the terms of partitions whose leader changed while the broker was down; return
-        whether there are any. They must be stored before the first append, as the loader does."""
+        whether there are any."""
         began = False
         for partition in self.partitions.values():
             if not damaged:
                 report_absent(partition)
+            # Stored before the first append: a checkpoint follows.
             if partition.epochs[-1][0] < partition.leader_epoch:
                 partition.lead(partition.leader_epoch)
                 began = True
@@ -398,6 +419,7 @@ class Log:
                 "unclean shutdown: raising the leader epoch of %s", count(len(numbers), "partition")
             )
             await self._metadata.bump_leader_epochs(sorted(numbers))
+        # Those loaded later get it from the catalog.
         for number in numbers:
             location = self._catalog.locate(number)
             if location is not None:
@@ -438,19 +460,18 @@ class Log:
         self.hooks.defaults()
 
     def remove_topic(self, info: TopicInfo) -> None:
-        """Release a topic's partitions; parked readers are woken, its journals may be recycled.
-
-        What is queued for them is still written; no more can be appended.
-        """
+        """Release a topic's partitions; parked readers are woken, its journals may be recycled."""
         for row in info.partitions:
             partition = self.partitions.pop(row.number, None)
             if partition is not None:
+                # What is queued for it is still written; no more can be appended.
                 partition.remove()
                 self._note_released(list(partition.journal_extents.journal))
                 partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
-        self.segments.deletion.delete_partitions((row.number for row in info.partitions), delay_ms)
+        # Its rows first, then its files, at the next tick.
+        self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
         self.loader.traffic.forget(info.name)
         self.catalog_frames.write_deletion(info.id, info.name)
@@ -513,22 +534,28 @@ class Log:
         # the end unclean.
         self.commit_log.disk_sink.refuse_batches()
         await self.upkeep.stop()
+        # A check that ends with the worker is no failure.
         self.commit_log.reader.verifier.close()
         try:
+            # 1. No more jobs.
             await self.env.worker.close()
+            # 2. What was written must be in objects and at followers for a clean end.
             stored = await self.commit_log.object_sink.close()
             stored = await self.commit_log.follower_sink.close() and stored
             if self.object_logs is not None:
                 await self.object_logs.close()
             if self.commit_log.failed is None and stored:
+                # 3. The last checkpoint, until nothing is appended while it is stored.
                 for _ in range(MAX_LAST_CHECKPOINTS):
                     await self.commit_log.wait_until_durable()
                     await self.checkpoints.save()
                     if self.commit_log.at_rest and self._checkpointed_all():
                         break
                 await self.commit_log.close()
+                # 4. The mark of a clean end, if SQL knows the end of the log.
                 if self._checkpointed_all():
                     self._end_cleanly()
+        # An unclean end: the next start recovers.
         except Exception:
             logger.exception("closing the log failed, the next start recovers it")
         finally:
@@ -539,16 +566,17 @@ class Log:
             self.commit_log.ledger.close()
             self.segments.close()
             self.journals.close()
+            # Last: another process may start then.
             self._lock.release()
 
     def _checkpointed_all(self) -> bool:
         return self.checkpoints.log_position == self.commit_log.written
 
     def _end_cleanly(self) -> None:
-        """Write the index of the active journal up to its end, then mark that as the end of the
-        log."""
+        """Mark where the log ends."""
         active = self.journals.active
         extent = Extent(active.end, self.commit_log.run, active.end_log_position, active.entries)
+        # The next start reads it instead of scanning the journal.
         if active.end:
             rows = rows_in(active, self.partitions)
             found = transactions_in(active, self.partitions)

@@ -101,10 +101,10 @@ class ObjectLogs:
             fn(self._superseded_by)
 
     async def check(self) -> None:
-        """Check whether the tier can have the log of this life, and set `unusable`. A tier that
-        cannot be reached counts as one that can: the log is opened only after a check."""
+        """Check whether the tier can have the log of this life, and set `unusable`."""
         try:
             self.unusable = await self.stores.check() or await self._find_later_logs()
+        # Counts as one that can: the log is opened only after a check.
         except StoreError as failure:
             logger.warning("the remote tier cannot be checked for log objects yet: %s", failure)
 
@@ -120,19 +120,23 @@ class ObjectLogs:
             self._env, commit_log, loader, checkpoints, self._storage, self.stores,
             self._store_release,
         )  # fmt: skip
+        # 1. End the logs of earlier lives, so that no process can acknowledge anything more.
         logs = await self.load()
         self._has_earlier = bool(logs)
         for log in logs:
             if not log.done:
                 await self._end(log)
+        # 2. Store what only the journals here have: only then may a checkpoint cover it.
         stored: dict[int, int] = {}
         for each in self._needed:
             stored.update(each.ends)
         await self._gather_unstored(commit_log, loader.partitions, stored)
+        # Only if there is something: a broker without such topics opens no log.
         if commit_log.object_sink.queue.size_bytes:
             await self._open_patiently(commit_log, release)
             try:
                 await await_callbacks(lambda fn: commit_log.after((commit_log.object_sink,), fn))
+            # Another life has ended this log while the start waited.
             except KafkaError as failure:
                 raise Superseded(failure.message) from failure
 
@@ -158,9 +162,11 @@ class ObjectLogs:
             ]
         )  # fmt: skip
         commit_log.object_sink.note_retained(sum(each.size_bytes for each in self._needed))
+        # Released from memory: ObjectRelease has them.
         self._needed = []
         if release.retained or self._opened:
             release.start()
+        # A broker without topics of durability=s3 has no log.
         if not self._opened:
             commit_log.object_sink.when_needed(lambda: self._open_later(commit_log, release))
         if self._has_earlier:
@@ -193,6 +199,7 @@ class ObjectLogs:
         failures = 0
         while True:
             try:
+                # Each time: a tier that cannot be used may be changed by its operator.
                 self.unusable = await self.stores.check()
                 if not self.unusable:
                     await self._open(commit_log, release)
@@ -209,6 +216,7 @@ class ObjectLogs:
 
     async def _open(self, commit_log: CommitLog, release: ObjectRelease) -> None:
         store, now_ms = self.stores.at(self.stores.url), self._env.clock.now_ms()
+        # The row first: a later life finds the log by it.
         opened = await self._transact(
             lambda session: object_logs.open_log(
                 session, self._node_id, self._broker_epoch, self.stores.url, now_ms
@@ -236,6 +244,7 @@ class ObjectLogs:
                 f"{log.url} has log objects that broker {self._node_id} needs, and cannot be read: "
                 f"{failure}"
             ) from failure
+        # Its end is stored once: a later start need not read to find it.
         if log.ended is None:
             now_ms = self._env.clock.now_ms()
             epoch = self._broker_epoch
@@ -246,10 +255,12 @@ class ObjectLogs:
             )
             if stored is None:
                 raise Superseded(self._why_superseded())
+            # Another start has ended it at a lower number.
             found = [each for each in found if each.sequence < stored]
             log = replace(log, ended=stored)
         assert log.ended is not None
-        if found:  # what is missing after the last one is released with it
+        # What is missing after the last one is released with it.
+        if found:
             found[-1] = replace(found[-1], sequence=max(found[-1].sequence, log.ended - 1))
         elif log.released < log.ended:
             await self._store_release(log.broker_epoch, log.ended)
@@ -260,6 +271,7 @@ class ObjectLogs:
         ahead: deque[asyncio.Task[list[StoredFrame]]] = deque()
         try:
             for each in objects:
+                # A request takes tens of milliseconds, and a broker has hundreds of objects.
                 ahead.append(self._env.spawn(self._earlier.frames(each), "read a log object"))
                 if len(ahead) == READ_AHEAD:
                     yield await ahead.popleft()
@@ -272,6 +284,7 @@ class ObjectLogs:
     async def _adopt(self, commit_log: CommitLog, adoption: Adoption) -> None:
         numbers = {number for each in self._needed for number in each.ends}
         await adoption.load(numbers)
+        # From here on what is written is in objects already.
         commit_log.object_sink.adopt(True)
         try:
             missing = [each for each in self._needed if adoption.missing(each.ends)]
@@ -297,10 +310,13 @@ class ObjectLogs:
         for at, partition in enumerate(list(partitions.values())):
             if partition.sink is not commit_log.object_sink:
                 continue
+            # What objects or segments have, or nothing needs, is stored.
             start = max(
                 stored.get(partition.number, 0), partition.commit_offset, partition.log_start
             )
-            rows = partition.rows  # those not in memory are older than `uncommitted.max.bytes`
+            # Those not in memory are older than `uncommitted.max.bytes`.
+            rows = partition.rows
+            # From the newest back: the last rows are those that may not be stored.
             for row in range(len(rows) - 1, -1, -1):
                 end = rows.base[row] + rows.count[row]
                 if end <= start:
@@ -327,6 +343,7 @@ class ObjectLogs:
     async def _find_later_logs(self) -> str:
         """Return a sentence if the tier has objects of this life or later ones, which this process
         has not stored; otherwise an empty string. Raises StoreError."""
+        # Objects of this life are its own then.
         if self._opened:
             return ""
         store, prefix = self.stores.at(self.stores.url), log_prefix(self._broker_epoch)
@@ -353,6 +370,7 @@ class ObjectLogs:
 
     def on_superseded(self, why: str) -> None:
         """Have the process end, because another life of the broker has begun."""
+        # Once, with the first reason.
         if self._superseded_by:
             return
         self._superseded_by = why

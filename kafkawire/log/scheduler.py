@@ -99,6 +99,7 @@ class Upkeep:
 
     def start_indexing(self) -> None:
         """Write the indexes of journals that were rolled, now or before the start."""
+        # Tasks that are done would be kept forever.
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(
             self._env.spawn(self._try("index journals", self._indexer.run), "index journals")
@@ -118,9 +119,11 @@ class Upkeep:
         before_ms = self._env.clock.now_ms() - self._config.producer_id_expiration_ms
         producing = self._commit_log.producing
         for at, partition in enumerate(list(producing)):
+            # The next checkpoint must not have them.
             if partition.producers.expire(before_ms):
                 partition.mark_dirty()
             producers = partition.producers
+            # Nothing left to expire: visited again when a producer appends.
             if partition.removed or not (producers.states or producers.verifying):
                 producing.pop(partition, None)
             if at % SLICE == SLICE - 1:
@@ -138,7 +141,10 @@ class Upkeep:
         scans = failures = 0
         while True:
             await self._env.sleep(self._segments.cutter.timing.scan_interval_s())
+            # First: only journals with an index can be cut.
             await self._try("indexing journals", self._indexer.run)
+            # After each failure twice as many checks are skipped: a full disk is not filled with
+            # files that cannot be finished.
             if scans % (1 << failures) == 0:
                 cut = await self._try("cutting", self._cut)
                 failures = 0 if cut else min(failures + 1, MAX_BACKOFF)
@@ -158,6 +164,7 @@ class Upkeep:
         taken = await self._segments.cut()
         if taken:
             self._retention.touched.update(taken)
+        # Held journals wait for uploads, which end at any time.
         if taken or self._retention.held:
             await self._retention.reclaim()
 
@@ -166,6 +173,8 @@ class Upkeep:
 
     async def _relieve(self) -> None:
         """Delete now what may be deleted, without its delays, since the disk fills up."""
+        # From what costs nothing to what costs reads: spares, retention, dead files, then files of
+        # what is uploaded.
         await self._commit_log.journals.drop_spares()
         await self.retain()
         await self._segments.sweep(now=True)
@@ -176,13 +185,12 @@ class Upkeep:
     async def _try(self, what: str, work: Work) -> bool:
         try:
             await work()
-        except (
-            OSError,
-            WorkerError,
-        ) as failure:  # the disk or a killed child: no traceback is needed
+        except (OSError, WorkerError) as failure:
+            # The disk or a killed child: no traceback is needed.
             logger.warning("%s failed, retrying later: %s", what, failure)
             return False
-        except Exception:  # it is retried; ERROR is for what needs an operator
+        except Exception:
+            # It is retried; ERROR is for what needs an operator.
             logger.warning("%s failed, retrying later", what, exc_info=True)
             return False
         return True
