@@ -1,8 +1,7 @@
 """The waiting records of one schedule partition: the next in memory, all in the index on disk.
 
 What arrives and what is delivered is saved together, every few seconds. What arrives and is
-delivered in between never reaches the disk. Only records of compacted topics are saved at once: the
-index finds the ones that they replace.
+delivered in between never reaches the disk.
 """
 
 from __future__ import annotations
@@ -150,6 +149,7 @@ class Backlog:
             await self._enter(record, progress, invalid)
             await self._env.slices.give_way()
         self.followed = after
+        # Records of compacted topics are saved at once: the index finds those that they replace.
         if self._replaced or self._changes() >= UNSAVED_MAX:
             await self.save()
         return invalid
@@ -167,6 +167,7 @@ class Backlog:
             return
         if isinstance(asked, Invalid):
             invalid.append((record.offset, asked.reason))
+        # An invalid one, too, has replaced the record before it with its key.
         if isinstance(asked, Invalid | CancelKey):
             return
         due_ms = first_waiting(asked, record.offset, progress)
@@ -176,12 +177,14 @@ class Backlog:
 
     async def _cancel(self, offset: int, progress: Progress) -> None:
         """Remove the record at an offset, if it waits."""
+        # The index has it still, so it must be saved before the window is filled from there.
         self._outdated = True
         arrival = self._unsaved.pop(offset, None)
         self._window.discard(offset)
         if arrival is not None:
             self._gone.append((arrival.due_ms, offset))
             return
+        # Rows of the index are found by their due time, which only the record itself tells.
         record = (await self._feed.find([offset])).get(offset)
         asked = None if record is None else self.instruction(record)
         if isinstance(asked, Delivery):
@@ -215,6 +218,7 @@ class Backlog:
         """Return up to which due time everything is delivered when `entries` are, the result of
         `next` with the same arguments."""
         horizon = self._window.horizon
+        # All that was due: records with these due times that arrive later are late ones.
         if len(entries) < count and (horizon is None or horizon[0] > until_ms):
             return until_ms, LAST_OFFSET
         return entries[-1]
@@ -317,14 +321,12 @@ class Backlog:
         return await self._env.offload.submit("files", self._index.per_hour, number, limit)
 
     def has_unsaved(self) -> bool:
-        """Whether there is something to save."""
         return self._changes() > 0
 
     def _changes(self) -> int:
         return len(self._unsaved) + len(self._gone) + self._passed
 
     async def save_if_due(self) -> None:
-        """Save from time to time."""
         elapsed_s = self._env.clock.monotonic() - self._saved_at_s
         if elapsed_s >= SAVED_EVERY_S and self.has_unsaved():
             await self.save()
@@ -343,8 +345,7 @@ class Backlog:
             await task
 
     async def save(self) -> None:
-        """Save everything that changed, once the log has it durably: the index must not know of
-        what a crash can lose. Raises KafkaError, sqlite3.Error."""
+        """Save everything that changed. Raises KafkaError, sqlite3.Error."""
         async with self._one_save:
             self._saved_at_s = self._env.clock.monotonic()
             self._saving, self._unsaved = self._unsaved, {}
@@ -353,6 +354,7 @@ class Backlog:
             # What is delivered from here on removes nothing: its repetitions are in the next save.
             corners = self._progress.corners
             self._outdated, followed = False, self.followed
+            # The index must not know of what a crash can lose: its offsets would be given again.
             await self._commit_log.wait_until_durable()
             removed, self._saved = await self._env.offload.submit(
                 "files", self._index.save, self._generation, self._partition.number, followed,

@@ -1,7 +1,7 @@
 """Checking what producers send to schedule topics, before it is appended.
 
-A record that can never be delivered is refused, so that its producer gets to know. What changes
-later, such as a target that is deleted, is for the deliverer.
+A record that can never be delivered is refused. What changes later, such as a target that is
+deleted, is for the deliverer.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def _fault(
     if not isinstance(asked, Delivery):
         return None
     name = asked.target or config.schedule_topic
+    # Now, because the delivery is the broker's: otherwise a schedule would evade the ACLs.
     if not may_write(name):
         text = f"the producer may not write to the target topic {name}"
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)

@@ -156,7 +156,6 @@ class Deliverer:
     # -- life -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to deliver."""
         self._partition.watch(self._wake_up)
         self._task = self._env.spawn(self._run(), f"deliver {self.name}")
 
@@ -179,8 +178,9 @@ class Deliverer:
                     await self._repeat()
                     opened = True
                 await self._round()
+            # What was delivered is known from the state and the index, so all else is read again.
             except Exception as failure:
-                opened = False  # what was delivered is known from the state and the index
+                opened = False
                 await self._handle_failure(failure)
 
     async def _handle_failure(self, failure: Exception) -> None:
@@ -245,10 +245,11 @@ class Deliverer:
     # -- rounds ---------------------------------------------------------------------------
 
     async def _round(self) -> None:
-        """Follow, deliver, or wait."""
+        # First: what arrives during the round wakes the next one.
         self._wake.clear()
         await self.backlog.finish_saving()
         backlog, progress = self.backlog, self._progress
+        # Late records add corners, and every state record has all of them: deliver them first.
         many = len(progress.corners) >= CORNERS_MAX
         if self._behind() and not (many and backlog.next(1, self._env.clock.now_ms())):
             for offset, reason in await backlog.follow(progress):
@@ -272,8 +273,9 @@ class Deliverer:
         return self.backlog.followed < self._partition.last_stable_offset
 
     def _known_until(self, now_ms: int) -> int:
-        """Return up to which due time records may be delivered: what was committed before is
-        followed, so what cancels or replaces them in time is known."""
+        """Return up to which due time records may be delivered."""
+        # What was committed before that time is followed, so what cancels or replaces a record in
+        # time is known.
         followed, end = self.backlog.followed, self._partition.last_stable_offset
         if followed >= end:
             self._known_ms = now_ms
@@ -282,7 +284,6 @@ class Deliverer:
         return min(self._known_ms, now_ms)
 
     async def _wait(self) -> None:
-        """Wait until a record is due, or one arrives, or something is to be saved."""
         delays_s = []
         first_ms = self.backlog.first_due_ms()
         if first_ms is not None:
@@ -310,7 +311,9 @@ class Deliverer:
         self._release_at_s = now_s + RELEASED_EVERY_S
         least = await self.backlog.least_offset()
         state = self.state
-        if state and state.batches:  # the target forgets the producer of an idle schedule
+        # The step is complete. Its plan must go: the target forgets the producer of an idle
+        # schedule, and a repetition could not be recognized then.
+        if state and state.batches:
             self._states.store(self._key, state._replace(batches=()))
         held = () if state is None else state.held
         self._partition.keep_from(min([least, *(offset for _, offset in held)]))
@@ -364,6 +367,7 @@ class Deliverer:
         until = self.backlog.until(entries, STEP_RECORDS, until_ms)
         progress = self._progress.add_corner(self.backlog.followed, until)
         await self._append(contents, progress, (*held, *contents.held))
+        # Only now: if the append fails the records still wait.
         again = self._again(contents.repeating, progress)
         await self._env.slices.give_way()
         self.backlog.remove_delivered(entries, again, progress)
@@ -464,13 +468,16 @@ class Deliverer:
         packed: list[bytearray] = []
         for (batch, _), each in zip(contents.batches, planned, strict=True):
             packed.append(await self._pack(batch, plan, each))
-        await self._env.slices.pause()  # what follows has to be appended in one step
+        # What follows has to be appended in one step, without an await.
+        await self._env.slices.pause()
         failure = self._states.store(self._key, plan)
         if failure is not None:
             raise KafkaError(failure)
         now_ms = self._env.clock.now_ms()
         for content, (_, partition) in zip(packed, contents.batches, strict=True):
-            partition.begin_frame()  # no crash may keep the batch without the plan
+            # No crash may keep the batch without the plan: it would be delivered again with another
+            # sequence number.
+            partition.begin_frame()
             partition.append(memoryview(content), now_ms)
         await self._committed_meanwhile(self._read_ahead(after=len(planned) and STEP_RECORDS))
         self.counts.delivered += sum(len(each.entries) for each in planned)
@@ -497,7 +504,9 @@ class Deliverer:
             except KafkaError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                     raise
-                continue  # they were due before it was deleted, and are deleted with it
+                # They were due before the topic was deleted, and are deleted with it.
+                continue
+            # Otherwise the partition has the batch already.
             following = partition.producers.next_sequence(state.producer_id)
             if following is None or following == planned.base_sequence:
                 await self._append_again(partition, planned, state)
@@ -508,6 +517,7 @@ class Deliverer:
     ) -> None:
         now_ms = self._env.clock.now_ms()
         found = await self._records(planned.entries)
+        # The partition is the planned one, however many the topic has by now.
         target = TargetTopic(partition.topic, partition.topic_id, 1, partition.config)
         due_records: list[DueRecord] = []
         for due in planned.entries:

@@ -67,6 +67,7 @@ class RecordFeed:
         aborted: list[Aborted] = []
         try:
             buffers = await self._read(start, end, FOLLOWED_BYTES, aborted)
+        # Passed: one damaged batch must not stop all later deliveries.
         except DamagedOffsets as damage:
             logger.error(
                 "%s-%d: records scheduled at the offsets %d-%d are damaged, they are not delivered",
@@ -93,6 +94,7 @@ class RecordFeed:
         at = 0
         while at < len(rest):
             start = rest[at]
+            # Deleted by retention or by DeleteRecords.
             if start < self._partition.log_start or start >= self._partition.high_watermark:
                 at += 1
                 continue
@@ -126,14 +128,12 @@ class RecordFeed:
         return await self._commit_log.read(plan, None, aborted)
 
     async def _batches(self, buffers: Sequence[Buffer]) -> AsyncIterator[tuple[BatchHead, Buffer]]:
-        """Yield the batches, unpacked."""
         for buffer in buffers:
             for position, head in iter_batches(buffer):
                 batch = memoryview(buffer)[position : position + head.size_bytes]
                 yield head, await unpack_batch(self._env, batch, head)
 
     async def _records(self, head: BatchHead, batch: Buffer) -> AsyncIterator[Record]:
-        """Yield the records of an unpacked batch."""
         try:
             async for record in parse_records(self._env, batch):
                 yield record
@@ -180,9 +180,9 @@ def _is_aborted(head: BatchHead, aborted: Sequence[Aborted]) -> bool:
 
 
 def _unpack(batch: memoryview, head: BatchHead) -> bytes:
-    """Return the batch without compression."""
     data = payload(batch, 0, head)
     out = bytearray(batch[:HEAD_BYTES])
+    # Without a new checksum, which parsing does not compare: the log has checked the batch.
     attributes = head.attributes & ~CODEC_MASK
     out[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
     length = HEAD_BYTES - PREFIX_BYTES + len(data)

@@ -1,7 +1,4 @@
-"""The headers of records of schedule topics, and what a record asks for. Pure.
-
-The last header of a name counts, as in Kafka's `Headers.lastHeader`.
-"""
+"""The headers of records of schedule topics, and what a record asks for. Pure."""
 
 from __future__ import annotations
 
@@ -147,7 +144,6 @@ class Delivery(NamedTuple):
     target: str | None
 
     def next_after(self, moment_ms: int) -> int | None:
-        """Return the first due time after `moment_ms`; None: there is none."""
         if self.repetition is not None:
             return self.repetition.after(self.due_ms, moment_ms)
         return self.due_ms if self.due_ms > moment_ms else None
@@ -177,9 +173,11 @@ def instruction_of(record: Record, *, compacted: bool, target_header: str) -> In
     topic, "": the topic has a fixed target."""
     named: dict[str, bytes | None] = {}
     for name, value in record.headers:
+        # The last header of a name counts, as in Kafka's `Headers.lastHeader`.
         if name.startswith(PREFIX) or name == target_header:
             named[name] = value
     try:
+        # First: a record that cancels another one needs no due time and no value.
         if CANCELS in named:
             return CancelOffset(_offset(_text(named, CANCELS)))
         if record.value is None and compacted:
@@ -218,8 +216,9 @@ def _due(record: Record, named: Mapping[str, bytes | None]) -> int:
         return parse_time(_text(named, DELIVER_AT))
     if DELIVER_AFTER in named:
         due_ms = max(record.timestamp, 0) + parse_duration(_text(named, DELIVER_AFTER))
+    # -1: the producer gave none.
     else:
-        due_ms = max(record.timestamp, 0)  # -1: the producer gave none
+        due_ms = max(record.timestamp, 0)
     if due_ms > LAST_MS:
         raise ScheduleTextError(f"its due time, {due_ms} ms since 1970, is after the year 9999")
     return due_ms

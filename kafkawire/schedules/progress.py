@@ -38,8 +38,9 @@ class Progress(NamedTuple):
         """Return up to which due time the record at an offset has been delivered; None: not at
         all."""
         for corner in self.corners:
+            # The largest due time: those of later corners are lower.
             if offset < corner.end:
-                return corner.due  # the largest: those of later corners are lower
+                return corner.due
         return None
 
     def add_corner(self, end: int, due: Due) -> Progress:
@@ -47,6 +48,7 @@ class Progress(NamedTuple):
         for corner in self.corners:
             if corner.end >= end and corner.due >= due:
                 return self
+        # The others are inside of the new one.
         kept = [each for each in self.corners if each.end > end or each.due > due]
         kept.append(Corner(end, *due))
         kept.sort()

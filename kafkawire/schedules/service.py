@@ -54,11 +54,10 @@ class LedStates:
         return active and not self.partition.removed
 
     def get(self, key: ScheduleKey) -> ScheduleState | None:
-        """Return the state of a schedule partition; see StateStore."""
         return self.coordinator.get(key)
 
     def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
-        """Append a state and apply it; see StateStore."""
+        # Another broker delivers by now: a step that begins after that would deliver twice.
         if self.partition.removed:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.coordinator.store(key, state)
@@ -96,7 +95,6 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
     # -- life -----------------------------------------------------------------------------
 
     def new_coordinator(self, partition: Partition) -> StateCoordinator:
-        """Return a coordinator that is not started."""
         return StateCoordinator(
             self.env, partition, self._commit_log, f"{self._folder}/schedules",
             self._note_loaded, self._note_lost,
@@ -172,7 +170,7 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
         """Return whether the index is open. If its file cannot be opened, that is tried again."""
         try:
             if not self._index_open:
-                # Not with the files of the log: all of it is read.
+                # Not in the pool of the log's files, which would wait: all of it is read.
                 await self.env.offload.submit("read", self._index.open)
                 self._index_open = True
         except (OSError, sqlite3.OperationalError) as failure:

@@ -114,12 +114,10 @@ class ScheduleStarter:
             self._update()
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """Start or end the schedule of a topic."""
         if self.service is not None or is_schedule(info.configs):
             self._update()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """Forget the schedule of a deleted topic."""
         if self.service is not None and is_schedule(info.configs):
             self._env.spawn(self.service.topic_removed(info), "forget a schedule")
 

@@ -1,7 +1,6 @@
 """The states of schedule partitions in one partition of `__schedule_state`: loading and appending.
 
-A state is appended and applied at once; the caller appends what it announces directly after it, so
-that no crash keeps a delivery without its plan. If a commit fails, all states are loaded again from
+A state is appended and applied at once. If a commit fails, all states are loaded again from
 committed records, and the deliverers begin again with them.
 """
 
@@ -85,7 +84,6 @@ class StateRecord(NamedTuple):
 
 
 def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
-    """Return the key and value of a record of `__schedule_state`."""
     key = encode_versioned(ScheduleStateKey(*record.key), VERSION)
     state = record.state
     if state is None:
@@ -142,12 +140,10 @@ class StateAppender(RecordAppender[StateRecord]):
     """Appends states to one partition of `__schedule_state`."""
 
     def encode(self, records: Sequence[StateRecord], now_ms: int) -> list[bytearray]:
-        """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
         pairs = [encode_record(record) for record in records]
         return batches_of(pairs, self.partition.config.max_message_bytes, now_ms)
 
     def names_of(self, records: Sequence[StateRecord]) -> str:
-        """Name the schedule partitions of some records."""
         return ", ".join(f"{topic_id.hex()}-{index}" for (topic_id, index), _ in records)
 
     def error_of(self, code: ErrorCode) -> ErrorCode:
@@ -168,7 +164,6 @@ class StateLoader(PartitionLoader):
         self.states: dict[ScheduleKey, ScheduleState] = {}
 
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
-        """Apply a record."""
         record = decode_record(key, value)
         if record is None:
             return
@@ -218,12 +213,13 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
         self._lost = lost
 
     def get(self, key: ScheduleKey) -> ScheduleState | None:
-        """Return the state of a schedule partition, None if it has none."""
         return self._states.get(key)
 
     def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
-        """Append a state and apply it; None: remove it. Return the error if nothing was appended.
-        What the caller appends next, after `Partition.begin_frame`, follows it in the log."""
+        """Append a state and apply it; None: remove it. Return the error if nothing was
+        appended."""
+        # What the caller appends next, after `Partition.begin_frame`, follows it in the log, so
+        # that no crash keeps a delivery without its plan.
         if self.phase is not CoordinatorPhase.ACTIVE:
             return ErrorCode(self.phase.value)
         failure = self.appender.append([StateRecord(key, state)], self.env.clock.now_ms())
@@ -237,21 +233,18 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
         return None
 
     def new_loader(self) -> StateLoader:
-        """Return a loader of an empty state."""
         return StateLoader(self.env, self.partition, self.commit_log, self.place)
 
     def begin(self, loaded: StateLoader) -> None:
-        """Take over the loaded states."""
         self._states = loaded.states
         self._loaded(self)
 
     def discard(self) -> None:
-        """Discard the states."""
         self._states = {}
         self._lost(self)
 
     def capture(self) -> EncodeSnapshot | None:
-        """Capture the states for a snapshot: as many as there are schedule partitions, so few."""
+        # A copy: there are as many states as schedule partitions, so few.
         return partial(self._encode_states, self.appender.next_offset, dict(self._states))
 
     async def _encode_states(

@@ -1,7 +1,6 @@
 """One step of delivery: which records go to which partitions, as batches. Pure.
 
-The records of a step keep the order of their due times in each partition of the target. A record
-with a key goes to the partition that Kafka's DefaultPartitioner gives it, others by their offset.
+The records of a step keep the order of their due times in each partition of the target.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class OutgoingBatch(NamedTuple):
 
 
 def place_of(offset: int, record: Record, target: TargetTopic) -> Place:
-    """Return the partition of the target that a record goes to."""
+    # As Kafka's DefaultPartitioner: the same key from another producer goes to the same partition.
     if record.key is not None:
         return target.topic_id, key_partition(record.key, target.partitions)
     return target.topic_id, offset % target.partitions
@@ -92,6 +91,7 @@ def batches_of(
         made = _build_delivered(record, due, source, now_ms, target.config)
         size = _size_bytes(made)
         current = open_batches.get(place)
+        # Closed before the others: the batches of one partition are appended in this order.
         if current is not None and current[2] + size > target.config.max_message_bytes:
             done.append(OutgoingBatch(place, current[0], tuple(current[1])))
             current = None
@@ -110,9 +110,10 @@ def batches_of(
 def _build_delivered(
     record: Record, due: Due, source: str, now_ms: int, config: TopicConfig
 ) -> Record:
-    """Return the record as the target gets it. Its timestamp is its due time, unless the record is
-    newer than that, or the target would refuse it."""
+    """Return the record as the target gets it."""
+    # Its due time, unless the record is newer than that.
     timestamp = min(max(due[0], record.timestamp), now_ms)
+    # The target would refuse it as too old (message.timestamp.before.max.ms).
     if now_ms - timestamp > config.before_max_ms:
         timestamp = now_ms
     headers = [*record.headers, (SCHEDULED_FROM, f"{source}-{due[1]}".encode())]
@@ -128,5 +129,6 @@ def _size_bytes(record: Record) -> int:
 
 
 def sequence_after(base_sequence: int, records: Sequence[object]) -> int:
-    """Return the sequence number that follows those of a batch; they wrap at 2^31."""
+    """Return the sequence number that follows those of a batch."""
+    # They wrap at 2^31, as in Kafka (DefaultRecordBatch.incrementSequence).
     return (base_sequence + len(records)) % (1 << 31)

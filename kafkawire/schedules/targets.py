@@ -35,13 +35,13 @@ class ScheduleTargets:
 
     def find_target(self, topic: str) -> TargetTopic:
         """Return a topic that records may be delivered to. Raises KafkaError with the reason:
-        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an internal or a schedule topic,
-        which could deliver to each other without end."""
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an internal or a schedule topic."""
         info = self._catalog.by_name.get(topic)
         if info is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the target topic {topic} does not exist"
             )
+        # Schedule topics could deliver to each other without end.
         if info.internal or is_schedule(info.configs):
             kind = "an internal topic" if info.internal else "a schedule topic itself"
             text = f"the target topic {topic} is {kind}"
@@ -58,5 +58,4 @@ class ScheduleTargets:
         return await self._get_partition(info.name, index)
 
     async def take_producer_id(self) -> int:
-        """Return a producer id that no other producer has. Raises KafkaError."""
         return await self._take_producer_id()

@@ -1,14 +1,12 @@
 """The index of waiting records: their due times and keys, in an SQLite file of its own.
 
-It holds what would be too much for memory: a record takes 50 to 90 bytes on disk. Small records are
-in it as a whole: records that are due at the same time come from everywhere in the topic, and each
-would cost the read of a batch. It is made from the schedule topics and can be deleted: the records
-are then read again. What SQLite has not synced at a crash is followed again, too.
+It holds what would be too much for memory: a record takes 50 to 90 bytes on disk. It is made from
+the schedule topics and can be deleted: the records are then read again. What SQLite has not synced
+at a crash is followed again, too.
 
-SQLite has no checksums, so each row has one, which is compared when the row is read. A row that is
-not found would never be delivered: the number of rows of each partition and a sum over them are
-stored, too, and compared at the start and every minute; the pages are checked when the file is
-opened. A damaged index is deleted, and made again.
+SQLite has no checksums, so each row has one, which is compared when the row is read. The number of
+rows of each partition and a sum over them are compared at the start and every minute; the pages are
+checked when the file is opened. A damaged index is deleted, and made again.
 
 Blocking; called through the offload pools, one call at a time. Raises sqlite3.Error.
 """
@@ -190,6 +188,7 @@ class WaitingIndex:
         try:
             connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode=WAL")
+            # Without an fsync for each transaction: what a crash takes is followed again.
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
             if _format(connection) != FORMAT:
@@ -197,13 +196,13 @@ class WaitingIndex:
             _check_file(connection)
         except BaseException as failure:
             connection.close()
-            if isinstance(failure, UnicodeDecodeError):  # of a message with a damaged name in it
+            # Of a message of SQLite with a damaged name in it.
+            if isinstance(failure, UnicodeDecodeError):
                 raise DamagedIndex("its tables cannot be read") from failure
             raise
         return connection
 
     def close(self) -> None:
-        """Close the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -250,12 +249,15 @@ class WaitingIndex:
             for corner in delivered:
                 where = "(due, at) <= (?, ?) AND at < ?"
                 less += _delete(connection, where, number, *corner.due, corner.end)
+            # What is followed again after a crash may be there already. Only rows that are new
+            # count.
             query = "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
             for arrival in arrivals:
                 crc = _crc(number, arrival)
                 if connection.execute(query, (number, *arrival, crc)).rowcount:
                     records += 1
                     total += crc + _remainder(arrival.due_ms) + _remainder(arrival.offset)
+            # After the arrivals, which may be replaced by a later one of the same save.
             by_key: list[tuple[int, int]] = []
             for key, below in replaced:
                 by_key += _delete(connection, "key = ? AND at < ?", number, key, below)
@@ -311,7 +313,6 @@ class WaitingIndex:
         return least
 
     def drop(self, number: int) -> None:
-        """Remove a partition."""
         connection = self._open
         connection.execute("BEGIN")
         try:
@@ -324,7 +325,8 @@ class WaitingIndex:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:  # a full disk, for one, has already ended it
+    # A full disk, for one, has already ended it.
+    if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
@@ -347,8 +349,8 @@ def _format(connection: sqlite3.Connection) -> int:
 
 
 def _check_file(connection: sqlite3.Connection) -> None:
-    """Raise DamagedIndex unless the tables are those of the format, and the pages are whole. Half a
-    second for a million records, without the interpreter lock."""
+    """Raise DamagedIndex unless the tables are those of the format, and the pages are whole."""
+    # Half a second for a million records, without the interpreter lock.
     with closing(sqlite3.connect(IN_MEMORY)) as fresh:
         fresh.executescript(_TABLES)
         expected = fresh.execute(_SCHEMA).fetchall()
@@ -367,6 +369,7 @@ def _check_partition(
     found = _read_followed(connection, number)
     query = f"SELECT count(*), coalesce(sum({_TERM}), 0), min(at) FROM waiting WHERE number = ?"
     records, total, least = connection.execute(query, (number,)).fetchone()
+    # A row that is lost would never be delivered, and no checksum of a row says so.
     if (records, total) != ((found.records, found.total) if found else (0, 0)):
         raise DamagedIndex(f"the rows of partition {number} are not those that were written")
     return found, least
@@ -378,7 +381,8 @@ def _read_followed(connection: sqlite3.Connection, number: int) -> Followed | No
     if row is None:
         return None
     *numbers, crc = row
-    with suppress(struct.error):  # damage can make a number a text
+    # Damage can make a number a text, which cannot be packed.
+    with suppress(struct.error):
         if crc32c(_FOLLOWED.pack(number, *numbers)) == crc:
             return Followed(*numbers)
     raise DamagedIndex(f"the row of what is followed of partition {number} has another checksum")
@@ -397,7 +401,8 @@ def _arrival(number: int, row: Sequence[Any]) -> Arrival:
     it is not found by its key."""
     *columns, crc, found_by_key = row
     found = Arrival(*columns)
-    with suppress(struct.error, TypeError, ValueError):  # damage can make a number a text
+    # Damage can make a number a text, which cannot be packed.
+    with suppress(struct.error, TypeError, ValueError):
         if _crc(number, found) == crc and found_by_key:
             return found
     raise DamagedIndex(f"a row of partition {number} has another checksum or is not in its index")

@@ -45,8 +45,10 @@ class DueWindow:
     def add(self, due_ms: int, offset: int) -> bool:
         """Add a record, or change its due time; return False if it, or records that had to make
         room, are beyond the horizon."""
+        # Its former entry stays where it is, and is not live any more.
         self._due.pop(offset, None)
         entry = (due_ms, offset)
+        # Only on disk: the window is complete up to the horizon, and knows nothing after it.
         if self.horizon is not None and entry > self.horizon:
             return False
         self._due[offset] = due_ms
@@ -59,7 +61,6 @@ class DueWindow:
         return True
 
     def discard(self, offset: int) -> None:
-        """Remove a record, which need not be here."""
         self._due.pop(offset, None)
 
     def first(self) -> Due | None:
@@ -79,6 +80,7 @@ class DueWindow:
                 found.append(entry)
             else:
                 stale += 1
+        # Otherwise each call would pass all of them again.
         if stale > count:
             self._next = [entry for entry in self._next if self._is_live(entry)]
         return found
@@ -106,5 +108,6 @@ class DueWindow:
         if len(kept) < len(live):
             self.horizon = kept[-1]
             self._due = {offset: due_ms for due_ms, offset in kept}
-        self._next, self._heap = [], kept  # a sorted list is a heap
+        # A sorted list is a heap.
+        self._next, self._heap = [], kept
         return len(kept) < len(live)
