@@ -68,7 +68,6 @@ class Adoption:
                 replayed[row.number] = state.next_offset if state is not None else 0
         for number in new:
             partition = partitions.get(number)
-            # The others are not in log objects.
             if partition is not None and partition.sink is self._commit_log.object_sink:
                 self._known[number] = partition.next_offset
                 self._replayed[number] = replayed[number]
@@ -141,7 +140,6 @@ class Adoption:
     def _replay(
         self, partition: Partition, fields: Sequence[int], marker: ControlContent | None
     ) -> None:
-        """Take a batch, by its head, into epochs and producers."""
         if fields[2] > partition.epochs[-1][0]:
             partition.epochs.append((fields[2], fields[0]))
         if fields[9] >= 0:
@@ -165,7 +163,6 @@ class Adoption:
             partition = self._loader.partitions.get(number)
             if partition is None:
                 continue
-            # SQL knows of offsets that no object has.
             if partition.next_offset < known:
                 self._report_lost(partition, known)
             self._history.give(partition)

@@ -77,8 +77,7 @@ class EarlierLogs:
                 if each is None and await self._fence(log, sequence):
                     return sequence, found
                 if each is None:
-                    # The writer was faster: read again from here on.
-                    break
+                    break  # the writer was faster: read again from here on
                 if each.fence:
                     return sequence, found
                 found.append(each)
@@ -115,7 +114,6 @@ class EarlierLogs:
         try:
             head = read_header(data, key)
             size_bytes, fence, length = head.frames_length, head.is_fence, head.frames_start
-            # More names than were expected.
             if len(data) < length:
                 data, _ = await wait_for_answer(self._env, lambda: store.get(key, 0, length))
             if not fence:
@@ -137,8 +135,7 @@ class EarlierLogs:
             # it.
             await wait_for_answer(self._env, lambda: store.put(key, fence, if_absent=True))
         except ConditionFailed:
-            # An object of the writer, or a fence: also one of an attempt of this call.
-            return False
+            return False  # an object of the writer, or a fence: also one of an attempt of this call
         logger.info(
             "the log of broker %d in its life %d ends at object %d",
             self._node_id,

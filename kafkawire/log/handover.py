@@ -123,12 +123,10 @@ class HandOver:
         for number in numbers:
             partition = self._loader.partitions.get(number)
             location = self._catalog.locate(number)
-            # Others are resigned: another broker has begun to lead them.
             if partition is not None and location is not None and location.leader == self._node_id:
                 partition.open_appends()
 
     async def _find(self, numbers: list[int], made: HandedOver) -> list[Partition]:
-        """Return the partitions, in memory."""
         led = []
         for at, number in enumerate(numbers):
             location = self._catalog.locate(number)
@@ -172,8 +170,7 @@ class HandOver:
                 await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()
-                # It changed while that was stored.
-                if any(each.dirty for each in moving):
+                if any(each.dirty for each in moving):  # it changed while that was stored
                     await self._checkpoints.save()
 
     async def _end_transactions(
@@ -197,7 +194,6 @@ class HandOver:
                 each.close_appends()
 
     async def _cut(self, found: list[Partition]) -> None:
-        """Cut all that is in the journals of some partitions."""
         active = self._commit_log.journals.active
         uncut = []
         for at, each in enumerate(found):
@@ -220,7 +216,6 @@ class HandOver:
         await self._segments.cutter.cut_all(uncut)
 
     async def _upload(self, found: list[Partition]) -> None:
-        """Wait until all that is cut of some partitions is uploaded."""
         numbers = {each.number for each in found}
         while not all(each.commit_offset >= each.cut_offset or each.removed for each in found):
             if self._segments.remote.hurry is not None:

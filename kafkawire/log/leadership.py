@@ -140,7 +140,6 @@ class Leadership:
             pass
 
     async def _keep(self, left: list[Partition]) -> None:
-        """Keep the journals of records that no segment has."""
         active = self._commit_log.journals.active
         open_ended = [
             each for each in left if each.rows.row_at(active.log_position) < len(each.rows)
@@ -148,8 +147,7 @@ class Leadership:
         # Now, while the partitions are in memory: the index file has their rows. A later term has
         # its records in later journals, so each index file has the offsets of one term.
         if open_ended and not await end_journal(self._commit_log, self._indexer, active):
-            # As when it is rolled.
-            active.live += len(open_ended)
+            active.live += len(open_ended)  # as when it is rolled
             logger.warning(
                 "journal %d could not be ended: a start may not find the records of %d resigned "
                 "partitions in it, which stay in the file",
@@ -244,8 +242,7 @@ class Leadership:
 
     def forget(self, number: int) -> None:
         """Release the journals that were kept for a partition: its topic is deleted."""
-        # The next start removes it from the file.
-        self._left.pop(number, None)
+        self._left.pop(number, None)  # the next start removes it from the file
         journals = self.kept.pop(number, None)
         if journals is not None:
             self._released(journals)

@@ -95,8 +95,7 @@ def leave_folder(env: Env, folder: str, lock: Lock) -> None:
         # Nothing but what lock_folder creates.
         names = set(env.fs.listdir(folder)) - {"journals", "lock"}
         if not names and not env.fs.listdir(journals):
-            # While it is locked: a process that takes the lock from now on makes a new file.
-            env.fs.remove(file)
+            env.fs.remove(file)  # while it is locked: who takes it from now on makes a new one
             for each in (journals, folder, os.path.dirname(folder)):
                 env.fs.remove_folder(each)
     except OSError as failure:
@@ -208,7 +207,6 @@ class Log:
                 object_logs, replication,
             )  # fmt: skip
             await log._recover(verify, fresh)
-        # Nothing of this start may continue: the lock is released.
         except BaseException:
             for each in (replication, object_logs):
                 if each is not None:
@@ -285,8 +283,7 @@ class Log:
         # spares: after a crash in between they would count as lost.
         committed = self.commit_log.disk_sink.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
-        # Only now: what an older version left of a ledger does not count.
-        if not kept:
+        if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
         await self._adopt(written if raised else set())
@@ -312,8 +309,7 @@ class Log:
         written, losses, older = load_partitions(
             self.env.fs, self.partitions, recovered, log_position, rows, bounds, terms
         )
-        # With several brokers, others have stored rows.
-        if older and terms is None:
+        if older and terms is None:  # with several brokers, others have stored rows
             text = "table partition_offset_checkpoints lacks offsets before the checkpoint"
             self._refuse(text, older[0])
         return written, losses
@@ -365,7 +361,6 @@ class Log:
         active = self.journals.active
         losses = [loss for damage in recovered.examined for loss in damage.losses]
         self.commit_log.start(self.start << RUN_SHIFT, active.end_log_position, losses)
-        # Named in this journal already, which is written further.
         for number in active.numbers:
             if number in self.partitions:
                 self.partitions[number].named_in = active.number
@@ -470,7 +465,6 @@ class Log:
                 partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
-        # Its rows first, then its files, at the next tick.
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
         self.loader.traffic.forget(info.name)
@@ -573,7 +567,6 @@ class Log:
         return self.checkpoints.log_position == self.commit_log.written
 
     def _end_cleanly(self) -> None:
-        """Mark where the log ends."""
         active = self.journals.active
         extent = Extent(active.end, self.commit_log.run, active.end_log_position, active.entries)
         # The next start reads it instead of scanning the journal.

@@ -136,7 +136,6 @@ class ObjectLogs:
             await self._open_patiently(commit_log, release)
             try:
                 await await_callbacks(lambda fn: commit_log.after((commit_log.object_sink,), fn))
-            # Another life has ended this log while the start waited.
             except KafkaError as failure:
                 raise Superseded(failure.message) from failure
 
@@ -162,7 +161,6 @@ class ObjectLogs:
             ]
         )  # fmt: skip
         commit_log.object_sink.note_retained(sum(each.size_bytes for each in self._needed))
-        # Released from memory: ObjectRelease has them.
         self._needed = []
         if release.retained or self._opened:
             release.start()
@@ -259,8 +257,7 @@ class ObjectLogs:
             found = [each for each in found if each.sequence < stored]
             log = replace(log, ended=stored)
         assert log.ended is not None
-        # What is missing after the last one is released with it.
-        if found:
+        if found:  # what is missing after the last one is released with it
             found[-1] = replace(found[-1], sequence=max(found[-1].sequence, log.ended - 1))
         elif log.released < log.ended:
             await self._store_release(log.broker_epoch, log.ended)
@@ -314,8 +311,7 @@ class ObjectLogs:
             start = max(
                 stored.get(partition.number, 0), partition.commit_offset, partition.log_start
             )
-            # Those not in memory are older than `uncommitted.max.bytes`.
-            rows = partition.rows
+            rows = partition.rows  # those not in memory are older than `uncommitted.max.bytes`
             # From the newest back: the last rows are those that may not be stored.
             for row in range(len(rows) - 1, -1, -1):
                 end = rows.base[row] + rows.count[row]
@@ -370,7 +366,6 @@ class ObjectLogs:
 
     def on_superseded(self, why: str) -> None:
         """Have the process end, because another life of the broker has begun."""
-        # Once, with the first reason.
         if self._superseded_by:
             return
         self._superseded_by = why

@@ -72,7 +72,6 @@ class Upkeep:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, checkpoints: Checkpoints) -> None:
-        """Start the tasks."""
         config = self._config
         checkpoints.note_started()
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
@@ -189,8 +188,7 @@ class Upkeep:
             # The disk or a killed child: no traceback is needed.
             logger.warning("%s failed, retrying later: %s", what, failure)
             return False
-        except Exception:
-            # It is retried; ERROR is for what needs an operator.
+        except Exception:  # it is retried; ERROR is for what needs an operator
             logger.warning("%s failed, retrying later", what, exc_info=True)
             return False
         return True

@@ -83,7 +83,6 @@ def whole_filters(body: Buffer, partitions: Mapping[int, PartitionKeys]) -> list
 
 
 def shape_of_pack(objects: Sequence[PackedObject]) -> PackShape:
-    """Return the shape of the pack of these objects."""
     sizes = [len(each.buckets) // BUCKET_BYTES for one in objects for each in one.filters]
     front = _HEAD.size + UUID_BYTES * len(objects) + _ENTRY.size * len(sizes)
     # Many small filters: more stripes would repeat the entries and save little.
@@ -170,7 +169,6 @@ class PackStripe:
         if found is None or self._shape.place(hashed) != self._stripe:
             return None
         at, first, buckets = found
-        # Known, and it has no keys.
         if not buckets:
             return False
         at += BUCKET_BYTES * (bucket_of(hashed, buckets) - first)

@@ -183,7 +183,6 @@ class SegmentBuilder:
         self._entry: PartitionEntry | None = None
 
     def header(self) -> bytes:
-        """Return the header of the file."""
         return write_header(self._header)
 
     def begin(
@@ -265,14 +264,12 @@ class SegmentBuilder:
                     offsets.append(base - base_offset)
                     positions.append(length + at)
                     block_sum, block_from, limit = 0, at, at + BLOCK_BYTES
-                # The record whose time an emptied batch names is gone.
-                if stamp > top and count:
+                if stamp > top and count:  # the record of an emptied batch's time is gone
                     top = stamp
                 following = base + delta + 1
                 batches += 1
                 records += count
                 at = stop
-            # The block continues in the next part.
             block_sum = checksum(part[block_from:], block_sum)
             block_end = limit + length
             length += size

@@ -136,7 +136,6 @@ class SparseIndex:
         """Return the length of whole blocks from block `at` on, at most `max_bytes` or that one
         block."""
         start = self._positions[at]
-        # Everything to the end fits.
         if start + max_bytes >= self._length:
             return self._start + start, self._length - start
         last = bisect_right(self._positions, start + max_bytes) - 1

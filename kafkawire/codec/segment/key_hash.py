@@ -33,13 +33,11 @@ _STRIPE, _LANE, _HALF = Struct("<4Q"), Struct("<Q"), Struct("<I")
 def key_hash(key: Buffer) -> int:
     """Return the XXH64 of a key, seed 0: 64 bits."""
     size, at = len(key), 0
-    # Four lanes of 8 bytes at a time.
     if size >= _STRIPE.size:
         hashed, at = _stripes(key)
     else:
         hashed = P5
     hashed = hashed + size & _M64
-    # The rest: 8 bytes, 4 bytes, single bytes.
     while at + 8 <= size:
         hashed = _rotate(hashed ^ _round(0, _LANE.unpack_from(key, at)[0]), 27) * P1 + P4 & _M64
         at += 8

@@ -85,10 +85,8 @@ class FilterShape(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all chunks."""
         if not self.blocks:
             return 0
-        # Rounded up: the last chunk may have fewer rows.
         chunks = -(-self.rows // self.chunk_rows)
         return self.rows * self.row_bytes + chunks * _SUM.size
 
@@ -190,7 +188,6 @@ class PartitionKeys(NamedTuple):
         # Most keys end here: the filter of the whole says no.
         if not _has(view, first + column * BUCKET_BYTES, whole_bits(hashed)):
             return []
-        # Its filter is that of the whole.
         if count == 1:
             return [0]
         # After the whole's buckets of this row come those of the blocks.

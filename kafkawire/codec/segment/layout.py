@@ -77,7 +77,6 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Name of the section type."""
         return SECTION_NAMES.get(self.kind, f"section of type {self.kind}")
 
     @property
@@ -159,7 +158,6 @@ def write_trailer(trailer: Trailer) -> bytes:
         crc32c(table),
         VERSION,
     )
-    # Up to its own field; the magic after it is compared.
     checksum = crc32c(TRAILER.pack(*fields, 0, END_MAGIC)[:84])
     return table + TRAILER.pack(*fields, checksum, END_MAGIC)
 
@@ -192,7 +190,6 @@ def read_trailer(tail: Buffer, file_size: int) -> Trailer:
     # The bound is the writer's: with it the table is always in the last TAIL_BYTES.
     if count > MAX_SECTIONS or table_at != file_size - TRAILER_BYTES - table_bytes:
         raise FormatError(f"its trailer speaks of {count} sections with a table at {table_at}")
-    # Only if the caller has read less than that.
     if first < 0:
         raise FormatError(f"its last {size} bytes do not hold the section table")
     table = memoryview(tail)[first : first + table_bytes]

@@ -46,7 +46,6 @@ class Origin:
 
 
 def write_origin(origin: Origin) -> bytes:
-    """Encode the body of the origin section."""
     cluster_id, kind = origin.cluster_id.encode(), origin.retention_class.encode()
     parts = [
         _HEAD.pack(len(origin.topics), origin.generation, len(cluster_id), len(kind)),
@@ -69,8 +68,7 @@ def read_origin(body: Buffer) -> Origin:
     count, generation, cluster, kind = reader.take(_HEAD)
     origin = Origin(reader.text(cluster), generation, reader.text(kind))
     topics = []
-    # Each topic takes bytes, so a count that is too large ends at the body's end.
-    for _ in range(count):
+    for _ in range(count):  # each takes bytes, so a count too large ends at the body's end
         topic_id, flags, partitions, created_ms, settings = reader.take(_TOPIC)
         configs = {}
         for _ in range(settings):
@@ -104,11 +102,9 @@ class _Reader:
         return start
 
     def take(self, fields: Struct) -> tuple[Any, ...]:
-        """Return the next fields."""
         return fields.unpack_from(self._view, self._go(fields.size))
 
     def text(self, size: int) -> str:
-        """Return the next bytes as text."""
         start = self._go(size)
         try:
             return str(self._view[start : start + size], "utf-8")

@@ -54,7 +54,6 @@ class CatalogFrames:
             self._append([info.id for info in part], KIND_TOPIC_CREATED, body)
 
     def write_configs(self, info: TopicInfo) -> None:
-        """Write a topic's settings."""
         # The whole topic, so that its newest frame always suffices to rebuild it.
         self._append([info.id], KIND_CONFIGS, _topic(info))
 
@@ -105,7 +104,6 @@ class CatalogFrames:
         return bool(ids) or (bool(gone) and oldest < number)
 
     def _write_owed(self) -> None:
-        """Write some topics again whose last frame could not be written."""
         ids = list(self._owed)[:MAX_TOPICS]
         # Removed first: if this write fails too, its callback adds them again.
         for topic_id in ids:
@@ -158,7 +156,6 @@ def _parts(infos: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
     room = MAX_PARTITIONS
     for info in infos:
         room -= len(info.partitions)
-        # A topic larger than the limit has a frame by itself.
         if part and (room < 0 or len(part) == MAX_TOPICS):
             yield part
             part, room = [], MAX_PARTITIONS - len(info.partitions)

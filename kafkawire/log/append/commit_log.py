@@ -75,7 +75,6 @@ class JournalWriter:
         self.slow_s = slow_s
         # The last write took more than `slow_s`: the next one is done in the thread.
         self.slow = False
-        # A write is in progress in the thread.
         self.flying = False
         self.seconds = Histogram()
 
@@ -112,7 +111,6 @@ class JournalWriter:
         # Only then may its journal be closed: the thread would fail, or write to the file that got
         # the descriptor meanwhile.
         while self.flying:
-            # One future for all callers that wait; note_applied removes it.
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -189,7 +187,6 @@ class CommitLog(AppendLog):
             self.schedule_flush()
 
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
-        # Called once, when the last of the sinks is done.
         if len(sinks) > 1:
             fn = after_calls(len(sinks), fn)
         durable = self._callbacks.durable
@@ -212,7 +209,6 @@ class CommitLog(AppendLog):
         if config.in_objects:
             return self.object_sink
         if config.replicated:
-            # Replication begins with the first partition that needs it.
             self.follower_sink.need()
             return self.follower_sink
         return self.disk_sink
@@ -366,7 +362,6 @@ class CommitLog(AppendLog):
         self._apply_written(write_batch, writes)
 
     def _take_queued(self) -> WriteBatch:
-        """Return what is queued, and begin another write batch."""
         queued = WriteBatch(self.frames, self.batch_bytes, self._callbacks)
         self.frames, self._callbacks = [], Callbacks()
         self._requests = ()
@@ -377,20 +372,17 @@ class CommitLog(AppendLog):
     def _apply_landed(
         self, write_batch: WriteBatch, writes: list[Write], failure: BaseException | None
     ) -> None:
-        """Apply what the writer thread has written, or failed to write."""
         try:
             if failure is None:
                 self._apply_written(write_batch, writes)
             else:
                 self._fail(write_batch, writes, failure)
         finally:
-            # Only now: what the callbacks queue goes with the rest.
-            self.writer.note_applied()
+            self.writer.note_applied()  # only now: what the callbacks queue goes with the rest
             if self.scheduled:
                 self._flush()
 
     def _apply_written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
-        """Apply a write batch that was written completely, then call its waiters."""
         rolled: list[Journal] = []
         try:
             self._apply(write_batch, writes, rolled)

@@ -129,8 +129,7 @@ class DiskSink:
         """Note that a journal was written to: the next commit must sync it."""
         # `dirty` also keeps its file open and the journal from being recycled.
         journal.dirty = True
-        # Two at most, except for write batches that are larger than a journal: a list is enough.
-        if journal not in self._dirty:
+        if journal not in self._dirty:  # two at most, but for write batches larger than a journal
             self._dirty.append(journal)
 
     def room_bytes(self) -> int:
@@ -152,7 +151,6 @@ class DiskSink:
         self._bounded[partition] = None
 
     def note_write(self) -> None:
-        # With flush=os what is written is visible, without waiting for an fsync.
         if self.os_mode:
             move_high_watermarks(self.queue.newest.ends)
             self.queue.newest.ends.clear()
@@ -226,7 +224,6 @@ class DiskSink:
         # One fsync at a time: what is written while it runs shares the next one.
         if self._running or self.committed == log.written or log.failed is not None:
             return
-        # A caller waits (acks=all).
         if self.queue.newest.callbacks:
             self._commit()
         # Only parked readers wait: at most 5 ms. A full log has producers that wait as well.

@@ -126,8 +126,7 @@ class FollowerSink:
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
-            # Before the own fsync: followers write while the own disk does.
-            self._when_written()
+            self._when_written()  # followers write while the own disk does
         self._disk.wait([self._note_own_sync])
 
     def wait(self, callbacks: list[Callback]) -> None:

@@ -129,7 +129,6 @@ class ObjectSink:
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._closing = False
-        # What is written now comes from objects of earlier lives.
         self._adopting = False
         self.refusal: KafkaError | None = None
         self.unreleased_bytes = 0
@@ -176,7 +175,6 @@ class ObjectSink:
         full = len(gathered.ends) >= MAX_PARTITIONS and partition not in gathered.ends
         full = full or len(gathered.spans) >= MAX_SPANS or gathered.size_bytes >= self._max_bytes
         if full:
-            # Time 0: `begin` sets it when its PUT starts.
             queue.seal(self._log.written, 0.0)
             gathered = queue.newest
         # A frame's log position is that of its first batch; an object has the frame with its head.
@@ -231,7 +229,6 @@ class ObjectSink:
                 done.set_result(failure is None)
 
         self._log.after((self,), settle)
-        # Without waiting for the linger: `_closing` makes what is gathered due.
         self._go()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -254,7 +251,6 @@ class ObjectSink:
     def _go(self) -> None:
         """Begin an object if it is time, otherwise set the timer."""
         queue = self.queue
-        # Sealed because of a bound, and not begun yet.
         full = len(queue.sealed) > self._storing
         if self._when_needed is not None and (full or queue.filled):
             # Called once, and before the check of the writer: it opens the log.
@@ -263,8 +259,7 @@ class ObjectSink:
         if self._writer is None or not (full or queue.filled) or queue.failed is not None:
             return
         if self._storing >= MAX_STORING:
-            # The next one is begun when the first of these is stored.
-            return
+            return  # the next one is begun when the first of these is stored
         env = self._log.env
         now = env.clock.monotonic()
         due = self._last_start + self._linger_s
@@ -272,7 +267,6 @@ class ObjectSink:
         # one object per linger, or per `log.object.bytes`.
         if self._closing or now >= due or full or queue.newest.size_bytes >= self._max_bytes:
             self._begin(now)
-            # More than one may be due.
             self._go()
         elif self._timer is None:
             self._timer = env.call_later(due - now, self._due)
@@ -286,7 +280,6 @@ class ObjectSink:
             self._timer.cancel()
             self._timer = None
         queue = self.queue
-        # Nothing was sealed by a bound: this object is what was gathered so far.
         if len(queue.sealed) == self._storing:
             queue.seal(self._log.written, now)
         gathered = queue.sealed[self._storing]
@@ -299,7 +292,6 @@ class ObjectSink:
         self._watch(now)
 
     def _watch(self, now: float) -> None:
-        """Set the timer for the refusal of produces."""
         # A storage that never answers causes no failed attempt that would refuse produces.
         if self._watching is None and self._storing:
             delay_s = max(self.queue.sealed[0].at_s + REFUSE_AFTER_S - now, MIN_WATCH_S)
@@ -323,8 +315,7 @@ class ObjectSink:
                 # Another life of the broker has put its fence there: it reads nothing after it.
                 self.supersede(str(why))
                 return
-            except Exception as failure:
-                # Also a defect: an object that is never stored stops all acknowledgements.
+            except Exception as failure:  # also a defect: an object that is never stored stops acks
                 self._attempt_failed(sequence, failure)
                 failures += 1
                 await env.sleep(wait_s(failures, MAX_WAIT_S, env.random.random()))
@@ -339,7 +330,6 @@ class ObjectSink:
         """Complete the objects that are stored, in order: move the high watermarks, call the
         waiters, and begin the next one."""
         assert self._retain is not None, "started before"
-        # The sequence number of the oldest object that is not complete.
         first = self._sequence - self._storing
         # Only in order: an acknowledged object after a missing one would be lost with it.
         while self._storing and self.queue.sealed[0].stored:
@@ -375,7 +365,6 @@ class ObjectSink:
             logger.info("log objects are stored again")
 
     def _update_refusal(self) -> None:
-        # The refusal of a shutdown stays.
         if self._closing:
             return
         before, why = self.refusal, self.unusable

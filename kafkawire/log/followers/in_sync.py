@@ -215,7 +215,6 @@ class InSyncSet:
         ready = [
             each
             for each, known in sorted(self.followers.items())
-            # Everything that the journals had at the start.
             if known.gone_s is None and known.end >= self.start
         ][: self.limits.wanted]
         enough = len(ready) >= self.limits.needed

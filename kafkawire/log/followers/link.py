@@ -136,7 +136,6 @@ class FollowerLink:
         self.unreachable_s: float | None = env.clock.monotonic()
         # Copies of earlier processes are not needed any more: repeated at each connection.
         self._forgets = False
-        # The last failure that was logged.
         self._reported = ""
         self._task = env.spawn(self._run(), f"follower {follower.replica_id}")
 
@@ -197,8 +196,7 @@ class FollowerLink:
                 self.failing_s = self._env.clock.monotonic()
             # The pauses grow only while connections fail.
             failures = 0 if connection.live else failures
-            # Otherwise at once: a follower that was stopped is noticed then.
-            if not lasted:
+            if not lasted:  # otherwise at once: a follower that was stopped is noticed then
                 failures += 1
                 await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
 
@@ -208,7 +206,6 @@ class FollowerLink:
         await connection.open(self._network)
         self._connection = connection
         self.failing_s = self.unreachable_s = None
-        # What was written while it connected.
         connection.pump()
         if self._forgets:
             connection.forget()
@@ -270,7 +267,6 @@ class _Connection(asyncio.Protocol):
         async with asyncio.timeout(CONNECT_S):
             follower = self._follower
             await network.connect(lambda: self, follower.host, follower.port, follower.certificate)
-            # Until it has sent where its copy ends, or has closed the connection.
             await asyncio.wait([self._live, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._live.done():
             await self.ended
@@ -290,8 +286,6 @@ class _Connection(asyncio.Protocol):
         transport = self._transport
         while (
             transport is not None
-            # Only from the end of its copy on, one read at a time, and while the connection has
-            # room.
             and self._live.done()
             and not (self._paused or self._reading or transport.is_closing())
         ):
@@ -299,7 +293,6 @@ class _Connection(asyncio.Protocol):
             if span is None:
                 return
             journal, start, stop = span
-            # In memory: no thread is needed.
             if journal.view is not None and self._is_recent(stop):
                 self._send(bytes(journal.view[start:stop]))
             else:
@@ -391,8 +384,7 @@ class _Connection(asyncio.Protocol):
         self._sent = end
         self.live = True
         self._live.set_result(None)
-        # First: bytes of journals that are not needed any more are not cut then.
-        self.mark(0)
+        self.mark(0)  # first: bytes of journals that are not needed any more are not cut then
         self._events.note_connected(self._follower.replica_id, end)
 
     def _greet(self, challenge: ChallengeMessage) -> None:
@@ -421,7 +413,6 @@ class _Connection(asyncio.Protocol):
             journal = self._journals.by_number.get(number)
             if journal is not None and start < journal.end:
                 return journal, start, min(journal.end, start + CHUNK_BYTES)
-            # Everything was sent.
             if number == self._journals.active.number:
                 return None
             # Numbers have gaps, and the journal may have been recycled: the copy continues with the
@@ -462,7 +453,6 @@ class _Connection(asyncio.Protocol):
 
     def _end(self, why: BaseException | None) -> None:
         """Close the connection."""
-        # The first reason counts.
         if not self.ended.done():
             if why is None:
                 self.ended.set_result(None)

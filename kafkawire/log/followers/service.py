@@ -116,8 +116,7 @@ class Replication:
         """Compare the journals that recovery has found with the copies of followers. Raises
         LogBehindCopies if a start with one of these loses less."""
         stored, writer = self.writer.stored, self.writer
-        # A folder that is not complete was begun with such a copy.
-        if stored is None or not self._complete:
+        if stored is None or not self._complete:  # a folder that is not complete has such a copy
             return
         rows = await self._metadata.transact(replica_sets.load_followers)
         others = stored.in_sync - {writer.replica_id}
@@ -158,7 +157,6 @@ class Replication:
                 log.follower_sink.need()
 
     def note_complete_folder(self) -> None:
-        """Note that the data folder is complete."""
         self._complete = True
         if self.in_sync is not None:
             self.in_sync.limits = self._limits()
@@ -240,7 +238,6 @@ class Replication:
         if self.in_sync is not None:
             return
         log, stored = self._log, self.writer.stored
-        # Without the one on this machine.
         earlier = frozenset() if stored is None else stored.in_sync - {self.writer.replica_id}
         version = 0 if stored is None else stored.version
         journals = log.journals
@@ -286,8 +283,7 @@ class Replication:
     def _progress(self) -> None:
         """Complete what is committed, and store another set if one is due."""
         log, in_sync = self._running()
-        # Nothing is committed or stored any more.
-        if log.follower_sink.failed is not None:
+        if log.follower_sink.failed is not None:  # nothing is committed or stored any more
             return
         own = log.disk_sink.committed
         committed = in_sync.committed_position(own)
@@ -301,14 +297,12 @@ class Replication:
             self._tasks.append(self._env.spawn(self._store(due), "store the replica set"))
 
     async def _run(self) -> None:
-        """Keep in touch with followers."""
         # Nothing but the time is awaited: a database that does not answer must not stop the marks,
         # without which followers disconnect, or the refusals.
         while True:
             self._connect()
             log, in_sync = self._running()
-            # The settings may have been changed.
-            in_sync.limits = self._limits()
+            in_sync.limits = self._limits()  # the settings may have been changed
             for link in self.links.values():
                 link.mark(in_sync.committed_position(log.disk_sink.committed))
             self._note_cut_off()
@@ -330,7 +324,6 @@ class Replication:
             self._cut_off_s = max(known)
 
     async def _read_followers(self) -> None:
-        """Read the registered followers, again and again."""
         while True:
             try:
                 self._followers = await self._metadata.transact(replica_sets.load_followers)
@@ -369,12 +362,10 @@ class Replication:
                 self.links[replica] = link = FollowerLink(
                     self._env, self._network, log.journals, row, self._origin(), self
                 )
-                # Copies of earlier processes are not needed any more.
                 if in_sync.established:
                     link.forget()
 
     async def _store(self, members: frozenset[str]) -> None:
-        """Store a set; try again until it is known to be stored."""
         log, in_sync = self._running()
         writer, before = self.writer, in_sync.members if in_sync.established else None
         version, failures, reported = in_sync.version, 0, ""
@@ -478,8 +469,7 @@ class Replication:
             logger.critical("%s. This process stops", why)
             log.stop_writing(why)
         log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
-        # A start that waits for it ends.
-        self._established.set()
+        self._established.set()  # a start that waits for it ends
         for fn in self._when_superseded:
             fn(why)
 

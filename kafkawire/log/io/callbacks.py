@@ -13,7 +13,6 @@ Callback = Callable[[BaseException | None], None]
 
 
 def call(fn: Callback, failure: BaseException | None) -> None:
-    """Call a callback."""
     try:
         fn(failure)
     # It must not keep the others from being called.
@@ -22,7 +21,6 @@ def call(fn: Callback, failure: BaseException | None) -> None:
 
 
 def call_all(callbacks: Iterable[Callback], failure: BaseException | None) -> None:
-    """Call callbacks in order."""
     for fn in callbacks:
         call(fn, failure)
 
@@ -38,7 +36,6 @@ def _call_of(register: Callable[[Callback], None]) -> asyncio.Future[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(failure: BaseException | None) -> None:
-        # The caller was cancelled.
         if done.done():
             return
         if failure is None:

@@ -94,7 +94,6 @@ class ThreadPool:
         self._threads.clear()
 
     def _put(self, job: Job) -> None:
-        # As many calls as threads, or more: all are busy.
         if self._unfinished >= len(self._threads) < self._max_threads:
             self._start_thread()
         self._unfinished += 1
@@ -113,9 +112,8 @@ class ThreadPool:
 
     def _settle(self, future: Future, outcome: Any, failure: BaseException | None) -> None:
         self._unfinished -= 1
-        # Cancelled.
         if future.done():
-            return
+            return  # cancelled
         if failure is None:
             future.set_result(outcome)
         else:
@@ -161,14 +159,11 @@ def _run(jobs: Jobs) -> None:
         if not (isinstance(target, asyncio.Future) and target.cancelled()):
             try:
                 outcome = fn(*args)
-            except BaseException as caught:
-                # Any failure is the caller's.
+            except BaseException as caught:  # any failure is the caller's
                 failure = caught
-        # The loop is closed: no caller waits any more.
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(report, target, outcome, failure)
-        # Free them before the next wait, which may be long.
-        del job, report, target, fn, args, outcome, failure
+        del job, report, target, fn, args, outcome, failure  # free them before the next wait
 
 
 COPIED_BYTES = 256 << 10
@@ -184,8 +179,7 @@ SAMPLED_EVERY_BYTES = 256 << 10
 """Distance between checked pages of the page cache: the kernel reads ahead, and reclaims, in runs
 of about this size. Checks of 64 KiB took a twelfth of the CPU time of a response."""
 
-# The bytes read to find out whether they are cached; never used.
-_SAMPLE = [bytearray(1)]
+_SAMPLE = [bytearray(1)]  # the bytes read to find out whether they are cached; never used
 
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -238,8 +232,7 @@ class DiskFile:
             return bool(preadv(fd, _SAMPLE, position + length - 1, nowait))
         except BlockingIOError:
             return False
-        except OSError:
-            # A file system without this flag; a read will report other errors.
+        except OSError:  # a file system without this flag; a read will report other errors
             return True
 
     def send(self, socket_fd: int, length: int, position: int) -> int:
@@ -253,8 +246,7 @@ class DiskFile:
         return os.write(socket_fd, data) if data else 0
 
     def sync(self) -> None:
-        # On macOS fsync alone leaves bytes in the drive's cache.
-        if hasattr(fcntl, "F_FULLFSYNC"):
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves bytes in the drive's cache
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
         # Without the times of the file, which would cost another write.
         elif hasattr(os, "fdatasync"):
@@ -271,9 +263,8 @@ class DiskFile:
                 os.posix_fallocate(self._fd, before, size_bytes - before)
                 return
             except OSError as failure:
-                # Free what was allocated.
                 if failure.errno == errno.ENOSPC:
-                    os.ftruncate(self._fd, before)
+                    os.ftruncate(self._fd, before)  # free what was allocated
                 elif failure.errno not in _NO_FALLOCATE:
                     raise
         # A file with holes: it has the length, and a later write may fail for lack of space.
@@ -340,8 +331,7 @@ class DiskFileSystem:
         return sorted(os.listdir(path))
 
     def makedirs(self, path: str) -> None:
-        # Otherwise the loop below would not end.
-        assert os.path.isabs(path), f"{path} is not absolute"
+        assert os.path.isabs(path), f"{path} is not absolute"  # else the loop would not end
         missing: list[str] = []
         while not os.path.isdir(path):
             missing.append(path)
@@ -396,8 +386,7 @@ def keep_freed_memory() -> None:
 
     Elsewhere this does nothing.
     """
-    # Here, since a start does not need it.
-    import ctypes
+    import ctypes  # imported here, since a start does not need it
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -410,7 +399,6 @@ def keep_freed_memory() -> None:
 
 
 def real_env() -> Env:
-    """Return the Env of a real broker."""
     clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
     watchdog = Watchdog(time.perf_counter, time.thread_time)
     return Env(clock, random.SystemRandom(), fs, offload, {}, WorkerProcess(), watchdog)

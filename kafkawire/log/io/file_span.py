@@ -47,7 +47,6 @@ class FileSpan:
         """Release it once; the last call releases the file."""
         assert self._pins > 0, "a span was released more often than pinned"
         self._pins -= 1
-        # The last holder: the response, or the sender.
         if not self._pins:
             self._release()
 

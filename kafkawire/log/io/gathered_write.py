@@ -18,7 +18,6 @@ MAX_WRITE_BYTES: Final = 1 << 30
 
 def write_whole(file: File, buffers: list[Buffer], position: int, length: int) -> None:
     """Write all buffers at `position`, or raise OSError (then some may have been written)."""
-    # The usual case: one call.
     if len(buffers) <= MAX_IOV and length <= MAX_WRITE_BYTES:
         written = file.pwritev(buffers, position)
     else:

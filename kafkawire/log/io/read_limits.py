@@ -66,7 +66,6 @@ class SlowLane:
             self._postponed = 0
             while self._waiting:
                 waiter = self._waiting.popleft()
-                # Its caller was cancelled: the next one.
                 if not waiter.done():
                     waiter.set_result(None)
                     break

@@ -44,7 +44,6 @@ class SharedLoad:
             await self.again()
 
     async def close(self) -> None:
-        """Cancel what is in progress."""
         running = [task for task in (self._running, self._next) if task is not None]
         for task in running:
             task.cancel()

@@ -163,8 +163,7 @@ class Slices:
         waiting = self._waiting
         while waiting:
             granted = waiting.popleft()
-            # Otherwise its task was cancelled.
-            if not granted.done():
+            if not granted.done():  # else its task was cancelled
                 self._until = self._monotonic() + SLICE_S
                 granted.set_result(None)
                 break

@@ -70,7 +70,6 @@ class Watchdog:
             return
         self.count += 1
         self.seconds.add(took_s)
-        # At most one line a second.
         if now - self._logged_at < LOG_INTERVAL_S:
             self._unlogged += 1
             return
@@ -108,7 +107,6 @@ class _Stepwise(Coroutine[Any, Any, Any]):
         return self._name
 
     def send(self, value: Any) -> Any:
-        """Run one step."""
         begun = self._watchdog.begin()
         try:
             return self._coro.send(value)

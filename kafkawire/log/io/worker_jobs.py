@@ -231,7 +231,6 @@ class DamagedRange:
 
     @property
     def text(self) -> str:
-        """A description for people."""
         return (
             f"offsets {self.first}-{self.end - 1} of {self.topic}-{self.index} are damaged: "
             f"bytes {self.start}-{self.stop - 1}"
@@ -282,7 +281,6 @@ def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
     others."""
     try:
         return find_job(name)(fs, arguments, pace)
-    # The errors of the Worker port: of the disk, or of the job.
     except OSError:
         raise
     except Exception as failure:
@@ -292,7 +290,6 @@ def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
 
 
 def entries_of(made: Made) -> list[PartitionEntry]:
-    """Return all entries of a segment at once."""
     return list(unpack_all(made.entries))
 
 

@@ -14,7 +14,6 @@ from kafkawire.log.io.worker_process import serve
 
 
 def main() -> None:
-    """Run the child."""
     sink, check_parent = begin((signal.SIGHUP, signal.SIGINT), killed_with_parent=True)
     with contextlib.suppress(BrokenPipeError):
         serve(DiskFileSystem(), 0, sink, check_parent)

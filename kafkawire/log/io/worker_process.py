@@ -63,8 +63,7 @@ class WorkerChild:
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: ChildProcess | None = None
-        # Retired or killed, and not yet waited for.
-        self._ending: list[ChildProcess] = []
+        self._ending: list[ChildProcess] = []  # retired or killed, and not yet waited for
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -101,7 +100,6 @@ class WorkerChild:
             await process.drain()
             answer = await process.receive()
         except (asyncio.IncompleteReadError, ConnectionError, FrameError) as failure:
-            # The next job starts another child.
             self._process = None
             code = await process.wait_or_kill(ENDS_S)
             raise WorkerError(
@@ -118,10 +116,8 @@ class WorkerChild:
 
     async def _running(self) -> ChildProcess:
         process = self._process
-        # It was ended, or has ended by itself.
         if process is None or process.pid is None:
             process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main", NICE)
-            # Closed while it started.
             if self._closed:
                 process.kill()
         return process
@@ -141,10 +137,8 @@ class WorkerChild:
     async def close(self) -> None:
         self._closed = True
         if self._process is not None:
-            # The job that it may be running fails.
-            self._process.kill()
-        # A job may be starting a child, which ends without running it.
-        async with self._lock:
+            self._process.kill()  # the job that it may be running fails
+        async with self._lock:  # a job may be starting a child, which ends without running it
             if self._process is not None:
                 self._process.busy()
                 self._leave(self._process)

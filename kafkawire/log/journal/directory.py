@@ -67,7 +67,6 @@ class Journals:
         self.hot_bytes = hot_bytes
         self.recycle_bytes = recycle_bytes
         self.by_number: dict[int, Journal] = {}
-        # Journals with their final name and no frame yet.
         self.ready: list[Journal] = []
         self.spares: list[tuple[str, int]] = []
         # Everything from this log position on is mapped.
@@ -90,7 +89,6 @@ class Journals:
     def start(
         self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
     ) -> None:
-        """Take over the journals that recovery found."""
         self.spares = spares
         self.next_number = next_number
         # Otherwise the last one is written further.
@@ -253,8 +251,7 @@ class Journals:
                 journal.map()
                 self.hot_from = journal.log_position
             elif journal.view is None and journal.file is None:
-                # Those before it were unmapped when this one was.
-                return
+                return  # those before it were unmapped when this one was
             # A dirty one keeps its handle for the commit that is still to come.
             elif not journal.dirty:
                 journal.cool()

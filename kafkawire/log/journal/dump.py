@@ -78,7 +78,6 @@ def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
 
 def _next(buf: memoryview, position: int, number: int, run: int) -> int:
     while True:
-        # Frames begin at multiples of 8.
         position = journal_format.find_frame(buf, (position + 8) & ~7, len(buf), number)
         head = journal_format.read_head(buf, position) if position >= 0 else None
         if head is None or head.run >= run:

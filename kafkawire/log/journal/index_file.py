@@ -187,10 +187,8 @@ class JournalIndex:
         # Before the checksum, which does not cover the version.
         if not 1 <= version <= VERSION:
             raise JournalFormatError(f"index format {version} is not 1 to {VERSION}")
-        # Version 1 has no transactions.
         more = more if version >= 2 else 0
         self.complete = more != _UNKNOWN
-        # Sizes are compared with the bytes that are there before anything is read by them.
         columns_end = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
         size = columns_end + (more if self.complete else 0)
         if found != number or size > len(data) or crc32c(data[16:size]) != checksum:
@@ -210,8 +208,7 @@ class JournalIndex:
             self._numbers, self._firsts, self._sizes = (
                 [entry[field] for entry in entries] for field in range(3)
             )
-        else:
-            # In place: a start opens every index.
+        else:  # used in place: a start opens every index
             self._numbers = directory.cast("Q")[::2]
             self._firsts = directory.cast("I")[2::4]
             self._sizes = directory.cast("I")[3::4]
@@ -349,7 +346,6 @@ class IndexCache:
         )
 
     async def _rebuild(self, number: int) -> JournalIndex:
-        """Rebuild a damaged index, once for all callers that wait for it."""
         task = self._rebuilding.get(number)
         if task is None:
             task = self._env.spawn(self._run(number), f"index journal {number}")

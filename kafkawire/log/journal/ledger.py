@@ -108,7 +108,6 @@ class LedgerContents:
 def pack_slot(generation: int, sequence: int, committed: int) -> bytes:
     """Pack a slot; it belongs at `sequence % 2 * SLOT_BYTES`."""
     slot = bytearray(_SLOT.pack(SLOT_MAGIC, 0, generation, sequence, committed))
-    # The checksum covers what follows it.
     slot[4:8] = crc32c(slot[8:]).to_bytes(4, "big")
     return bytes(slot)
 
@@ -392,7 +391,6 @@ class Ledger:
         # A copy: commits add partitions while this waits.
         numbers = list(self._active)
         for start in range(0, len(numbers), SLICE):
-            # Slices bound the time of the event loop.
             change = self._ahead(numbers[start : start + SLICE])
             if change:
                 await self._write(self._append(change))
@@ -409,7 +407,6 @@ class Ledger:
                 logger.warning("the ledger in %s can be written again", self._home)
         elif self._marked:
             self._marked = False
-            # Nothing but the mark was written since.
             await self._env.offload.submit("files", self._file().sync)
 
     async def retire(self, numbers: list[int]) -> bool:

@@ -120,7 +120,6 @@ def repair_one_byte(covered: bytes, checksum: int) -> bytes | None:
         index = _INDEX[syndrome >> 24]
         syndrome = ((syndrome ^ _TABLE[index]) << 8 | index) & 0xFFFFFFFF
         if syndrome < 256:
-            # Here one wrong byte explains the difference.
             repaired = bytearray(covered)
             repaired[at] ^= syndrome
             return bytes(repaired) if crc32c(bytes(repaired)) == checksum else None
@@ -176,7 +175,6 @@ def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], in
     lengths, with fewer of them, and with one whose own length is wrong."""
     start = at + HEAD_BYTES
     starts, position = _walk(buf, start, end)
-    # First as the lengths say.
     if starts:
         yield starts, position
     # The frame may have fewer batches than the bytes after its head suggest.

@@ -39,7 +39,6 @@ class Verifier:
         """Return when the damaged ranges of a journal are known, or cannot be found out. Raises
         nothing but CancelledError."""
         task = self._running.get(journal.number)
-        # Others wait for the same check.
         if task is None:
             task = self._env.spawn(self._run(journal), f"verify journal {journal.number}")
             self._running[journal.number] = task
@@ -55,8 +54,7 @@ class Verifier:
             file = JournalFile(journal.number, journal.path, journal.unverified)
             journal.bad = await self._env.worker.run("verify", file)
         except (OSError, WorkerError) as failure:
-            # The worker was ended with the broker.
-            if self._closed:
+            if self._closed:  # the worker was ended with the broker
                 return
             logger.warning(
                 "journal %d could not be verified, serving it unverified: %s",
@@ -79,6 +77,5 @@ class Verifier:
 
 def is_bad(bad: Sequence[tuple[int, int]], position: int, length: int) -> bool:
     """Return whether [position, position + length) overlaps a damaged range."""
-    # The last range that begins before the end of the read.
     at = bisect_right(bad, (position + length - 1, 1 << 62)) - 1
     return at >= 0 and bad[at][1] > position

@@ -20,8 +20,7 @@ def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> list[tuple[int, i
     mapped = MappedFile(fs, arguments.path, arguments.end)
     try:
         bad = mapped.read_ahead(0, arguments.end, pace)
-        if bad:
-            # Reading through the mapping what the disk cannot read would end the process.
+        if bad:  # reading through the mapping what the disk cannot read would end the process
             return sorted(bad)
         scanned = scan(mapped.view, arguments.number, HEADER_BYTES, arguments.end, 0)
         return [(gap.start, gap.end) for gap in scanned.gaps]

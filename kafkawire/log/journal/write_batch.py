@@ -74,7 +74,6 @@ class Write:
         self.buffers: list[Buffer] = []
         self.length = 0
         self.entries = 0
-        # Partitions whose naming frame is in this write.
         self.named: list[LoadedPartition] = []
 
     def name(self, partition: LoadedPartition) -> None:
@@ -217,7 +216,6 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             body = pack_body(
                 length, KIND_BATCH, len(batches), log_position, run, partition.number, committed
             )
-            # One batch is the usual case: no list, no join.
             if len(batches) == 1:
                 checksum = crc32c(body + batches[0][:BATCH_PREFIX_BYTES])
             else:
@@ -237,7 +235,6 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
 
 
 def _naming_frame(partition: LoadedPartition, log_position: int, stamp: Stamp) -> bytes:
-    """Return the frame that names a partition."""
     # Its values from before this write batch.
     naming = write_naming(
         Naming(

@@ -98,7 +98,6 @@ class Gathering:
             delta.cluster = self.cluster_facts()
         numbers = dict.fromkeys(changes.partitions)
         for each in changes.added.values():
-            # A new segment moves the end of its partitions.
             numbers.update(dict.fromkeys(mapping.number for mapping in each.mappings))
         numbers.update(dict.fromkeys(changes.commits))
         for row in await self._rows(list(numbers), changes):
@@ -137,8 +136,7 @@ class Gathering:
         stored = await self._storage.load_partitions(away) if away else []
         rows = {row.number: stored_row(row, self._end_of) for row in stored}
         for number in alive:
-            # It may have been loaded or changed meanwhile.
-            partition = self._partitions.get(number)
+            partition = self._partitions.get(number)  # it may have changed meanwhile
             if partition is not None:
                 rows[number] = partition_row(partition, self._end_of)
         return [rows[number] for number in alive if number in rows]

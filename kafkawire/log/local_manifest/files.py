@@ -91,8 +91,7 @@ class ManifestFiles:
         try:
             last = unpack_current(self._read(CURRENT)).snapshot
         except (FileNotFoundError, FormatError):
-            # Nothing of it is readable.
-            last = -1
+            last = -1  # nothing of it is readable
         # The chain of the manifest that readers have: it stays until the next one replaces it.
         while delta_key(last + 1).rpartition("/")[2] in names:
             last += 1

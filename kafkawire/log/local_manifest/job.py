@@ -44,8 +44,7 @@ class KeySlices:
             return False
         part, found = self.keys[at], -1
         while (found := part.find(key, found + 1)) % UUID_BYTES and found >= 0:
-            # A match across two keys.
-            continue
+            continue  # a match across two keys
         return found >= 0
 
     def items(self) -> Iterator[tuple[bytes, int]]:

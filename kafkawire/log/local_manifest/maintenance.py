@@ -71,8 +71,7 @@ class ChangeCollection:
                 self._put_back(taken, new)
                 taken, new = Changes(), {}
             taken.objects(added, {}, ends(added))
-            # It is local again.
-            for uuid in taken.added:
+            for uuid in taken.added:  # it is local again
                 taken.deleted.pop(uuid, None)
             # The block writes it; its failure puts the changes back.
             yield await self._gathering.delta(taken, sequence, self._start)
@@ -110,7 +109,6 @@ class ChangeCollection:
 
 
 def _object(row: SegmentRow) -> ObjectRow:
-    """Return a local segment as an object of its folder."""
     return ObjectRow(
         row.uuid,
         row.id,
@@ -159,8 +157,7 @@ class ManifestRebuild:
         self._files = files
         self._log = manifest.log
         self._sequence = 0
-        # Partitions that are in a segment.
-        self._known: set[int] = set()
+        self._known: set[int] = set()  # partitions that are in a segment
 
     async def write(self) -> tuple[Current, int]:
         """Write it; return `current`, and the sequence number of the last delta. May be called
@@ -257,7 +254,6 @@ class ManifestRebuild:
         await self._write(delta)
 
     async def _write_partitions(self, topics: list[bytes]) -> None:
-        """Add log starts and epochs."""
         numbers = self._numbers(topics)
         while part := list(islice(numbers, SLICE)):
             delta = self._delta()
@@ -318,7 +314,6 @@ class LocalFolding:
         keys += [delta_key(number) for number in range(before.snapshot + 1, sequence + 1)]
         key = snapshot_key(sequence)
         output = self._files.path(key) + NEW
-        # The output of an attempt that failed.
         await submit("files", self._files.remove, [key + NEW])
         arguments = ManifestArguments([(each, self._files.path(each)) for each in keys], output)
         try:
@@ -376,7 +371,6 @@ class MaintainedManifest:
         self._folder = LocalFolding(env, self._files)
 
     async def close(self) -> None:
-        """End the background tasks."""
         if self.folding is not None:
             self.folding.cancel()
             await asyncio.gather(self.folding, return_exceptions=True)
@@ -390,7 +384,6 @@ class MaintainedManifest:
         if not self.attached:
             await self._attach()
         while self._manifest.noted:
-            # One delta has at most so many rows.
             async with self._collection.next(self.sequence + 1) as delta:
                 if not delta.says_nothing:
                     await self._write(delta)
@@ -433,8 +426,7 @@ class MaintainedManifest:
             if now == ended:
                 self._begin(current, ended.sequence)
                 return
-        # A new broker has none.
-        if log.start > 1:
+        if log.start > 1:  # a new broker has none
             logger.info("rebuilding the local manifest")
         self.rebuilds += 1
         self._begin(*await self._rebuild.write())

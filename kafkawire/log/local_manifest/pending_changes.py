@@ -48,12 +48,9 @@ class Changes:
         )  # fmt: skip
 
     def topic(self, topic_id: bytes) -> None:
-        """Note a topic that is new or has changed."""
         self.topics[topic_id] = None
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        """Note a topic that was deleted."""
-        # A deleted topic has no state to read.
         self.topics.pop(topic_id, None)
         self.deleted_topics[topic_id] = None
 
@@ -115,10 +112,8 @@ class Changes:
             self.commits[number] = max(offset, self.commits.get(number, 0))
 
     def answer(self, failure: Exception | None) -> None:
-        """Notify the waiters."""
         waiting, self.waiting = self.waiting, []
         for future in waiting:
-            # A waiter that was cancelled.
             if future.done():
                 continue
             if failure is None:

@@ -135,7 +135,6 @@ class LocalManifest:
                 continue
             row = segment.row
             living = row.state == LIVE and row.local
-            # The manifest knows this state.
             if living == segment.listed:
                 continue
             segment.listed = living
@@ -169,8 +168,7 @@ class LocalManifest:
         self._wake()
 
     def _wake(self) -> None:
-        # Something changed after the marked end.
-        if self._marked:
+        if self._marked:  # something changed after the marked end
             self._marked = False
             self._remove_end_marker()
         self._woken.set()
@@ -205,8 +203,7 @@ class LocalManifest:
             self._writing = True
             try:
                 await maintained.write()
-            except Exception as failure:
-                # Of the disk or of SQL: the manifest is stale meanwhile.
+            except Exception as failure:  # of the disk or of SQL: the manifest is stale meanwhile
                 await self._back_off(failure)
             else:
                 self.failures = 0
@@ -228,9 +225,8 @@ class LocalManifest:
         return bool(self.log.hooks.doubts) or not self.log.segments.swapper.quiet
 
     async def _end(self, maintained: ManifestWriter) -> None:
-        # The state of SQL is unknown: without a mark the next start checks.
         if self._in_doubt():
-            return
+            return  # the state of SQL is unknown, so the next start checks
         await maintained.write()
         if self._in_doubt():
             return

@@ -62,7 +62,6 @@ class Checkpoints:
         self.due = False
 
     def start(self, log_position: int, *, due: bool) -> None:
-        """Continue from the stored log position `log_position`."""
         self.log_position = log_position
         self.due = due
 
@@ -104,7 +103,6 @@ class Checkpoints:
         return not (log.dirty or log.written != self.log_position or self.due)
 
     async def _wait_until_durable(self) -> None:
-        """Wait until everything appended so far is committed."""
         try:
             async with asyncio.timeout(self._wait_s):
                 await self._commit_log.wait_until_durable()
@@ -129,7 +127,6 @@ class Checkpoints:
             await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
             self._commit_log.hooks.report_stored()
         except BaseException:
-            # The next checkpoint stores them.
             for partition in part:
                 partition.mark_dirty()
             self._commit_log.dirty.extend(changed)
@@ -191,7 +188,6 @@ class Checkpoints:
                 self._commit_log.hooks.in_doubt()
                 raise
             for partition, start in moving:
-                # Unloaded or deleted meanwhile.
                 if not partition.removed:
                     self._released(partition.start_at(start))
             self._commit_log.hooks.log_starts([partition.number for partition, _ in moving])

@@ -65,13 +65,11 @@ class Indexer:
             return
         self._running = True
         try:
-            # Those rolled from here on may not be durable after the wait.
-            numbers = sorted(self._missing)
+            numbers = sorted(self._missing)  # those rolled from here on may not be durable then
             await self._commit_log.disk_sink.wait_until_durable()
             for number in numbers:
                 extent, rows = self._missing[number]
-                # If it fails they are copied again.
-                self._missing[number] = extent, None
+                self._missing[number] = extent, None  # if it fails they are copied again
                 await self._write(number, extent, rows)
                 del self._missing[number]
             # Only rows that an index file has may be evicted.
@@ -87,9 +85,8 @@ class Indexer:
         reading the journal."""
         journals = self._commit_log.journals
         journal = journals.by_number.get(number)
-        # Recycled meanwhile.
         if journal is None:
-            return
+            return  # recycled meanwhile
         env = self._commit_log.env
         rows = rows_in(journal, self._partitions) if rows is None else rows
         # As of now: one that was committed since the roll is left out.

@@ -88,7 +88,6 @@ class OrphanRemoval:
         self.done = False
 
     def start(self) -> None:
-        """Begin."""
         self._task = self._env.spawn(self._run(), "delete log objects that are not needed")
 
     async def close(self) -> None:
@@ -133,8 +132,7 @@ class OrphanRemoval:
                 newest_ms = max(newest_ms, listed.modified_ms)
                 parsed = parse_log_object_key(listed.key)
                 if parsed is None:
-                    # Not ours: a scrub reports it.
-                    continue
+                    continue  # not ours: a scrub reports it
                 epoch, sequence = parsed
                 if epoch in rows and is_orphan(rows[epoch], sequence):
                     orphans.append(listed.key)

@@ -103,12 +103,10 @@ class ObjectRelease:
         return retain
 
     def start(self) -> None:
-        """Begin to release."""
         if self._task is None:
             self._task = self._env.spawn(self._run(), "release log objects")
 
     async def close(self) -> None:
-        """Stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -118,7 +116,6 @@ class ObjectRelease:
         and a commit raise."""
         done: list[Retained] = []
         for each in list(islice(self.retained, MAX_AT_ONCE)):
-            # One log per transaction.
             if done and each.log != done[0].log:
                 break
             # Oldest first: SQL has one number per log, below which nothing is needed.
@@ -139,8 +136,7 @@ class ObjectRelease:
         for each in done:
             self.retained.popleft()
             self.by_url[each.url] -= 1
-        # Without places that have none left.
-        self.by_url += Counter()
+        self.by_url += Counter()  # without those that have none left
         self._commit_log.object_sink.note_released(len(done), sum(each.size_bytes for each in done))
         return len(done)
 

@@ -131,8 +131,7 @@ class Retention:
             logger.info(
                 "retention: moving the log start offset of %s", count(len(starts), "partition")
             )
-            # Checked again if this fails, and more may be due.
-            self.touched |= starts.keys()
+            self.touched |= starts.keys()  # checked again if this fails, and more may be due
             # SQL first, then memory: a start must not bring deleted records back.
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()
@@ -172,7 +171,6 @@ class Retention:
                     logger.info("recycled journal %d", journal.number)
 
     async def _set_aside(self, journal: Journal) -> None:
-        """Move a damaged journal and its index file into the quarantine."""
         env = self._commit_log.env
         path = self._commit_log.journals.take_out(journal)
         paths = [path]
@@ -192,8 +190,7 @@ class Retention:
     async def _is_held(self, journal: Journal) -> bool:
         """Return whether a journal without live batches is needed because of followers."""
         ends = self.held.get(journal.number)
-        if ends is None:
-            # What it has of them is below what was cut, since nothing in it is live.
+        if ends is None:  # what it has of them is below what was cut, since nothing in it is live
             ends = await self._uploads.cut_ends(journal.numbers)
             if ends:
                 self.held[journal.number] = ends

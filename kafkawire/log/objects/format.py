@@ -106,7 +106,6 @@ class ObjectHead:
 
     @property
     def is_fence(self) -> bool:
-        """Whether the object ends its log."""
         return self.kind == KIND_FENCE
 
     @property
@@ -116,7 +115,6 @@ class ObjectHead:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole object."""
         return self.frames_start + self.frames_length
 
 
@@ -133,14 +131,12 @@ class StoredFrame(NamedTuple):
 def write_head(head: ObjectHead, names: Mapping[int, Naming]) -> bytes:
     """Return header and names of an object, which its frames follow. `names`: by partition number,
     of all partitions in the frames. Raises ValueError if the object would be too large."""
-    # The names first: the header has their length.
     block = _write_names(names)
     whole = replace(head, names_length=len(block))
     if whole.size_bytes > MAX_OBJECT_BYTES:
         raise ValueError(
             f"a log object of {whole.size_bytes} bytes: at most {MAX_OBJECT_BYTES} are allowed"
         )
-    # Frames begin at multiples of 8, as in journals.
     return _write_header(whole) + block + PADDING[-len(block) & 7]
 
 
@@ -177,7 +173,6 @@ def _write_header(head: ObjectHead) -> bytes:
 
 def _header_checksum(data: Buffer) -> int:
     view = memoryview(data)
-    # Without its own field.
     return crc32c(view[16:HEADER_BYTES], crc32c(view[:12]))
 
 
@@ -266,7 +261,6 @@ def read_names(buf: Buffer, head: ObjectHead) -> dict[int, Naming]:
 def _read_entry(block: memoryview, at: int, head: ObjectHead) -> tuple[int, Naming, int]:
     """Return partition number and naming of the entry at `at`, and where it ends."""
     start = at + _ENTRY.size
-    # Lengths are compared with the bytes of the block.
     if start > len(block):
         raise _damage(head.key, "an entry of its names is cut off")
     number, length = _ENTRY.unpack_from(block, at)
@@ -292,7 +286,6 @@ def read_frames(buf: memoryview, head: ObjectHead) -> Iterator[StoredFrame]:
     for index in range(head.frame_count):
         frame, position = _read_frame(buf, position, index, head)
         yield frame
-    # Bytes that no frame explains.
     if position != len(buf):
         rest = len(buf) - position
         raise _damage(head.key, f"{rest} bytes follow the last of its {head.frame_count} frames")

@@ -69,8 +69,7 @@ class LogObjectWriter:
         Superseded if another life of the broker has put something there."""
         try:
             data, _ = await self._store.get(key, 0, HEADER_BYTES)
-        except NoSuchObject:
-            # S3 answers so while another conditional request is in progress.
+        except NoSuchObject:  # S3 answers so while another conditional request is in progress
             raise StoreError("Conflict", f"{key} was being written concurrently") from None
         if self._is_own(data, key):
             return
@@ -80,7 +79,6 @@ class LogObjectWriter:
         )
 
     def _is_own(self, data: bytes, key: str) -> bool:
-        """Return whether an object is one that this process has stored."""
         try:
             found = read_header(data, key)
         # Written by a newer program, or none of ours.

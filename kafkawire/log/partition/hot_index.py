@@ -102,7 +102,6 @@ class HotIndex:
 
     def add_packed(self, rows: bytearray) -> None:
         """Add the rows of `pack_row`, after all others."""
-        # The usual case of a partition with few appends: one row, without two arrays.
         if len(rows) == _ROW.size:
             self.add(*_ROW.unpack(rows))
             return
@@ -139,8 +138,7 @@ class HotIndex:
         if rows > 0:
             for column in (self.base, self.log_position, self.length, self.count, self.newest):
                 del column[:rows]
-            # The maximum may have been among them.
-            del self._running[:]
+            del self._running[:]  # the maximum may have been among them
 
     def extend(self, columns: IndexColumns) -> None:
         self.base.extend(columns.base)
@@ -165,7 +163,6 @@ class HotIndex:
 
     def _maxima(self) -> Column:
         running, newest = self._running, self.newest
-        # Continue where the last lookup ended.
         if len(running) < len(newest):
             if running:
                 more = accumulate(newest[len(running) :], max, initial=running[-1])

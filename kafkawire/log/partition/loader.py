@@ -158,7 +158,6 @@ class Loader:
         for number in numbers:
             if number in self.partitions:
                 continue
-            # Being loaded: share that round. Otherwise it is part of the next one.
             if self._running is not None and number in self._running.numbers:
                 rounds[self._running] = None
                 continue
@@ -166,7 +165,6 @@ class Loader:
                 self._next = _Round(asyncio.get_running_loop().create_future())
             self._next.numbers.add(number)
             rounds[self._next] = None
-            # A request may name thousands of partitions.
             await self.slices.give_way()
         if self._next is not None and self._running is None:
             self._running, self._next = self._next, None
@@ -190,7 +188,6 @@ class Loader:
         return None if location is None else self.configs.of(location.topic_id)
 
     def led_elsewhere(self, number: int) -> bool:
-        """Return whether another broker leads a partition."""
         location = self._catalog.locate(number)
         return location is not None and location.leader != self._node_id
 
@@ -208,7 +205,6 @@ class Loader:
         return partition
 
     def _has_first_leader(self, number: int) -> bool:
-        """Return whether a partition never had another leader."""
         location = self._catalog.locate(number)
         # Each change of the leader raises the epoch.
         return location is None or location.leader_epoch == 0
@@ -222,8 +218,7 @@ class Loader:
                 one.done.cancel()
                 raise
             except Exception as failure:
-                # A defect, or the database.
-                if not isinstance(failure, KafkaError | OSError):
+                if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
                     logger.exception(
                         "loading %s failed, the next request retries",
                         count(len(one.numbers), "partition"),
@@ -254,9 +249,7 @@ class Loader:
                 self._enter(row)
 
     async def _begin_terms(self, rows: Iterable[PartitionRow]) -> None:
-        """Store the leader epochs of partitions that other brokers may have led."""
         if len(self._catalog.brokers) < 2:
-            # Only this broker has led them.
             return
         states = []
         for row in rows:

@@ -77,7 +77,6 @@ def stored_form(
     `at_once`, raise LongBatch for one that should be compressed in a thread."""
     append_time = now_ms if config.timestamp_type else None
     codec = head[5] & CODEC_MASK
-    # compression.type=producer keeps the codec.
     wanted = codec if config.compression < 0 else config.compression
     if wanted != codec or append_time is not None:
         level = config.compression_level
@@ -194,8 +193,7 @@ class Partition(LoadedPartition):
         producer. Raises MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR."""
         config = self.config
         if config.timestamp_type or config.compression > 0:
-            # It is stored in another form.
-            return self.append(batch, now_ms)
+            return self.append(batch, now_ms)  # it is stored in another form
         self._check_appendable(batch)
         (newest,) = _NEWEST.unpack_from(batch, MAX_TIMESTAMP_AT)
         (count,) = _COUNT.unpack_from(batch, COUNT_AT)

@@ -94,10 +94,8 @@ class Producers:
         self.states: dict[int, State] = {}
         self.flying: dict[int, State] = {}
         self.fresh: dict[int, State] = {}
-        # None until the first transaction.
         self.transactions: PartitionTransactions | None = None
         self._guards: Guards | None = None
-        # Whether new transactions are refused.
         self._refusing = False
         self._fresh_changes: list[_Change] = []
         self._flying_changes: list[_Change] = []
@@ -249,7 +247,6 @@ class Producers:
         else:
             _raise_epoch(state, epoch)
         state[_TIME] = timestamp
-        # The first batch: the transaction begins here.
         if state[_OPEN] < 0:
             state[_OPEN] = base_offset
             self._fresh_changes.append(_Change(producer_id, base_offset))
@@ -369,8 +366,7 @@ class Producers:
                 self._change([_Change(producer_id, begun, base, marker.kind == ABORT)])
             return
         if len(state) > _ROWS and base <= state[-2]:
-            # The checkpoint has it already.
-            return
+            return  # the checkpoint has it already
         if first >= 0:
             _add(state, epoch, first, last_sequence(first, fields[12]), base, newest)
         if attributes & TRANSACTIONAL:
@@ -518,8 +514,7 @@ def _end(state: State, epoch: int, coordinator_epoch: int, when_ms: int) -> int:
 
 def _add(state: State, epoch: int, first: int, last: int, base_offset: int, when_ms: int) -> None:
     if state[0] != epoch:
-        # Sequences start again with each epoch.
-        del state[_ROWS:]
+        del state[_ROWS:]  # sequences start again with each epoch
         state[0] = epoch
     elif len(state) == _FULL:
         # The oldest of five: clients keep at most five in flight.

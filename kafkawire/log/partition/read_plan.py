@@ -220,7 +220,6 @@ def _plan_segments(
             break
         base, stop, length = segments.base[at], segments.end[at], segments.length[at]
         size += -(-length * (stop - max(base, offset)) // (stop - base))
-    # The answer may cross into the journals.
     if size < max_bytes and partition.cut_offset < end:
         plan = SegmentRead(partition, offset, max_bytes, end, first, 0, [])
         size += rest_of(plan, partition.cut_offset, size).size_bytes
@@ -267,10 +266,8 @@ def _plan_rows(
     log_position, length = log_positions[row], lengths[row]
     # Only verified bytes may be sent from a mapping, and their heads be read here.
     hot = log_position >= log.journals.viewed_from
-    # The row begins before the requested offset: leave out those batches.
     if hot and base[row] < offset:
         log_position, length = _skip(log, log_position, length, offset)
-    # A bound for the event loop.
     last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
@@ -287,9 +284,8 @@ def _plan_rows(
         runs.append((log_position, length))
         room -= length
         row += 1
-        # A gap is damage, reported when a reader gets there.
         if row >= last or base[row] >= end or base[row] != after:
-            break
+            break  # the last: a gap is damage, reported when a reader gets there
         log_position, length = log_positions[row], lengths[row]
     size = max_bytes - room
     if hot:

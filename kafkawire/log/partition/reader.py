@@ -172,8 +172,7 @@ class PartitionReader:
         numbers = [indexed_in] if indexed_in is not None else []
         numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
-            if plan.partition.removed:
-                # Another plan would name the same journals again.
+            if plan.partition.removed:  # another plan would name the same journals again
                 raise plan.partition.refusal()
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
@@ -196,7 +195,6 @@ class PartitionReader:
                 self._in_flight.give(total)
         finally:
             pins.release()
-        # Not pinned any more: these are copies.
         return _trim(plan, buffers)
 
     async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
@@ -225,7 +223,6 @@ class PartitionReader:
         partition = plan.partition
         rows = partition.rows
         row = rows.find(plan.offset)
-        # Its rows were evicted: the index file has them.
         if row < 0:
             extents = partition.journal_extents
             index = await self.indexes.get(extents.journal[extents.find(plan.offset)])
@@ -297,15 +294,13 @@ def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
     kept: list[Buffer] = []
     room = plan.max_bytes
     for at, buffer in enumerate(buffers):
-        # Only the first run may begin before the requested offset.
         start = 0 if at else skip_before(buffer, 0, len(buffer), plan.offset)
         first = plan.first and not kept
         try:
             stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
         except KafkaError:
-            # Reported when a reader begins there.
             if kept:
-                break
+                break  # reported when a reader begins there
             raise
         if stop > start:
             kept.append(buffer[start:stop])

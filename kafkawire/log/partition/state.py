@@ -193,7 +193,6 @@ class AppendLog(ABC):
         self.journals = journals
         self.ledger = ledger
         self.save_log_starts = save_log_starts
-        # What recovery found damaged.
         self.losses: Sequence[Loss] = ()
         # The times of one partition at a time are corrected (kafkawire.log.partition.time_lookup).
         self.correcting = asyncio.Lock()
@@ -314,8 +313,7 @@ class LoadedPartition:
         self.closed = False
         self.removed = False
         self.resigned = False
-        # In order of arrival.
-        self.watchers: dict[Watcher, None] = {}
+        self.watchers: dict[Watcher, None] = {}  # in order of arrival
         self._rows = HotIndex()
         # The newest rows of its index, packed (kafkawire.log.partition.hot_index).
         self.tail = bytearray()
@@ -333,7 +331,7 @@ class LoadedPartition:
         self.frame: Frame | None = None
         # The journal that has its naming frame.
         self.named_in = -1
-        # The next checkpoint must contain it.
+        # True: the next checkpoint must contain it.
         self.dirty = False
         # The ledger's bound above all acknowledged offsets, last raised by `reserve`
         # (kafkawire.log.journal.ledger).
@@ -395,8 +393,7 @@ class LoadedPartition:
     ) -> Guard | None:
         """Return the guard that the first batch of a transaction needs, or None where nothing is
         to be verified; see Producers.begin_verification."""
-        # Guards expire with producers.
-        self.log.producing[self] = None
+        self.log.producing[self] = None  # for guards expire with producers
         return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
 
     def list_aborted(self, start: int, end: int) -> list[Aborted]:
@@ -426,8 +423,7 @@ class LoadedPartition:
         for watcher in tuple(self.watchers):
             try:
                 watcher(self)
-            except Exception:
-                # One broken reader must not stop the others, nor the write batch.
+            except Exception:  # one broken reader must not stop the others, nor the write batch
                 logger.exception(
                     "a high-watermark callback of %s-%d failed", self.topic, self.index
                 )
@@ -481,8 +477,7 @@ class LoadedPartition:
         assert epoch >= self.leader_epoch, "leader epochs only rise"
         self.leader_epoch = epoch
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
-            # Nothing was written with it.
-            self.epochs.pop()
+            self.epochs.pop()  # nothing was written with it
         self.epochs.append((epoch, self.next_offset))
         self.mark_dirty()
 

@@ -67,8 +67,7 @@ def begin_epoch(row: PartitionRow, epoch: int) -> PartitionCheckpoint | None:
     if state is not None:
         end = max(end, state.next_offset)
     while epochs and epochs[-1][1] >= end:
-        # Nothing was written with it.
-        epochs.pop()
+        epochs.pop()  # nothing was written with it
     epochs.append((epoch, end))
     log_start = state.log_start if state is not None else 0
     producers = state.producers if state is not None else []
@@ -80,8 +79,7 @@ def fill(partition: Partition, row: PartitionRow) -> None:
     take_row(partition, row)
     finish(partition)
     if partition.epochs[-1][0] < partition.leader_epoch:
-        # It rose while the partition was not in memory.
-        partition.lead(partition.leader_epoch)
+        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
 
 
 def take_row(partition: Partition, row: PartitionRow) -> None:
@@ -109,10 +107,8 @@ def take_row(partition: Partition, row: PartitionRow) -> None:
 
 def finish(partition: Partition) -> None:
     """Set the fields that follow from the rows, when all are there."""
-    # Now the segments count: replay is over.
     partition.next_offset = max(partition.next_offset, partition.cut_offset)
     log_start = min(partition.log_start, partition.next_offset)
-    # `start_at` moves it, and removes what is below it.
     partition.log_start = 0
     extents, rows = partition.journal_extents, partition.rows
     partition.size_bytes = sum(rows.length) + sum(extents.size[: partition.evicted])
@@ -123,10 +119,8 @@ def finish(partition: Partition) -> None:
     # As if dirty: what follows must not add it to the list of the next checkpoint.
     dirty, partition.dirty = partition.dirty, True
     if log_start:
-        # Which SQL has, so nothing becomes dirty.
-        partition.start_at(log_start)
-    # Of a journal that was partly cut.
-    drop_journals(partition, partition.cut_offset)
+        partition.start_at(log_start)  # which SQL has, so nothing becomes dirty
+    drop_journals(partition, partition.cut_offset)  # of a journal that was partly cut
     partition.dirty = dirty
 
 

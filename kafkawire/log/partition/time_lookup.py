@@ -73,8 +73,7 @@ class _PlannedPiece(TimedPiece):
         return self._buffers
 
     def counts(self, head: BatchHead) -> bool:
-        # Markers have times, too, as in Kafka.
-        return True
+        return True  # markers have times, too, as in Kafka
 
     async def unpack(self, buffer: Buffer, position: int, head: BatchHead) -> bytes:
         return await _unpack(self._partition.log.env, buffer, position, head)
@@ -173,8 +172,7 @@ async def correct_times(partition: LoadedPartition) -> None:
     log = partition.log
     if log.validation == HEAD_ONLY or partition.timed_upto >= partition.high_watermark:
         return
-    # A second caller waits for the first, and then has nothing to do.
-    async with log.correcting:
+    async with log.correcting:  # a second caller waits for the first, and then has nothing to do
         end = partition.high_watermark
         at = max(partition.timed_upto, partition.cut_offset, partition.log_start)
         while at < end and not partition.removed:
@@ -194,8 +192,7 @@ async def _correct_rows(partition: LoadedPartition, at: int) -> int:
     rows = partition.rows
     row = rows.find(at)
     if row < 0 or rows.end_offset(row) <= at:
-        # A gap: damage.
-        row += 1
+        row += 1  # a gap: damage
     counts, stop = rows.count, min(row + ROWS_AT_ONCE, len(rows))
     # Smaller batches were walked when they were appended: their heads are right.
     while row < stop and counts[row] <= MAX_WALKED_RECORDS:
@@ -227,8 +224,7 @@ async def _correct_extent(partition: LoadedPartition, extent: int, at: int) -> i
     extents = partition.journal_extents
     extent = extents.find(at)
     if newest is not None and extent >= 0 and extents.journal[extent] == journal:
-        # What is before it was corrected while its rows were in memory.
-        if at > first:
+        if at > first:  # what is before it was corrected while its rows were in memory
             newest = max(newest, extents.newest[extent])
         extents.newest[extent] = newest
     return end
@@ -260,8 +256,7 @@ async def _newest(env: Env, buffer: Buffer, position: int, head: BatchHead) -> i
     try:
         data = await _unpack(env, buffer, position, head)
         return await env.slices.run(newest_steps(data, head.count, head.base_timestamp))
-    except (KafkaError, IndexError):
-        # Of an earlier version, or with record.validation=head.
+    except (KafkaError, IndexError):  # of an earlier version, or with record.validation=head
         return head.max_timestamp
 
 

@@ -84,7 +84,6 @@ class TopicConfigs:
         self._lags = TierLags(catalog)
 
     def of(self, topic_id: bytes) -> TopicConfig:
-        """Return the settings object of a topic."""
         own = self._own.get(topic_id)
         if own is not None:
             return own

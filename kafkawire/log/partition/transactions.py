@@ -47,8 +47,7 @@ class AbortedIndex:
         # The least first offset of each block. Where one transaction is open for long `_stable`
         # stays low; then this shows which blocks have no entry that overlaps.
         self._least = array("q")
-        # Entries of the first block that are not there any more.
-        self._dropped = 0
+        self._dropped = 0  # entries of the first block that are not there any more
 
     def __len__(self) -> int:
         return len(self._last)
@@ -70,8 +69,7 @@ class AbortedIndex:
     def overlapping(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker at or after `start` and a first offset below `end`."""
         begin = bisect_left(self._last, start)
-        # They begin below `end`, too.
-        within = max(begin, bisect_left(self._last, end))
+        within = max(begin, bisect_left(self._last, end))  # they begin below `end`, too
         return list(self._rows(begin, within)) + [
             entry for entry in self._beyond(within, end) if entry[1] < end
         ]

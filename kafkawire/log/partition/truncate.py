@@ -67,7 +67,6 @@ def replace(
     ]
     # The log start may have moved meanwhile.
     living = [row for row in added if row.end_offset > partition.log_start]
-    # All of the old rows are gone: below the log start.
     if not indexes:
         return
     start, stop = indexes[0], indexes[-1] + 1

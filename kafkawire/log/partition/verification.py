@@ -72,7 +72,6 @@ class Guards:
         return guard
 
     def find(self, producer_id: int) -> Guard | None:
-        """Return the guard of a producer."""
         return self._by_id.get(producer_id)
 
     def use(self, producer_id: int) -> None:
@@ -88,7 +87,6 @@ class Guards:
             del self._by_id[producer_id]
 
     def expire(self, before_ms: int) -> None:
-        """Drop the guards that were made before a time."""
         for producer_id in [
             number for number, guard in self._by_id.items() if guard.created_ms < before_ms
         ]:

@@ -85,7 +85,6 @@ class WaitingQueue(Generic[W]):
             call_all(callbacks, self.failed)
         elif self.filled:
             self.newest.callbacks += callbacks
-        # Nothing was added since: the last sealed one covers everything.
         elif self.sealed:
             self.sealed[-1].callbacks += callbacks
         else:

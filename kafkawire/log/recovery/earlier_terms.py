@@ -58,7 +58,6 @@ class LeftRecords:
     journals: list[int] = field(default_factory=list)
 
     def add(self, first: int, end: int, journal: int) -> None:
-        """Add the offsets of one journal."""
         self.first, self.end = min(self.first, first), max(self.end, end)
         if journal not in self.journals:
             self.journals.append(journal)
@@ -160,7 +159,6 @@ class EarlierTerms:
             return [True] * len(rows)
         state = row.checkpoint
         start = state.log_start if state is not None else 0
-        # Where the segments of the partition end.
         cut = max([start, *(mapping.end_offset for mapping in row.mappings[-1:])])
         epochs = state.leader_epochs if state is not None else []
         starts = [begin for _, begin in epochs]
@@ -193,8 +191,7 @@ class EarlierTerms:
         position = rows.log_position[at] & POSITION_MASK
         fields: Sequence[int] = HEAD.unpack_from(journal.warm(self._fs), position)
         if closed and journal.rolled:
-            # A process may not have a thousand journals open.
-            journal.cool()
+            journal.cool()  # a process may not have a thousand journals open
         return fields[EPOCH]
 
     def _names(self, number: int, naming: Naming) -> bool:

@@ -78,7 +78,6 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
         return Identity(
             str(body["cluster_id"]),
             int(body["node_id"]),
-            # There and back: anything but hex digits is damage.
             bytes.fromhex(body["metadata_id"]).hex(),
             int(body["generation"]),
             str(body.get("tier", "")),
@@ -94,7 +93,6 @@ def write_identity(fs: FileSystem, home: str, identity: Identity) -> None:
 
 
 def has_log(fs: FileSystem, home: str) -> bool:
-    """Return whether a broker's folder has journals or segments."""
     for folder, suffix in (("journals", ".journal"), ("segments", ".segment")):
         try:
             names = fs.listdir(os.path.join(home, folder))
@@ -245,7 +243,6 @@ class IdentityRecorder:
             logger.info("writing the identity file of %s, which had none", self._home)
         self._seen.metadata_id = metadata_id
         before = folder.identity.tier if folder.identity is not None else ""
-        # A start without a remote tier keeps the URL of the last one.
         tier = self._tier or before
         self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
         # Generation 0 is replaced at once by one that SQL has made durable.

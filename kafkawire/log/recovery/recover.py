@@ -69,8 +69,7 @@ def recover(
     # Before gaps are judged: a checkpoint that is beyond the log must not make them damage.
     _reach(env.fs, result, listed, claimed, log_position)
     if result.contradicts(log_position):
-        # Reported by the caller; the journals are judged without it.
-        log_position = 0
+        log_position = 0  # reported by the caller; the journals are judged without it
     claimed = max(claimed, log_position)
     # 3. Damage, or the end of the log.
     dropped = _judge(result, claimed, listed)
@@ -95,7 +94,6 @@ def _reach(
         return
     last = result.found[-1].journal
     end = last.end_log_position
-    # A frame or the ledger knows of more.
     if max([claimed, *(found.extent().claimed for found in result.found)]) > end:
         return
     if log_position > end:
@@ -124,7 +122,6 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
         end = max(end, missing[number])
         result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
     result.damage.sort(key=lambda gap: gap.log_position)
-    # Above every number that anything knows of.
     result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
     if result.found and result.damage:
         journal = result.found[-1].journal
@@ -246,7 +243,7 @@ def _begun_in_vain(
     """Return whether a journal was written further after the next one was begun."""
     assert later.header is not None, "it said where this journal ended"
     journal = found.journal
-    # A journal with an index was used.
+    # The next one has an index file, so it was used.
     if later.covered is not None or (start == stop and not _follows(fs, journal, start)):
         return False
     # The write batch that began the next one failed, under the older run; later ones fitted into

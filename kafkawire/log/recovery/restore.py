@@ -70,7 +70,6 @@ class TransactionHistory:
                 continue
             opened = self._opened.setdefault(number, {})
             if not attributes & CONTROL:
-                # The first batch of the transaction.
                 opened.setdefault(producer_id, base)
             elif marker is not None and marker.kind >= 0:
                 # A coordinator that was restarted sends markers again: then nothing is open.
@@ -283,7 +282,6 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
     # Extents are those of rolled journals; the active one's are added when it is rolled.
     if not journal.rolled:
         return
-    # The second part of its rows: what its index file does not cover.
     if len(partition.journal_extents) and partition.journal_extents.journal[-1] == journal.number:
         partition.journal_extents.end[-1] = end
         partition.journal_extents.size[-1] += sum(rows.length)

@@ -171,7 +171,6 @@ async def report(
     if any(gap.missing or gap.cut_short for gap in recovered.damage):
         numbers = range(catalog.last_number() + 1)
         led = (number for number in numbers if catalog.leader_of(number) == node_id)
-        # Those that a line above has named.
         named = {(loss.number, loss.first) for loss in losses}
         lost = await lost_ranges(led, partitions, storage)
         lost = [loss for loss in lost if (loss.number, loss.first) not in named]

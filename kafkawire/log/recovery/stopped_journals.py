@@ -71,7 +71,6 @@ class StoppedJournals:
             env.offload.close()
 
     def close(self) -> None:
-        """Release the lock."""
         self._lock.release()
 
     def frames(self, number: int, base: int) -> Iterator[JournalFrame]:

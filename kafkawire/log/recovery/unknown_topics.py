@@ -116,7 +116,6 @@ def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tupl
                 yield head.number, read_naming(view[position + HEAD_BYTES :])
         # The view keeps the mapping alive.
         del view
-        # The last one stays open: it is written further.
         if journal.rolled:
             journal.cool()
 

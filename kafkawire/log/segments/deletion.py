@@ -120,8 +120,7 @@ class Deletion:
         await self._remove_trimmed()
         scans: dict[int, list[int]] = {}
         for number in numbers:
-            # Those of another broker are left to it.
-            if number in self._partitions:
+            if number in self._partitions:  # those of another broker are left to it
                 scans.setdefault(self._next_scan(number, now_ms), []).append(number)
         for when_ms, some in scans.items():
             await self._storage.set_due(some, when_ms)

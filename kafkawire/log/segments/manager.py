@@ -103,8 +103,7 @@ class Segments:
             self._env, config, catalog, storage, self.store, self.swapper, node_id
         )
         self._leftover: list[Segment] = []
-        # Files without a row, as the start found them.
-        self.strays: list[str] = []
+        self.strays: list[str] = []  # files without a row, as the start found them
         # Two cuts at once would cut the same, and so would two rewrites.
         self._cutting = asyncio.Lock()
         self._tending = asyncio.Lock()
@@ -117,7 +116,6 @@ class Segments:
     async def open(self) -> None:
         """Read which segments exist. Raises what the storage raises, OSError."""
         self._env.fs.makedirs(self.folder)
-        # What an earlier start downloaded.
         await self._env.offload.submit("files", empty, self._env.fs, self.store.downloads)
         rows = await self._rows((STARTED, LIVE, DELETING))
         for row in rows:
@@ -128,8 +126,7 @@ class Segments:
                 self.store.add(row)
         self.store.schedule_removal(row.id for row in rows if row.state == DELETING)
         away = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
-        # Removed by local retention, which first asks for the object.
-        for row in away:
+        for row in away:  # removed by local retention, which first asks for the object
             self.store.by_id[row.id].has_file = True
         # Without an object the file is the only copy: it counts as local again.
         alone = [row.id for row in away if not row.object]

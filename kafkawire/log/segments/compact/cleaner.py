@@ -118,7 +118,6 @@ class SegmentCleaner:
         # Segments to check: those cut from compacted topics (False) first.
         self._unseen: list[tuple[bool, int]] = []
         self._unseen_at_once = SURVEYED_AT_ONCE
-        # Partitions to check now.
         self._noted: set[int] = set()
         # (When to check, number), a heap; `_when` has the valid entry of each number in it.
         self._later: list[tuple[int, int]] = []
@@ -181,7 +180,6 @@ class SegmentCleaner:
         self._unseen_at_once = SURVEYED_AT_ONCE
 
     def _wake(self) -> None:
-        """Note the partitions whose due time has been reached."""
         now_ms = self._env.clock.now_ms()
         # The clock was set back: times that it gave before may be hours away.
         if now_ms < self._woken_ms:
@@ -191,7 +189,6 @@ class SegmentCleaner:
         self._woken_ms = now_ms
         while self._later and self._later[0][0] <= now_ms:
             when, number = heappop(self._later)
-            # An entry that another one has replaced is skipped.
             if self._when.get(number) == when:
                 del self._when[number]
                 self._noted.add(number)
@@ -220,7 +217,6 @@ class SegmentCleaner:
                         logger.warning(
                             "cannot determine the age of uncompacted records: %s", failure
                         )
-                        # The others are checked all the same.
                         self._postpone([number])
                         continue
                     if dirty is not None:
@@ -239,7 +235,6 @@ class SegmentCleaner:
             return None
         now_ms = self._env.clock.now_ms()
         dirty, more_ms = dirty_part(partition, self._is_clean, now_ms)
-        # Records that are too young now are checked when they are old enough.
         self._scan_part(partition.number, more_ms)
         if dirty is None:
             return None
@@ -307,7 +302,6 @@ class SegmentCleaner:
             self._scan_part(number, now_ms + after_ms)
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:
-        """Clean dirty partitions into segments that readers use."""
         await self._check_room(sum(dirty.size_bytes for dirty in batch))
         # The rows may have changed since they were checked.
         batch = self._rebuild(batch)

@@ -59,7 +59,6 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
             cleaning = _Cleaning(fs, arguments, share, pace, lost_in)
             try:
                 cleaned.append(cleaning.run(outputs))
-            # The partition is left out, the others continue.
             except DamagedBatch as failure:
                 outputs.abandon()
                 damaged.append(cleaning.damage(failure))
@@ -101,7 +100,6 @@ class _Cleaning:
         share = self._share
         aborted = self._index()
         clean_end, touched_end = self._ends()
-        # No dirty batch can be cleaned: nothing to write.
         if clean_end <= share.dirty_from:
             return CleanedShare(share.number, share.dirty_from, share.dirty_from)
         cleaner = Cleaner(
@@ -124,7 +122,6 @@ class _Cleaning:
             parts = cleaner.clean(piece, end)
             if parts:
                 outputs.write(parts)
-            # Everything below the clean end was read.
             if cleaner.done:
                 break
         outputs.end(clean_end, touched_end)
@@ -228,8 +225,7 @@ class _Cleaning:
                 # A piece ends anywhere: what is not a whole batch is read again with the next one.
                 end = _whole(piece)
                 if not end and at + size < stop:
-                    # A batch that is larger than a piece.
-                    size = _batch_bytes(piece, 0)
+                    size = _batch_bytes(piece, 0)  # a batch that is larger than a piece
                     if not len(piece) < size <= stop - at:
                         raise DamagedBatch(0, 0, source.base_offset)
                     continue
@@ -255,7 +251,6 @@ class _Cleaning:
     def damage(self, failure: DamagedBatch) -> StoredDamage:
         """Return where the bad batch in the current piece is."""
         source, position = self._reading
-        # The position in the piece that was read last.
         at = position + failure.at
         text = f"the batch at {at} is damaged"
         offset = max(failure.offset, source.base_offset)
@@ -335,10 +330,7 @@ class Outputs:
         self._writers[-1].end(end_offset)
 
     def write(self, parts: list[memoryview]) -> None:
-        """Write cleaned data, which is whole batches."""
-        # The next output, at the end of a batch.
         if self._waiting and self._size >= self._arguments.segment_bytes:
-            # The next part covers the offsets from here on.
             end = self._writers[-1].next_offset
             self._end_part(end)
             self._open_next()
@@ -347,7 +339,6 @@ class Outputs:
         self._size += sum(map(len, parts))
 
     def begin_rest(self, share: PartitionToClean, base_offset: int, aborted: list[Aborted]) -> None:
-        """Begin the rest of this partition."""
         if self._rest is None:
             self._rest = self._open(self._arguments.rest)
         _begin(self._rest, share, base_offset, replace(share.state, aborted=aborted))
@@ -367,7 +358,6 @@ class Outputs:
         self._share, self._in_rest = None, False
 
     def abandon(self) -> None:
-        """Discard what was written of the partition."""
         if self._share is None:
             return
         # It has begun in an earlier output, which it has alone.
@@ -375,7 +365,6 @@ class Outputs:
             assert self._first == 0, "only a single share is in more than one output"
             self._discard(self._writers)
         else:
-            # Other partitions of this output stay.
             self._writers[-1].abandon()
         if self._in_rest:
             assert self._rest is not None

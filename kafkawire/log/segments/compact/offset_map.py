@@ -16,8 +16,7 @@ _TAG_MASK = (1 << _TAG_BITS) - 1
 MAX_OFFSETS = 1 << (63 - _TAG_BITS)
 """Largest distance between the offsets of one map."""
 _SLOTS_MIN = 1 << 10
-# Appended to a key for its second hash.
-_OTHER = b"\1"
+_OTHER = b"\1"  # appended to a key for its second hash
 
 
 class OffsetMap:
@@ -64,8 +63,7 @@ class OffsetMap:
         The caller has checked that they fit. Records without a key are skipped.
         """
         hashes, values, mask = self._hashes, self._values, self._mask
-        # 0 marks an empty slot.
-        base = base - self.base + 1
+        base = base - self.base + 1  # 0 marks an empty slot
         size = self.size
         for key, delta in zip(keys, deltas, strict=True):
             if key is None:

@@ -39,7 +39,6 @@ class Dirty:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes to read."""
         return self.clean_bytes + self.dirty_bytes
 
     @property

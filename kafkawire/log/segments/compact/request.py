@@ -53,12 +53,10 @@ class CleanJob:
         self.left: list[int] = []
 
     def pin(self) -> None:
-        """Pin the files that are read."""
         for segment in self.segments:
             segment.pins += 1
 
     def unpin(self) -> None:
-        """Release the files."""
         for segment in self.segments:
             segment.pins -= 1
 
@@ -109,7 +107,6 @@ class CleanJob:
     def arguments(
         self, rows: Sequence[SegmentRow], config: BrokerConfig, origin: JobOrigin
     ) -> CompactArguments:
-        """Return the arguments for the worker."""
         outputs = [
             SegmentOutput(
                 Segment(row, self._store.folder).path,
@@ -189,9 +186,8 @@ async def made_by(
     removed: dict[int, list[SegmentRange]] = {}
     for share in result.cleaned:
         planned = job.planned[share.number]
-        # Nothing could be cleaned.
         if share.clean_end <= job.dirty_from[share.number]:
-            continue
+            continue  # nothing could be cleaned
         # Sources after the rest were not read, and stay.
         gone = [mapping for mapping in planned if mapping.base_offset < share.touched_end]
         if not job.is_as_planned(partitions.get(share.number), share.number):
@@ -199,8 +195,7 @@ async def made_by(
             continue
         removed[share.number] = gone
         if share.clean_end < planned[-1].end_offset:
-            # The offset map was full.
-            job.left.append(share.number)
+            job.left.append(share.number)  # the offset map was full
     finished: Finished = []
     for made, row in zip([*result.made, result.rest], rows, strict=True):
         assert made.uuid == row.uuid, "outputs are made in their order"

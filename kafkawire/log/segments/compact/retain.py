@@ -100,7 +100,6 @@ class Cleaned:
         """Return whether a batch of records belongs to an aborted transaction."""
         if not head.attributes & TRANSACTIONAL:
             return False
-        # Transactions that begin at or before this batch.
         self._reach(head.last_offset)
         if head.producer_id in self._aborted:
             # Data was found: it is removed, and its marker stays for now.
@@ -273,8 +272,7 @@ class OffsetMapBuilder:
         try:
             records = read_columns(data, pos, head)
         except Unreadable:
-            # It will stay as it is, and replaces nothing.
-            return True
+            return True  # it will stay as it is, and replaces nothing
         offsets.put(records.keys, records.deltas, head.base_offset)
         return True
 
@@ -310,8 +308,7 @@ class Cleaner:
         DamagedBatch for one that is not what was written.
         """
         view, parts = memoryview(data), []
-        # [run, pos) stays unchanged.
-        run = pos = 0
+        run = pos = 0  # [run, pos) stays unchanged
         while pos < end:
             head = head_at(data, pos, end, self.next_offset)
             stop = pos + head.size_bytes
@@ -362,7 +359,6 @@ class Cleaner:
         """Do as `_control` for a batch of records."""
         stats = self.stats
         stats.read += head.count
-        # Data of aborted transactions goes at once.
         if self.cleaned.data(head) or not head.count:
             return self._make_empty_batch(head)
         try:
@@ -371,7 +367,6 @@ class Cleaner:
             horizon = False
             if records.nulls:
                 kept, horizon = self._tombstones(head, records, kept)
-            # Unchanged: the batch is copied byte for byte.
             if len(kept) == head.count and not horizon:
                 stats.kept += head.count
                 return None
@@ -413,7 +408,6 @@ class Cleaner:
         # The last batch of all covers the offsets up to the end.
         if not wanted and head.last_offset + 1 != self._end:
             return bytearray()
-        # Already empty: it stays as it is.
         if not head.count:
             return None
         attributes = head.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)

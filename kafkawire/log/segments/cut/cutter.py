@@ -96,8 +96,7 @@ class Cutter:
         # Partition number -> offset of a damaged batch, from which on it is not cut.
         self.damaged: dict[int, int] = {}
         self._taken: set[int] = set()
-        # Kept something of the last plan in the journals.
-        self._transaction_open = False
+        self._transaction_open = False  # which kept something of the last plan in the journals
 
     async def run(self) -> bool:
         """Roll old journals and cut all that are due; return whether anything was cut."""
@@ -114,7 +113,6 @@ class Cutter:
         """Cut all that rolled journals have of some partitions, whatever their age; what is damaged
         or belongs to an open transaction stays. Not concurrently with `run`."""
         await self._swapper.settle()
-        # One job takes only so much.
         while shares := await self._plan_of(partitions):
             before = [share.partition.cut_offset for share in shares]
             pins = Pins()
@@ -141,7 +139,6 @@ class Cutter:
             if len(shares) >= JOB_PARTITIONS or size >= JOB_BYTES:
                 break
             share = None
-            # Unloaded or deleted during the pauses.
             if not partition.removed:
                 share = share_of(partition, last, self._given_up_of(partition))
             # Damage that was found is not tried again until its range is given up.
@@ -172,8 +169,7 @@ class Cutter:
             self._commit_log.roll()
             await self._env.slices.pause()
         elif old or timing.will_be_old(active):
-            # A later check rolls the journal.
-            journals.prepare(again=old)
+            journals.prepare(again=old)  # and a later check rolls the journal
 
     def _due(self) -> list[Journal]:
         """Return rolled journals that are cold or old, and those before them."""
@@ -223,7 +219,6 @@ class Cutter:
             # A copy: appends to the journal add numbers during the pauses.
             for number in list(numbers):
                 partition = self._partitions.get(number)
-                # A bound for the transaction.
                 if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
                     continue
                 if partition.resigned:
@@ -242,7 +237,6 @@ class Cutter:
         return [shares[number] for number in sorted(shares)]
 
     async def _cut(self, shares: list[CutShare], pins: Pins) -> None:
-        """Cut shares into segments that readers use."""
         wanted, journals = await self._pack(shares, pins)
         if not shares:
             return
@@ -361,7 +355,6 @@ class Cutter:
         finished = []
         for made, row in zip(result.made, rows, strict=True):
             assert made.uuid == row.uuid, "outputs are made in their order"
-            # 0: all its partitions are damaged, so there is no file.
             if made.size_bytes:
                 finished.append((row, await mappings_of(self._env, made, row, self._partitions)))
         return finished

@@ -100,8 +100,7 @@ class _Journal:
         try:
             index = read_index(fs, os.path.dirname(file.path), file.number)
         except OSError:
-            # It will be rebuilt.
-            index = None
+            index = None  # it will be rebuilt
         self._rows: JournalIndex | Scanned
         if index is not None and index.extent.end == file.end:
             self._rows = index
@@ -130,7 +129,6 @@ def _fill(
     journals: list[_Journal],
     result: JobResult,
 ) -> None:
-    """Write one segment's partitions."""
     for number in sorted(output.numbers):
         item = wanted[number]
         topic = (item.topic_id, item.topic, item.index)
@@ -139,7 +137,6 @@ def _fill(
         if damage is None:
             writer.end(item.to_offset)
         else:
-            # The others of this segment are written all the same.
             writer.abandon()
             result.damaged.append(damage)
 
@@ -226,7 +223,6 @@ def _copy_rows(
             if small:
                 writer.write([memoryview(b"".join(changed or parts))])
             else:
-                # Changed parts are not in the journal's buffer.
                 spans = None if changed else PartSpans(view, positions, lengths)
                 writer.write(changed or parts, spans)
         except DamagedBatch as failure:
@@ -323,8 +319,7 @@ def _corrected_part(part: memoryview) -> memoryview:
                 batch = memoryview(copy)[position : position + head.size_bytes]
                 stamp(batch, newest, log_append=False)
     except KafkaError:
-        # Damaged: the writer finds it.
-        pass
+        pass  # damaged: the writer finds it
     return part if copy is None else memoryview(copy)
 
 

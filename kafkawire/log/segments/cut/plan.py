@@ -140,8 +140,7 @@ def _frame_border(partition: Partition, offset: int) -> int:
     at = extents.find(offset - 1)
     if at < 0 or at >= partition.evicted or extents.end[at] <= offset:
         return offset
-    # Its rows are not in memory: all of it waits.
-    return extents.first[at]
+    return extents.first[at]  # its rows are not in memory: all of it waits
 
 
 def _within(partition: Partition, start: int, end: int) -> int:

@@ -77,9 +77,8 @@ class Timing:
         self._partitions = partitions
         self._held: dict[int, JournalAge] = {}
         self._scanned_at: float | None = None
-        # Bytes appended when partitions were last counted, and how many more of them the fullest
         # one could take then.
-        self._counted_at = 0
+        self._counted_at = 0  # bytes appended when partitions were last counted, and how many
         self._room = 0
 
     async def scan(self) -> None:
@@ -106,7 +105,6 @@ class Timing:
         self._scanned_at = now
 
     async def _measure(self, journal: Journal, held: JournalAge) -> None:
-        """Compute the least times of the partitions in it."""
         held.known = len(journal.numbers)
         config = self._commit_log.config
         checked_ms = config.log_retention_check_interval_ms // ROLLS_PER_CHECK
@@ -161,7 +159,6 @@ class Timing:
         return least
 
     def settings_changed(self) -> None:
-        """Note that the settings of topics have changed."""
         # Count and measure again at the next check.
         self._room = 0
         for held in self._held.values():

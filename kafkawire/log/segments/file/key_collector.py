@@ -160,7 +160,6 @@ class _PartitionHashes:
         return at + head.size_bytes
 
     def _reserve(self, more: int) -> None:
-        """Make room for so many more hashes."""
         self._hashes = _room(self._hashes, int(self._state[self._kernels.HASHES]), more)
 
     def _give_up(self, position: int) -> None:
@@ -193,7 +192,6 @@ class _PartitionHashes:
             _address(table), _address(whole), _address(block), count, rows,
             _address(self._blocks), _address(self._hashes), keys,
         )  # fmt: skip
-        # Pairs of position and first hash.
         positions = self._blocks[0 : 2 * count : 2].tolist()
         return KeyFilters(self._number, keys, shape, positions, table.data)
 

@@ -87,7 +87,6 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
 
 
 def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
-    """Yield the problems outside of the batches."""
     try:
         trailer = _read_ends(file, uuid)
     # Refused by the caller, not damage.
@@ -171,7 +170,6 @@ def read_aborted_of(fs: FileSystem, path: str) -> dict[int, list[Aborted]]:
 
 def _check_section(file: File, section: Section) -> None:
     checksum = 0
-    # In pieces: a section can be large.
     for at in range(section.start, section.stop, PIECE_BYTES):
         checksum = crc32c(file.pread(min(PIECE_BYTES, section.stop - at), at), checksum)
     if checksum != section.checksum:
@@ -184,7 +182,6 @@ class DamagedBlock(FormatError):
     def __init__(self, entry: PartitionEntry, index: SparseIndex, position: int) -> None:
         at = index.find(position)
         length, first = index.block(at)[1:3]
-        # The last block ends where the entry does.
         after = index.block(at + 1)[2] if at + 1 < len(index) else entry.end_offset
         super().__init__(
             f"of {entry.topic}-{entry.index} (partition {entry.number}), the offsets "
@@ -246,13 +243,11 @@ class SegmentFile:
             states = read_state(self.body(STATE, pace))
         except FormatError as failure:
             raise self.wrong(failure) from failure
-        # They have a section of their own.
         for number, ranges in self.read_lost_ranges(pace).items():
             states.setdefault(number, PartitionState()).lost = ranges
         return states
 
     def read_lost_ranges(self, pace: Pace = no_pace) -> LostRanges:
-        """Return the lost ranges of each partition."""
         if self.trailer.optional(LOST) is None:
             return {}
         try:
@@ -301,7 +296,6 @@ class SegmentFile:
             yield first, data[first - position : last - position]
 
     def close(self) -> None:
-        """Close the handle."""
         self._mapped.close()
 
 

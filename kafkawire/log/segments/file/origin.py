@@ -33,7 +33,6 @@ class Origins:
         for at in range(0, len(wanted), AT_ONCE):
             locations = map(self._catalog.locate, wanted[at : at + AT_ONCE])
             ids = dict.fromkeys(location.topic_id for location in locations if location is not None)
-            # Each topic once.
             fresh = [topic_id for topic_id in ids if topic_id not in reported]
             reported.update(fresh)
             if fresh:

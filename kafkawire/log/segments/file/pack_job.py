@@ -89,7 +89,6 @@ def run(fs: FileSystem, arguments: PackArguments, pace: Pace) -> PackResult:
 def _write(
     fs: FileSystem, arguments: PackArguments, chosen: Sequence[PackedObject], result: PackResult
 ) -> PackResult:
-    """Write the pack and note what is in it."""
     result.shape = shape_of_pack(chosen)
     result.packed = [each.uuid for each in chosen]
     # Not synced: it is uploaded, and written again if that fails.
@@ -129,7 +128,6 @@ def _filters(fs: FileSystem, wanted: PackInput, pace: Pace) -> list[WholeFilter]
         pace(len(tail) + len(body))
         return whole_filters(body, read_keys(body, section.length))
     except FormatError:
-        # A scrub reports it.
-        return []
+        return []  # which a scrub reports
     finally:
         file.close()

@@ -67,7 +67,6 @@ def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
         return ScrubResult(0, [str(failure)])
     try:
         _scrub(file, pace, problems)
-    # What was found so far is the result.
     except _Enough:
         pass
     finally:
@@ -77,7 +76,6 @@ def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
 
 
 def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
-    # Everything that is stored twice is compared.
     known = {entry.number for entry in file.directory}
     try:
         strangers = sorted(file.states(pace).keys() - known)
@@ -86,8 +84,7 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
     except (FormatError, OSError) as failure:
         problems.note(failure)
     for section in file.trailer.sections:
-        # The directory was read by SegmentFile; sections of unknown types are checked as well.
-        if section.kind != STATE:
+        if section.kind != STATE:  # the directory was read; those unknown are checked as well
             try:
                 body = file.read_section(section, pace)
                 if section.kind == KEYS and section.known:
@@ -102,7 +99,6 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
 def _check_keys(
     file: SegmentFile, indexed: Mapping[int, PartitionKeys], problems: _Problems
 ) -> None:
-    """Compare the key index with the directory."""
     entries = {entry.number: entry for entry in file.directory}
     for number, keys in indexed.items():
         entry = entries.get(number)

@@ -134,13 +134,11 @@ class SegmentWriter:
             self._keys.add(parts, spans)
         self._pending += parts
         self._size += self._builder.position - before
-        # The most buffers of one gathered write.
         if self._size >= WRITE_BYTES or len(self._pending) >= MAX_IOV:
             self._flush()
 
     @property
     def next_offset(self) -> int:
-        """The next offset of the current partition."""
         return self._builder.next_offset
 
     def end(self, end_offset: int) -> None:
@@ -149,13 +147,11 @@ class SegmentWriter:
             self._keys.end()
 
     def abandon(self) -> None:
-        """Discard what was written of the partition."""
         # What is pending may be of the partitions before; the rest is overwritten.
         self._flush()
         self._builder.abandon()
         if self._keys is not None:
             self._keys.abandon()
-        # Writing continues where the partition began.
         self._written = self._builder.position
         self._synced = min(self._synced, self._written)
 

@@ -52,8 +52,7 @@ class DecommissionedSegments:
         self._store = store
         self._brokers = brokers
         self._config_of = config_of
-        # The broker and the segment up to which the round has come.
-        self._after = (-1, 0)
+        self._after = (-1, 0)  # the broker and the segment up to which the round has come
         self._found = False
         self._next_s = 0.0
 
@@ -97,7 +96,6 @@ class DecommissionedSegments:
         return next((row for row in rows if row.id in led), None)
 
     def _end_round(self) -> None:
-        """Begin the next round."""
         # Only a partition that moves here can change a round without a find.
         self._next_s = 0.0 if self._found else self._env.clock.monotonic() + ROUND_S
         self._after, self._found = (-1, 0), False

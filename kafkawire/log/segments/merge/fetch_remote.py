@@ -33,8 +33,7 @@ class Fetcher:
     def __init__(self, env: Env, remote: RemoteTier) -> None:
         self._env = env
         self._remote = remote
-        # Pinned; fetched when the task is done.
-        self._segments: list[Segment] = []
+        self._segments: list[Segment] = []  # pinned; fetched when the task is done
         self._task: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._failed: list[int] = []

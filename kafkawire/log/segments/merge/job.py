@@ -104,7 +104,6 @@ def _copy(
     for source, keep in parts:
         damage = _copy_range(writer, source, keep, pace)
         if damage is not None:
-            # The partition is left out; the others continue.
             writer.abandon()
             return damage
     writer.end(parts[-1][1].to_offset)
@@ -112,7 +111,6 @@ def _copy(
 
 
 def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
-    # The newest input has the newest state.
     source, keep = parts[-1]
     state = source.states.get(keep.number) or PartitionState()
     start = parts[0][1].from_offset
@@ -200,13 +198,11 @@ def seek(
 
     Raises as SegmentFile.sound.
     """
-    # The last block that begins at or before the offset.
     at, length = index.span(offset, 0)
     for position, part in file.sound(entry, index, at, at + length, pace):
         within = 0
         while within < len(part):
             base, size, delta = _BATCH.unpack_from(part, within)
-            # The first one that reaches to it.
             if base + delta >= offset:
                 return position + within, base
             within += size + PREFIX_BYTES

@@ -128,8 +128,7 @@ class Rewriter:
         self._origins = origins
         self._config_of = config_of
         self.fetcher = Fetcher(env, remote)
-        # Its inputs are being fetched, or are local.
-        self._fetched: Rewrite | None = None
+        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are local
         # Until when segments that could not be merged are left alone.
         self._resting: dict[int, float] = {}
         # Segment -> when (monotonic) its dead bytes must be removed.
@@ -150,20 +149,16 @@ class Rewriter:
             return False
         rewrite = await self._plan(inputs)
         if not rewrite.inputs:
-            # Other brokers lead all that is in them.
-            self._rest(inputs)
+            self._rest(inputs)  # other brokers lead all that is in them
             return True
         pinned = [found for row in rewrite.inputs if (found := self._store.find(row.id))]
         if len(pinned) < len(rewrite.inputs):
-            # One was removed.
-            return True
+            return True  # one was removed
         if len(pinned) < min(2, len(inputs)):
-            # None of them are adjacent.
-            self._rest(inputs)
+            self._rest(inputs)  # none of them are adjacent
             return True
-        # From here on an existing file stays.
         for segment in pinned:
-            segment.pins += 1
+            segment.pins += 1  # from here on an existing file stays
         try:
             # Most downloads are short; of a longer one the merge is done by a later call.
             if not await self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
@@ -251,14 +246,12 @@ class Rewriter:
                 del inputs[at:]
                 break
             mappings += await self._storage.segment_mappings([row.id])
-        if inputs[0].node_id != self._node_id:
-            # The broker that led them removes deleted topics.
+        if inputs[0].node_id != self._node_id:  # the broker that led them removes deleted topics
             led = [each for each in mappings if self._config_of(each.number) is not None]
         else:
             led = [each for each in mappings if not self._led_elsewhere(each.number)]
-            # Its file stays for the others, so nothing is freed.
             if len(inputs) == 1 and len(led) < len(mappings):
-                led = []
+                led = []  # its file stays for the others, so nothing is freed
         mappings = led
         # One input is rewritten to free its dead bytes, whatever its size.
         most_of = self._most_of if len(inputs) > 1 else no_limit
@@ -283,9 +276,8 @@ class Rewriter:
         """Return the segments of the next merge, in order; none if there is nothing to do."""
         busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
         inputs = await self._choose_own(busy)
-        # One download at a time.
         if inputs or busy:
-            return inputs
+            return inputs  # one download at a time
         other = await self._decommissioned.next(self._resting.keys())
         return [] if other is None else [other.row]
 
@@ -393,8 +385,7 @@ class Rewriter:
             for segment in pinned:
                 segment.pins -= 1
         copies = not self._is_own(pinned[0])
-        # A copy of nothing: its rows below the log start are removed soon.
-        if left_out or (copies and not finished):
+        if left_out or (copies and not finished):  # then rows below the log start are removed soon
             self._rest(rewrite.inputs)
         if not finished:
             await self._store.discard([output])

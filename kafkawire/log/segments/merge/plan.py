@@ -69,8 +69,7 @@ def plan_rewrite(
     longest: list[SegmentRange] = max(by_number.values(), key=len, default=[])
     inputs = _in_order([row for row in inputs if row.id in needed], longest)
     order = {row.id: at for at, row in enumerate(inputs)}
-    # The first possible input of a run that ends at each.
-    first = [0] * len(inputs)
+    first = [0] * len(inputs)  # the first possible input of a run that ends here
     for done, number in enumerate(sorted(by_number), 1):
         part = by_number[number]
         part.sort(key=lambda mapping: order[mapping.segment_id])

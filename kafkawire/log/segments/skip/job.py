@@ -87,7 +87,6 @@ def _copy(
 
 
 def _join_ranges(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join adjacent ranges."""
     joined: list[tuple[int, int]] = []
     for first, end in gaps:
         if joined and joined[-1][1] == first:
@@ -206,9 +205,8 @@ class Outcomes:
         for run, (start, stop) in _intact(data, bad):
             for position, head in iter_batches(data[start:stop]):
                 self._add(data, start + position, head)
-            # A marker may have been in the damaged range.
             if run is not None:
-                self.finish()
+                self.finish()  # a marker may have been in the damaged range
 
     def _add(self, data: memoryview, position: int, head: BatchHead) -> None:
         if head.attributes & CONTROL:

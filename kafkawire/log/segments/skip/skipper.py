@@ -103,7 +103,6 @@ class SkipWriter:
         return Written(row, made, mappings, list(unpack_all(result.lost)))
 
     async def _entries(self, mappings: Sequence[SegmentRange]) -> list[bytes]:
-        """Return the mappings of a segment in the form of its directory."""
         packed: list[bytes] = []
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
         for at in range(0, len(ordered), PACKED_AT_ONCE):

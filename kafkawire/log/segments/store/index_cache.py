@@ -159,8 +159,7 @@ class WarmIndexes:
 
     def __init__(self) -> None:
         self.aborted = AbortedCache()
-        # In the order of last use.
-        self._kept: dict[Key, WarmIndex] = {}
+        self._kept: dict[Key, WarmIndex] = {}  # in the order of last use
         self.size_bytes = 0
 
     def find(self, key: Key) -> WarmIndex | None:

@@ -75,7 +75,6 @@ class Taken:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all views, or of the span."""
         return sum(map(len, self.batches)) if self.span is None else len(self.span)
 
 
@@ -141,7 +140,6 @@ class RemoteTier:
         self.hurry: Callable[[Set[int]], None] | None = None
 
     def attach_uploads(self, hurry: Callable[[Set[int]], None]) -> None:
-        """Have `hurry` upload the segments of some partitions as soon as possible."""
         self.hurry = hurry
 
     def attach_reader(self, cold: Cold) -> None:

@@ -130,8 +130,7 @@ class SegmentStore:
         self.by_id: dict[int, Segment] = {}
         self.others: dict[int, Segment] = {}
         self._gone: list[Segment] = []
-        # In the order of last use.
-        self._opened: dict[int, Segment] = {}
+        self._opened: dict[int, Segment] = {}  # in the order of last use
         # Up to which id the other brokers' segments were read again.
         self._renewed = 0
 
@@ -208,8 +207,7 @@ class SegmentStore:
             own = segment_path(self.downloads, segment.row.uuid)
             if segment.row.node_id == self._node_id:
                 continue
-            if segment.path == own:
-                # The row in SQL is about the disk of the other broker.
+            if segment.path == own:  # the row in SQL is about the disk of the other broker
                 segment.row = replace_fields(segment.row, local=False)
                 continue
             if segment.row.local:
@@ -236,7 +234,6 @@ class SegmentStore:
             segment.has_file = False
 
     def is_local(self, segment_id: int) -> bool:
-        """Return whether the segment has a local file."""
         segment = self.find(segment_id)
         return segment is not None and segment.row.local
 
@@ -357,8 +354,7 @@ class SegmentStore:
         one of them pinned, or pin it later."""
         for segment in segments:
             self._close(segment.row.id)
-            # It was about the removed file.
-            segment.bad = None
+            segment.bad = None  # it was about the removed file
         paths = [segment.path for segment in segments]
         await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
         for segment in segments:
@@ -412,8 +408,7 @@ class SegmentStore:
             await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
             await self._storage.drop_segments([segment.row.id for segment in segments])
         except BaseException:
-            # Tried again by the next sweep.
-            for segment in segments:
+            for segment in segments:  # tried again by the next sweep
                 self.by_id[segment.row.id] = segment
                 if segment.gone_at is None:
                     segment.gone_at = self._env.clock.monotonic()

@@ -75,8 +75,7 @@ def check_blocks(
     # Ahead, as far as they are in the page cache: its next reads then need no thread.
     if stop == wanted and follows:
         end = min(wanted + AHEAD_BYTES, mapping.start + mapping.length)
-        # A failure is reported when the reader gets there.
-        with suppress(OSError):
+        with suppress(OSError):  # reported when the reader gets there
             _check(file, warm, wanted, end, cached_only=True)
     if not is_long(stop - start):
         return None
@@ -86,8 +85,7 @@ def check_blocks(
         head = file.pread(length, position)
         try:
             start = position + skip_before(head, 0, len(head), offset)
-        except KafkaError:
-            # The file has changed since the check; reading it as bytes reports that.
+        except KafkaError:  # the file has changed since the check; reading it as bytes reports that
             return None
     return BatchRange(start, stop) if is_long(stop - start) else None
 
@@ -102,8 +100,7 @@ def _check(file: File, warm: WarmIndex, start: int, stop: int, *, cached_only: b
             return position
         data = memoryview(file.pread(length, position))
         bad = warm.find_damaged_block(position, data)
-        # The file ends within a block.
-        if bad is None and len(data) < length:
+        if bad is None and len(data) < length:  # the file ends within a block
             bad = warm.index.block(warm.index.find(position + len(data)))[0]
         if bad is not None:
             return bad
@@ -119,8 +116,7 @@ def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: BatchRange) ->
 
 def row_of(request: RemoteReadRequest) -> SegmentRange:
     """Return the mapping row that covers the offset. OFFSET_OUT_OF_RANGE below the log start."""
-    # It has moved since the plan was made.
-    if request.offset < request.partition.log_start:
+    if request.offset < request.partition.log_start:  # which has moved since the plan was made
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     segments = request.partition.segments
     return segments.mapping(request.partition.number, segments.find(request.offset))
@@ -177,9 +173,8 @@ class SegmentSpans:
         if batches is None or not is_ready(warm, batches, plan.offset):
             return None
         after, whole = offset_after(warm, mapping, batches)
-        # What follows may be added.
         if whole and after < plan.end:
-            return None
+            return None  # what follows may be added
         taken = self.take(*opened, mapping, request, warm, batches)
         if taken is None:
             return None

@@ -142,8 +142,7 @@ class Swapper:
                 raise
             try:
                 await self._show(swap, since)
-            except BaseException:
-                # Cancelled: no caller has the result.
+            except BaseException:  # cancelled: no caller has the result
                 self._hooks.in_doubt()
                 raise
 
@@ -255,8 +254,7 @@ class Swapper:
             if segment is not None:
                 segment.row = row
                 segment.has_file |= row.local
-            # Its file is removed by the broker that wrote it.
-            elif row.id in others:
+            elif row.id in others:  # its file is removed by the broker that wrote it
                 self._store.renew_other(row.id, row)
         self._store.schedule_removal(row.id for row in rows if row.state > LIVE)
         own = [row.id for row in rows if row.id in self._store.by_id]

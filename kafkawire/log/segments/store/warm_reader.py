@@ -184,9 +184,8 @@ class WarmReader:
                     )
                 )
             except (KafkaError, OSError):
-                # Reported when the reader gets there.
                 if kept:
-                    break
+                    break  # reported when the reader gets there
                 raise
             kept += taken.batches if taken.span is None else [taken.span]
             found += taken.aborted
@@ -196,9 +195,8 @@ class WarmReader:
             if not taken.whole:
                 break
         if offset >= partition.cut_offset:
-            # Its records from here on are at its leader.
             if partition.resigned and not kept:
-                raise partition.refusal()
+                raise partition.refusal()  # its records from here on are at its leader
             if offset < plan.end:
                 kept += await _rest(plan, offset, size, read_journals, aborted)
 
@@ -294,8 +292,7 @@ class WarmReader:
         if level is TierLevel.NOT_IN_MEM:
             try:
                 return not await self._is_cached(request)
-            except (KafkaError, OSError):
-                # The file cannot be read, the object perhaps can.
+            except (KafkaError, OSError):  # the file cannot be read, the object perhaps can
                 return True
         return level is TierLevel.FORCE
 
@@ -340,8 +337,7 @@ class WarmReader:
     async def _take_span(self, request: RemoteReadRequest) -> Taken | None:
         """Return the requested batches as a span of the local file, which keeps it pinned; None if
         they must be read instead."""
-        # The pin follows without an await, as in `_take_local`.
-        mapping = row_of(request)
+        mapping = row_of(request)  # the pin follows without an await, as in `_take_local`
         if not is_long(mapping.length):
             return None
         async with self._open_segment(mapping, request.partition) as (segment, file):
