@@ -57,6 +57,8 @@ class PartitionOffsetManager:
 
     def rollback(self) -> int:
         """Revoke assigned offsets that were not applied; return how many."""
+        # Those of later batches, too, which are in no file: the next batch continues where the log
+        # ends.
         count = self.pending - self.next_offset
         self.pending = self.next_offset
         return count

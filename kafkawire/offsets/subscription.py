@@ -41,10 +41,11 @@ class Seeker:
 
     def find(self, offset_type: OffsetType, value: int = 0, group: str = "") -> int:
         """Return the first offset to read. `value`: the offset or the time in ns, if the type needs
-        one. As in Kafka's clients, a committed offset that was deleted counts as none."""
+        one."""
         low, high = self._source.log_start(), self._source.high_watermark()
         if offset_type in (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST):
             committed = self._source.committed(group) if group else None
+            # As in Kafka's clients, one that was deleted counts as none (auto.offset.reset).
             if committed is not None and low <= committed <= high:
                 return committed
             return low if offset_type is OffsetType.RESUME_OR_EARLIEST else high
@@ -53,7 +54,8 @@ class Seeker:
         if offset_type is OffsetType.RESET_TO_LATEST:
             return high
         if offset_type is OffsetType.EXACT_TS_NS:
-            found = self._source.offset_at(-(-value // NS_PER_MS))  # Kafka uses ms
+            # Kafka's timestamps are milliseconds: rounded up, so that no record is before the time.
+            found = self._source.offset_at(-(-value // NS_PER_MS))
             return high if found is None else found
         if offset_type is OffsetType.EXACT_OFFSET:
             return self.check(value)

@@ -27,7 +27,6 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of offsets."""
         return self.end - self.start
 
     @property

@@ -5,9 +5,7 @@ of that process. Objects below `released` are not needed any more. The object wi
 number `ended` is a fence: nothing from there on belongs to the log.
 
 Functions run inside a transaction of the caller (`Transactions.transact`). `broker_epoch` is that
-of the calling process: once another process was started as the same broker, it changes nothing. The
-check locks the row of the broker until the transaction ends, so the next process, which registers
-first, loads everything that this one has changed.
+of the calling process: once another process was started as the same broker, it changes nothing.
 
 Callers keep this order:
 
@@ -137,7 +135,9 @@ def forget(session: Session, node_id: int, log_epoch: int, broker_epoch: int) ->
 def is_newest(session: Session, node_id: int, broker_epoch: int) -> bool:
     """Return whether no other process was started as this broker; none can register before the
     transaction ends."""
-    lock = " FOR SHARE" if session.dialect == "postgresql" else ""  # SQLite has only one writer
+    # The lock makes the next process wait, which registers first: so it loads everything that this
+    # one has changed. SQLite has only one writer.
+    lock = " FOR SHARE" if session.dialect == "postgresql" else ""
     query = f"SELECT 1 FROM brokers WHERE node_id = ? AND epoch = ?{lock}"
     return bool(session.rows(query, (node_id, broker_epoch)))
 

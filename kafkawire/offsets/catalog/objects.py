@@ -65,6 +65,7 @@ def match_finished(
         segment = None if row is None else segments.get(row.segment_id)
         if row is None or segment is None or not may_finish(segment, row):
             continue
+        # That of another tier: `may_finish` refuses a second one in the same tier.
         if segment.object:
             replaced.append(segment.object)
         segment.object, segment.tier = row.uuid, row.tier
@@ -98,6 +99,7 @@ def change_local(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
     value."""
     found = []
     for row in rows:
+        # A segment without an object keeps its file, which is the only copy.
         if row.state == LIVE and row.local != local and (local or row.object):
             row.local = local
             found.append(row)
@@ -140,9 +142,10 @@ def choose_tier(
     rows: Sequence[TierRow], url: str, own_url: str, node_id: int, now_ms: int
 ) -> tuple[TierRow, bool]:
     """Return the tier of a broker, see ObjectCatalog.claim_tier, and whether it is new."""
-    # not imported by brokers without a tier
+    # Not imported by brokers without a tier.
     from kafkawire.objectstore.overlap import same_place
 
+    # Its own, whichever it has: a broker that is started again writes where its objects are.
     for wanted in (url, own_url):
         for row in rows:
             if row.node_id == node_id and (row.url == wanted or same_place(row.url, wanted)):
@@ -260,6 +263,8 @@ class ObjectChanges(ABC):
             stored.change_objects(stored.objects(replaced).values(), DELETE_STARTED, 0)
             changed = [segments[each] for each in sorted({row.segment_id for row in done})]
             stored.store_segments(changed)
+            # The commit offsets were computed for all of them. If one is left out, a part of its
+            # offsets may not be uploaded.
             if len(done) == len(set(uuids)):
                 stored.raise_offsets({number: (committed[number],) * 2 for number in led})
             return changed
@@ -268,6 +273,7 @@ class ObjectChanges(ABC):
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
         def work(stored: ObjectRows) -> None:
+            # Not again: it would delay the deletion of one that is due.
             rows = [row for row in stored.objects(uuids).values() if row.state != DELETE_STARTED]
             segments = stored.segments(row.segment_id for row in rows)
             stored.change_objects(rows, DELETE_STARTED, delete_after_ms)

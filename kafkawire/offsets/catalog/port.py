@@ -61,7 +61,6 @@ class SegmentRange(NamedTuple):
 
 
 def range_of(entry: PartitionEntry | Entry, segment_id: int, due_ms: int) -> SegmentRange:
-    """Return the row of an entry, of a segment's directory or of a manifest."""
     return SegmentRange(
         entry.number, segment_id, entry.base_offset, entry.end_offset, entry.start, entry.length,
         entry.index_start, entry.index_length, entry.index_checksum, entry.max_timestamp,

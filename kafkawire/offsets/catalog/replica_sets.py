@@ -80,8 +80,7 @@ def store(
 ) -> bool:
     """Store the set of the calling process under the version after `version`, which is that of the
     stored set, 0 without one; return whether it is stored. False if the process was superseded.
-    Raises MetadataError if the stored set has another version and is not this one: the database
-    went back in time, for the newest process alone changes it."""
+    Raises MetadataError if the stored set has another version and is not this one."""
     if not is_newest(session, node_id, broker_epoch):
         return False
     text = ",".join(sorted(in_sync))
@@ -101,6 +100,8 @@ def store(
         return True
     stored = load(session, node_id)
     wanted = ReplicaSet(node_id, broker_epoch, frozenset(in_sync), version + 1)
+    # Equal: this very change was stored before, and its answer was lost. Otherwise the database
+    # went back in time, as the newest process alone changes the set.
     if stored != wanted:
         raise MetadataError(f"the replica set of broker {node_id} is {stored}, not {wanted}")
     return True
@@ -114,8 +115,8 @@ def delete(session: Session, node_id: int, broker_epoch: int) -> None:
 
 
 def register(session: Session, follower: FollowerRow, now_ms: int) -> None:
-    """Store the address of a follower. Another one that was registered for the same broker stays,
-    since its copies may be the only ones. Of the brokers of one machine the lowest counts."""
+    """Store the address of a follower. Of the brokers of one machine the lowest counts."""
+    # Another one that was registered for the same broker stays: its copies may be the only ones.
     session.run(
         "INSERT INTO followers"
         " (replica_id, node_id, host, port, secret, certificate, changed_ms)"

@@ -54,7 +54,6 @@ class StoredOffsets:
     tiers: list[TierRow] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows of each kind."""
         return {
             "checkpoints": len(self.checkpoints),
             "mappings": len(self.mappings),
@@ -73,7 +72,6 @@ def _of_led(table: str, columns: str, node_id: int) -> str:
 
 
 def read_sql(session: Session, node_id: int) -> StoredOffsets:
-    """Read the offsets of a broker from SQL."""
     stored = StoredOffsets(next_id=_next_id(session))
     for (log_position,) in session.rows(
         f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"
@@ -104,7 +102,7 @@ def read_sql(session: Session, node_id: int) -> StoredOffsets:
 
 
 def _next_id(session: Session) -> int:
-    """Return the next segment id, which is kept without rows because ids are never used again."""
+    # Kept without rows, because ids are never used again.
     if session.dialect == "postgresql":
         query = "SELECT nextval(pg_get_serial_sequence('segments', 'id'))"
         return int(session.rows(query)[0][0])

@@ -1,9 +1,5 @@
 """Open the `SegmentCatalog` of the setting `offset.storage`, after checking that it is the right
-one.
-
-With another storage than before, a broker would assign offsets again and not find its segments, so
-it refuses to start.
-"""
+one."""
 
 from __future__ import annotations
 
@@ -64,6 +60,8 @@ async def check_storage(kind: str, transactions: Transactions, folder: str, node
         held = SQL
     else:
         return
+    # With another storage than before the broker would assign offsets again, and not find its
+    # segments.
     convert = "" if kind == MEMORY else f" convert them with kafkawire offsets convert --to {kind},"
     raise MetadataError(
         f"offset.storage={kind}: the offsets of broker {node_id} are in {held}: "
@@ -72,7 +70,6 @@ async def check_storage(kind: str, transactions: Transactions, folder: str, node
 
 
 def rocks_folder(folder: str) -> str:
-    """Return RocksDB's folder for the broker in this folder."""
     return f"{folder}/offsets"
 
 

@@ -74,7 +74,6 @@ class Totals:
 
 
 def log_position_key(node_id: int) -> bytes:
-    """Return the key of a broker's log position."""
     return b"l" + node_id.to_bytes(4, "big")
 
 
@@ -95,7 +94,6 @@ def partition_key(number: int, kind: int) -> bytes:
 
 
 def partition_end(number: int) -> bytes:
-    """Return the upper bound of the keys of a partition."""
     return b"p" + _U64.pack(number + 1)
 
 
@@ -119,7 +117,6 @@ def member_key(row: SegmentRange) -> bytes:
 
 
 def member_of(segment_id: int) -> bytes:
-    """Return the start of the index entries of a segment."""
     return b"i" + _U64.pack(segment_id)
 
 
@@ -129,7 +126,6 @@ def due_key(row: SegmentRange) -> bytes:
 
 
 def due_from(due_ms: int) -> bytes:
-    """Return the start of the index entries of a due time."""
     return b"d" + _U64.pack(due_ms)
 
 
@@ -230,7 +226,6 @@ def object_key(uuid: bytes) -> bytes:
 
 
 def state_key(node_id: int, state: int, uuid: bytes) -> bytes:
-    """Return the key of the index entry of an object's state."""
     return b"x" + node_id.to_bytes(4, "big") + bytes((state,)) + uuid
 
 
@@ -274,7 +269,6 @@ OFFSETS_END = b"s"
 
 
 def offsets_number(key: bytes) -> int:
-    """Return the partition number in such a key."""
     return int(_unpack(_U64, key[1:])[0])
 
 

@@ -1,8 +1,6 @@
 """`SegmentCatalog` in RocksDB, for very many partitions on one broker (extra `kafkawire[rocksdb]`).
 
-Each transaction is one atomic WriteBatch, and a sync of RocksDB's log before it returns. The batch
-is written without sync and the log synced after it: the driver (rocksdict) holds the interpreter
-lock in the first call but not in the second, so the event loop never waits for the disk. The folder
+Each transaction is one atomic WriteBatch, and a sync of RocksDB's log before it returns. The folder
 belongs to one process. Layout in `kv.layout`, logic in `kv.storage`.
 
 Transactions are numbered, and `kv.transaction_count` has the last number that is durable: a
@@ -77,14 +75,14 @@ class RocksStore:
         with self._usable() as database:
             cursor = database.iter()
             cursor.seek_for_prev(key)
+            # Also an iterator that has failed is not valid, for which `status` raises.
             if not cursor.valid():
-                cursor.status()  # raises if the iterator has failed
+                cursor.status()
                 return None
             return (cursor.key(), cursor.value()) if cursor.key() >= low else None
 
     def write(self, writes: Writes) -> None:
-        """Apply all puts and deletes atomically. After a failed sync it is unknown what is durable,
-        so no further reads or writes are possible until a restart."""
+        """Apply all puts and deletes atomically."""
         with self._usable() as database:
             batch = self._rocks.WriteBatch(raw_mode=True)
             for key, value in writes.changes.items():
@@ -96,9 +94,13 @@ class RocksStore:
             batch.put(layout.TRANSACTIONS_KEY, layout.pack_number(number))
             database.write(batch)
             self._transactions = number
+            # The log is synced after the write: the driver (rocksdict) holds the interpreter lock
+            # in `write` but not here, so the event loop never waits for the disk. Then the count,
+            # with which the transaction is complete.
             try:
                 database.flush_wal(True)
                 self._count.store(number)
+            # What is durable is unknown: no further reads or writes until a restart.
             except Exception:
                 self._refusal = "could not be synced: the broker must start again"
                 raise
@@ -170,8 +172,9 @@ class RocksStore:
         options.set_keep_log_file_num(LOG_FILES)
         options.set_write_buffer_size(MEMTABLE_BYTES)
         database = rocksdict.Rdict(self._folder, options)
+        # Durable with the first transaction.
         if stored is None:
-            database.put(layout.VERSION_KEY, layout.FORMAT)  # durable with the first transaction
+            database.put(layout.VERSION_KEY, layout.FORMAT)
         self._database = database
         if stored == layout.FORMAT_BEFORE:
             self._upgrade()
@@ -220,8 +223,9 @@ class RocksStore:
 
 
 def _pairs(cursor: Any) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs from a cursor's position on. Raises what stopped the cursor: the driver's own
-    iterators (`Rdict.items`) end at a damaged block as if there were no more pairs."""
+    """The pairs from a cursor's position on. Raises what stopped the cursor."""
+    # The driver's own iterators (`Rdict.items`) end at a damaged block as if there were no more
+    # pairs.
     while cursor.valid():
         yield cursor.key(), cursor.value()
         cursor.next()
@@ -256,10 +260,10 @@ class RocksStorage(KeyValueStorage):
         return await self._run(transaction)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """Run calls one after another in a thread. A cancelled call still runs to its end, and the
-        threads' lock makes the next one wait."""
+        """Run calls one after another in a thread."""
 
         def alone() -> T:
+            # A cancelled call still runs to its end, but has released the lock of the event loop.
             with self._running:
                 return call()
 

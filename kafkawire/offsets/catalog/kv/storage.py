@@ -167,6 +167,7 @@ class KeyValueStorage(KeyValueObjects):
             return []
         start = max(start, 0)
         first = layout.partition_key(number, layout.MAPPING)
+        # The last one that begins at or before `start` is the first that may cover it.
         below = self._store.floor(first, layout.mapping_key(number, start))
         low = layout.mapping_key(number, start) if below is None else below[0]
         high = layout.partition_end(number)
@@ -185,6 +186,7 @@ class KeyValueStorage(KeyValueObjects):
                 found += [row for row in rows if self._leader_of(row.number) == self._node_id]
                 if len(keys) < limit:
                     break
+                # The key after the last one: mappings that others lead stay due.
                 low = keys[-1] + b"\0"
             return found[:limit]
 
@@ -218,11 +220,9 @@ class KeyValueStorage(KeyValueObjects):
                     yield layout.unpack_mapping(key, value)
 
     async def orphans(self, limit: int) -> list[int]:
-        """Return stored partitions of deleted topics; see `SegmentCatalog.orphans`. The store has
-        no topics, so each partition is checked."""
-
         def work() -> list[int]:
             found: list[int] = []
+            # The store has no topics, so each partition is checked, some in each call.
             for _ in range(ORPHAN_STEPS):
                 low = layout.partition_key(self._orphans_from, layout.CHECKPOINT)
                 pairs = self._store.scan(low, b"q", 1)

@@ -22,7 +22,6 @@ class Writes:
         self.changes: dict[bytes, bytes | None] = {}
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Store a value."""
         self.changes[key] = value
 
     def delete(self, key: bytes) -> None:
@@ -84,7 +83,8 @@ class MemoryStore:
 
     def _add(self, new: Iterable[bytes]) -> None:
         added = list(new)
-        if len(added) > 64:  # sorting once is faster than many insertions
+        # Sorting once is faster than many insertions.
+        if len(added) > 64:
             self._keys.extend(added)
             self._keys.sort()
             return
@@ -132,6 +132,7 @@ class KeyValueBase(ABC):
             leader = self._leader_of(number)
             if leader == node_id:
                 led.add(number)
+            # None: it was deleted, and its rows are left out.
             elif leader is not None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return led

@@ -47,6 +47,7 @@ class SwapPlan:
 
     def collect(self, writes: Writes) -> None:
         """Collect all changes. Raises StaleSwap."""
+        # All checks first: StaleSwap must change nothing.
         self._check_removed()
         old = removed_from(self._store, self._swap.removed, self._swap.delete_after_ms, writes)
         generation = 1 + max((row.generation for row in old.values()), default=-1)
@@ -107,6 +108,7 @@ class SwapPlan:
         """Check that only removed mappings cover the offsets of an added one."""
         first = layout.partition_key(row.number, layout.MAPPING)
         start = layout.mapping_key(row.number, row.base_offset)
+        # Keys have base offsets only: the mapping that begins before this one may reach into it.
         below = self._store.floor(first, start)
         taken = self._store.scan(start, layout.mapping_key(row.number, row.end_offset))
         if below is not None and layout.unpack_mapping(*below).end_offset > row.base_offset:
@@ -158,7 +160,8 @@ def removed_from(
     for row in removed:
         target = layout.mapping_key(row.number, row.base_offset)
         stored = store.get([target])[0]
-        if stored is not None:  # its due time may have changed
+        # By the stored row, whose due time may have changed since the swap was planned.
+        if stored is not None:
             writes.delete(layout.due_key(layout.unpack_mapping(target, stored)))
         writes.delete(target)
         writes.delete(layout.member_key(row))
@@ -171,6 +174,7 @@ def removed_from(
             continue
         segment = layout.unpack_segment(key, value)
         segment.live_bytes -= sum(row.length for row in rows)
+        # All of its mappings are removed: no reader can find the file any more.
         members = store.scan(layout.member_of(segment_id), layout.member_of(segment_id + 1))
         if len(members) == len(rows):
             segment.state, segment.delete_after_ms = DELETING, delete_after_ms

@@ -5,8 +5,7 @@ before. Each transaction has its number in the database, and is complete only wh
 too. So a database with a smaller number has lost transactions that were answered, or is an older
 copy; a torn end of its log, which a crash leaves, has numbers that this file does not have.
 
-`<folder>.count` has two slots of 512 bytes, written alternately, so that a torn write leaves the
-other one. A slot, big-endian:
+`<folder>.count` has two slots of 512 bytes. A slot, big-endian:
 
     0  magic 8s "KWROCKSN"   8  version u32   12  checksum u32 (of the rest)   16  number u64
 
@@ -65,6 +64,7 @@ class TransactionCount:
         """Overwrite one slot, durably."""
         file = open_own(self.path, os.O_WRONLY)
         try:
+            # Alternately, so that a torn write leaves the other slot.
             os.pwrite(file, _pack(value), value % 2 * SLOT_BYTES)
             os.fsync(file)
         finally:
@@ -73,7 +73,6 @@ class TransactionCount:
 
 
 def count_path(folder: str) -> str:
-    """Return the file of a RocksDB folder."""
     return f"{folder}.count"
 
 
@@ -87,6 +86,7 @@ def count_of(folder: str) -> int:
 
 def move_database(folder: str, to: str) -> None:
     """Rename a RocksDB folder and its file, durably; nothing may be at `to` but another file."""
+    # The file first, so that a call after a crash in between completes the move.
     with contextlib.suppress(FileNotFoundError):
         os.replace(count_path(folder), count_path(to))
     os.rename(folder, to)
@@ -94,8 +94,9 @@ def move_database(folder: str, to: str) -> None:
 
 
 def remove_database(folder: str) -> None:
-    """Remove a RocksDB folder and its file, if they exist. After a crash it counts as missing or
-    empty, never as a database that has lost transactions."""
+    """Remove a RocksDB folder and its file, if they exist."""
+    # With 0 transactions first: after a crash it counts as missing or empty, never as a database
+    # that has lost transactions.
     count = TransactionCount(folder)
     if os.path.exists(count.path):
         count.create()

@@ -91,13 +91,13 @@ class SqlRows:
         )
 
     def raise_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """Raise dispatch and commit offsets. Rows that have them are not written again."""
         names = ("dispatch_offset", "commit_offset")
         higher = ", ".join(
             f"{name} = CASE WHEN excluded.{name} > tiering_offsets.{name}"
             f" THEN excluded.{name} ELSE tiering_offsets.{name} END"
             for name in names
         )
+        # Rows that have these offsets are not written again.
         changes = " OR ".join(f"excluded.{name} > tiering_offsets.{name}" for name in names)
         insert(
             self._session,
@@ -109,7 +109,9 @@ class SqlRows:
         )
 
     def locked_tiers(self) -> list[TierRow]:
-        if self._session.dialect == "postgresql":  # SQLite has only one writer
+        # Of brokers that claim a tier at the same time one gets its URL. SQLite has only one
+        # writer.
+        if self._session.dialect == "postgresql":
             self._session.run("LOCK TABLE tiers IN SHARE ROW EXCLUSIVE MODE")
         return _tiers(self._session)
 
@@ -262,7 +264,6 @@ def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -
 
 
 def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
-    """Return the objects that exist, by uuid."""
     rows: list[ObjectRow] = []
     wanted = sorted(set(uuids))
     for start in range(0, len(wanted), UUIDS_AT_ONCE):

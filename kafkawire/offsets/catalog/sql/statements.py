@@ -67,10 +67,12 @@ def require_leader(
     session: Session, numbers: Sequence[int], node_id: int, term: LeaderTerm | None
 ) -> Collection[int]:
     """Return those of the partitions that exist. Raises NOT_LEADER_OR_FOLLOWER unless this broker
-    leads all of them, in the same term, if given: it may have lost and gained one meanwhile, or
-    another process was started as this broker. Neither can happen before the transaction ends."""
-    if session.dialect == "postgresql":  # SQLite has only one writer
+    leads all of them, in the same term, if given."""
+    # Locked, so that leaders cannot change before the transaction ends. SQLite has only one writer.
+    if session.dialect == "postgresql":
         session.rows(f"SELECT id FROM lead_groups WHERE leader = {node_id:d} FOR SHARE")
+    # Another process was started as this broker; or, below, the broker has lost and gained a
+    # partition meanwhile, of which another leader may have changed the rows.
     if term is not None and not is_newest(session, node_id, term.broker_epoch()):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     gone: set[int] = set()
@@ -84,6 +86,7 @@ def require_leader(
         for number, leader, epoch in stored:
             if leader != node_id or (term is not None and term.epoch_of(number) != epoch):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # Deleted, unless damage only makes it seem so: then nothing may be left out.
         if len(stored) < len(part):
             missing = sorted(set(part) - {row[0] for row in stored})
             _check_deleted(session, missing)
@@ -99,7 +102,6 @@ def _check_deleted(session: Session, numbers: Sequence[int]) -> None:
 
 
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
-    """Store checkpoints."""
     insert(
         session,
         "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset, log_start,"
@@ -165,8 +167,9 @@ def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[l
         )
         for row in without_flags("offset_mappings", found):
             made[row[0]].append(SegmentRange._make(row[1:]))
+    # Usually sorted already, depending on the query plan.
     for rows in made:
-        rows.sort(key=_offset)  # usually sorted already, depending on the query plan
+        rows.sort(key=_offset)
     return made
 
 
@@ -214,9 +217,9 @@ def led_by(node_id: int) -> str:
 
 
 def led_by_others(session: Session, numbers: Sequence[int], node_id: int) -> set[int]:
-    """Return those of the partitions that other brokers lead, of topics that are not deleted.
-    Leaders cannot change before the transaction ends."""
-    if session.dialect == "postgresql":  # SQLite has only one writer
+    """Return those of the partitions that other brokers lead, of topics that are not deleted."""
+    # Locked, so that leaders cannot change before the transaction ends. SQLite has only one writer.
+    if session.dialect == "postgresql":
         session.rows(f"{groups_led_by(node_id)} FOR SHARE")
     found: set[int] = set()
     for start in range(0, len(numbers), CHECKED_AT_ONCE):
@@ -237,6 +240,8 @@ def add_mappings(
     mappings their segments have already."""
     head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
     insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
+    # Inserted first, then compared with the next mapping and the one before. One that begins at the
+    # same offset was not inserted, which the count shows.
     count = 0
     for part in parts(sorted({row.segment_id for row in rows})):
         new = f"n.segment_id IN ({numbers_text(part)})"
@@ -255,7 +260,6 @@ def add_mappings(
 
 
 def count_mappings(session: Session, segment_ids: Iterable[int]) -> int:
-    """Return how many mappings these segments have together."""
     count = 0
     for part in parts(sorted(set(segment_ids))):
         some = f"segment_id IN ({numbers_text(part)})"
@@ -359,7 +363,6 @@ def stats(session: Session, numbers: Sequence[int]) -> dict[int, StoredStats]:
 
 
 def metrics(session: Session) -> StorageMetrics:
-    """Return statistics of the tables."""
     counts = [
         int(session.rows(f"SELECT count(*) FROM {table}")[0][0])
         for table in ("partition_offset_checkpoints", "offset_mappings")

@@ -88,6 +88,7 @@ class SqlStorage(SqlObjects):
         numbers = {row.number for rows in added_rows for row in rows}
         numbers.update(state.number for state in swap.checkpoints)
         led = set(self._require_leader(session, sorted(numbers)))
+        # Deletes those that are as planned; with fewer the transaction is rolled back.
         if statements.delete_mappings(session, swap.removed) != len(swap.removed):
             raise StaleSwap("a mapping that is to be replaced has changed")
         old = statements.release_segments(session, swap.removed, swap.delete_after_ms)
