@@ -135,7 +135,8 @@ async def _read_owner(asking: RetryingCalls) -> str | None:
     """Return the cluster in the owner object, which was the last to write here."""
     try:
         return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
-    except (NoSuchObject, OwnedByOther, DamagedOwner):  # unknown content
+    # Then the cluster is that of most objects.
+    except (NoSuchObject, OwnedByOther, DamagedOwner):
         return None
 
 
@@ -160,7 +161,6 @@ async def read_usable_manifest(asking: RetryingCalls) -> Manifest | UnusableMani
 async def _list_objects(
     asking: RetryingCalls, seen: BucketEvidence, progress: Progress
 ) -> dict[bytes, int]:
-    """Return the sizes of all objects in the bucket."""
     sizes: dict[bytes, int] = {}
     strange: list[str] = []
     async for page in asking.pages(SEGMENTS):
@@ -226,10 +226,10 @@ class _Gathering:
         await self._read_newest_states()
 
     def _take_named_objects(self, manifest: Manifest) -> None:
-        """Add the objects of the manifest that exist."""
         seen, missing = self._seen, 0
         for row, each in enumerate(manifest.objects):
             size = self._sizes.get(each.uuid)
+            # Incomplete objects are not read as unnamed ones, either.
             if size != each.size_bytes:
                 missing += 1
                 if missing <= MAX_NAMED:
@@ -258,6 +258,7 @@ class _Gathering:
             for entry in found.entries:
                 if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
                     ends[entry.number] = entry.end_offset, at
+        # The footers of the others were read already, with their states.
         wanted = sorted({objects[at].object for _, at in ends.values() if objects[at].named})
         for tail, _ in await self._read_footers(wanted):
             self._take_states(tail)
@@ -341,8 +342,6 @@ class _Gathering:
                 self._newest[entry.number] = entry.end_offset
 
     def _take_state(self, partition: PartitionSeen, state: PartitionState, end: int) -> None:
-        """Take the state of a partition. Batches after `end` are in the next object or lost; they
-        are left out, so that a retry of them is accepted."""
         epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
         partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)
         if not self._seen.has_manifest:
@@ -350,4 +349,5 @@ class _Gathering:
         ids = [entry.producer_id for entry in producers]
         self._seen.last_producer_id = max([self._seen.last_producer_id, *ids])
         partition.producers = Producers()
+        # Without batches after `end`, which are lost: a retry of them must be accepted.
         partition.producers.load(producers_at(producers, end))

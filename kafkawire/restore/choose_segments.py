@@ -22,15 +22,14 @@ NOTHING: Weight = (0, 0, 0, 0)
 def choose_most(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentShare]:
     """Return the shares to read from `log_start` on, in offset order: of all choices without
     overlap, the one that covers the most offsets, and of these the one with the highest
-    generations.
-
-    A reader of ranges uses, for each offset, the object of the highest generation, which usually
-    gives the same result. They differ if only some outputs of a rewrite were uploaded when the
-    broker was lost; then its inputs, which are complete, still exist."""
+    generations."""
+    # Not the highest generation for each offset, as readers of the bucket choose. That differs if
+    # only some outputs of a rewrite were uploaded when the broker was lost; then its inputs, which
+    # are complete, still exist. Weighted interval scheduling: `best[n]` is of the first n shares.
     useful = [share for share in shares if share.offsets[1] > max(log_start, share.offsets[0])]
     useful.sort(key=lambda share: (*share.offsets[::-1], share.file.created_ms, share.file.object))
     ends = [share.offsets[1] for share in useful]
-    best: list[Weight] = [NOTHING]  # best choice of the first n shares
+    best: list[Weight] = [NOTHING]
     before: list[int] = []  # how many shares may be combined with share n
     for at, share in enumerate(useful):
         joined = bisect_right(ends, share.offsets[0], 0, at)

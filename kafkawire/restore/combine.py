@@ -259,8 +259,9 @@ def add_bucket(seen: FolderEvidence, bucket: BucketEvidence) -> None:
     seen.raise_numbers(bucket)
     seen.configs = dict(seen.configs or bucket.configs)
     seen.logs = bucket.logs
+    # The oldest of all: the tier belongs to that cluster, whatever segments say.
     if bucket.cluster_id:
-        seen.clusters[bucket.cluster_id] = 0  # the tier belongs to that cluster
+        seen.clusters[bucket.cluster_id] = 0
 
 
 def _partition_of(seen: FolderEvidence, number: int, owner: Owner) -> PartitionSeen:
@@ -282,6 +283,7 @@ def _complete_partition(partition: PartitionSeen, bucket: PartitionSeen) -> None
 def _add_objects(seen: FolderEvidence, bucket: BucketEvidence, owners: dict[int, Owner]) -> None:
     files = {segment.uuid: segment for segment in seen.segments}
     for each in bucket.objects_of(bucket.cluster_id):
+        # An object is another copy of the segment file with its segment's uuid.
         file = files.get(each.uuid)
         if file is None:
             for entry in each.entries:

@@ -1,9 +1,7 @@
 """Evidence from a data folder about topics, partitions and producers, without decisions.
 
-Recovery runs on a file system that changes nothing, so that a rebuilt folder and its next start
-agree on the end of the log; then every frame up to there is read. Segments are read before the
-journals: the replay of the journals begins with their epochs and producers. The local manifest
-adds what only it has. Blocks: nothing else runs.
+Every frame up to the end of the log is read. The local manifest adds what only it has. Blocks:
+nothing else runs.
 """
 
 from __future__ import annotations
@@ -66,10 +64,13 @@ def gather_from_folder(
     written, OSError from the disk."""
     seen = FolderEvidence()
     env = replace(env, fs=ReadOnlyFileSystem(env.fs))
+    # Before the journals, whose replay begins with the epochs and producers of segments.
     _read_segments(env, os.path.join(home, "segments"), seen, progress)
     last = read_run(env.fs, home)
     clean_end = last.end if last is not None else -1
     ledger, _ = expected_ledger(env.fs, home, last)
+    # The recovery of a start, on files that do not change: a rebuilt folder and its next start must
+    # agree on the end of the log.
     recovered = recover(env, os.path.join(home, "journals"), checkpoint, clean_end, ledger)
     seen.recovered, seen.bounds = recovered, bounds_of(ledger)
     seen.damage = recovered.examined
@@ -139,8 +140,9 @@ def _note_origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> No
         return
     try:
         origin = read_origin(file.read_section(section))
+    # Its records are intact.
     except FormatError:
-        return  # its records are intact
+        return
     before = seen.clusters.get(origin.cluster_id, created_ms)
     seen.clusters[origin.cluster_id] = min(before, created_ms)
     for topic in origin.topics:
@@ -153,8 +155,9 @@ def _last_producer_id(state: PartitionState) -> int:
 
 
 def _begin_replay(partition: PartitionSeen, end: int, state: PartitionState) -> None:
-    """Start from the newest segment's state, without what was appended after its end: that may
-    never have been committed, and committed batches are replayed."""
+    """Start from the newest segment's state."""
+    # Without what was appended after its end: that may never have been committed, and committed
+    # batches are replayed.
     partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
     partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)
     partition.producers.load(producers_at(unpack_producers(state.producers), end))
@@ -189,7 +192,8 @@ def _read_journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> No
                 seen.clusters.setdefault(str(body["cluster"]), NEWEST)
             for topic in topics_of(body):
                 topic_id = uuid_parse(topic["id"])
-                seen.topics.pop(topic_id, None)  # the newest last
+                # Removed first: topics are in the order of their newest frames.
+                seen.topics.pop(topic_id, None)
                 numbers = {index: number for number, index in topic["partitions"]}
                 seen.topics[topic_id] = TopicSeen(
                     topic_id, topic["name"], configs=dict(topic["configs"]), count=len(numbers),
@@ -207,7 +211,8 @@ def _replay_batches(
         base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1
         stop = position + fields[1] + BATCH_LENGTH_OVERHEAD
         damaged = crc32c(view[position + CRC_FROM : stop]) != fields[4]
-        if damaged:  # the frame's checksum covers the base offset and the epoch only
+        # The frame's checksum covers the base offset and the epoch only.
+        if damaged:
             end = base + offsets_of(view[position:stop])
         if partition.ranges and partition.ranges[-1][1] == base:
             partition.ranges[-1] = partition.ranges[-1][0], end

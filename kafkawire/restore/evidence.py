@@ -74,7 +74,6 @@ class SegmentSeen:
 
     @property
     def key(self) -> str:
-        """The object's key in the tier."""
         key = segment_key(self.object)
         return f"{self.folder}/{key}" if self.folder else key
 
@@ -109,7 +108,6 @@ class TopicSeen:
 
     @staticmethod
     def of(topic: ManifestTopic) -> TopicSeen:
-        """Return a topic as a manifest has it."""
         return TopicSeen(
             topic.id, topic.name, topic.internal, topic.created_ms, dict(topic.configs),
             len(topic.partitions), dict(enumerate(topic.partitions)),
@@ -235,13 +233,11 @@ class BucketEvidence(Evidence):
     deleted_objects: int = 0
 
     def of(self, number: int) -> PartitionSeen:
-        """Return what is known about a partition number."""
         if number not in self.partitions:
             self.partitions[number] = PartitionSeen(number)
         return self.partitions[number]
 
     def add_doubt(self, kind: DoubtKind, text: str) -> None:
-        """Add something doubtful."""
         self.doubts.append(Doubt(kind, text))
 
     def topics_by_age(self) -> list[TopicSeen]:
@@ -251,6 +247,7 @@ class BucketEvidence(Evidence):
     def objects_of(self, cluster_id: str | None) -> list[SegmentSeen]:
         """Return the objects of a cluster, and those that name none: one of several uploads of a
         segment, preferably the one in the manifest."""
+        # Sorted by uuid, too: a repeated restore must choose the same object.
         best: dict[bytes, SegmentSeen] = {}
         for each in sorted(self.segments, key=lambda one: (not one.named, one.object)):
             if each.cluster_id in (None, cluster_id):
@@ -293,6 +290,7 @@ class FolderEvidence(Evidence):
         slot = self.slots.get((number, topic_id))
         if slot is not None:
             return slot
+        # Also of a partition that only frames without a name have: they may be of this topic.
         holder = self.partitions.get(number)
         free = holder is None or not topic_id or holder.topic_id in (b"", topic_id)
         return number if free else None

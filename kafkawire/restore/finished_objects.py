@@ -65,13 +65,13 @@ class FinishedObjects:
 
     async def open(self, numbers: Collection[int]) -> None:
         """Read the manifests of all tiers. `numbers`: the partitions that `of` will be called with.
-        Raises StoreError if one cannot be read, NewerFormatError, and the storage's errors:
-        without it an object that is needed could be missed, and deleted later."""
+        Raises StoreError if one cannot be read, NewerFormatError, and the storage's errors."""
         self._manifests = []
         for tier in await self._storage.tiers():
             if tier.state == LEFT:
                 continue
             store = self._stores(tier.id)
+            # Without it an object that is needed could be missed, and deleted later.
             if store is None and tier.node_id in (None, self._node_id):
                 raise StoreError("NoSuchTier", f"the tier {tier.url} cannot be opened")
             if store is None:

@@ -59,10 +59,10 @@ TIER = 0
 def enter_topics(session: Session, plan: RestorePlan, now_ms: int) -> None:
     """Insert what belongs to no offset storage: all leaders, topics with partitions and settings,
     the next numbers, and logs of log objects. Brokers register their addresses when they start.
-    Deleted topics are inserted as deleted, because their partition numbers may be in the log.
     Raises MetadataError if the tables have topics."""
     if session.rows("SELECT 1 FROM topics LIMIT 1"):
         raise MetadataError("the metadata holds topics: restore into an empty database")
+    # Deleted ones, too: their partition numbers may be in the log, and must not be used again.
     every = [*plan.topics, *plan.deleted]
     leaders = sorted({plan.node_id, *(p.leader for info in every for p in info.partitions)})
     groups = {leader: local_group(leader) for leader in leaders}
@@ -162,6 +162,7 @@ class _Entering:
             inside = parse_tier(tier).inside(folder).url
             await self._storage.save_tier(TierRow(number, inside, BEING_LEFT, now_ms, node))
             self._tiers[folder] = number
+        # The broker continues this move when it starts: it copies the objects into its own tier.
         if folders:
             self._env.fs.makedirs(self._home)
             mark_move(self._env.fs, self._home, tier)

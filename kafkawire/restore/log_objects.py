@@ -2,10 +2,7 @@
 which topics and partitions they have.
 
 Their records are not read here: the restored broker gets the logs in SQL, and its start appends
-what its journals do not have, as after the loss of a data folder. Objects are deleted only when
-everything below them is released, and stored several at a time, so in a log without a fence a
-missing number is either one that was never acknowledged, near its end, or the end of what is
-released. Kept apart from kafkawire.restore.bucket, which is about segments.
+what its journals do not have, as after the loss of a data folder.
 """
 
 from __future__ import annotations
@@ -85,10 +82,14 @@ def find_needed(sequences: Sequence[int], fence: int | None) -> range:
     there = set(sequences)
     last = sequences[-1]
     end = last + 1
+    # So many are stored at a time: a number that is missing near the end was never acknowledged,
+    # and neither was anything after it.
     for at in range(max(last - MAX_STORING + 1, sequences[0]), last):
         if at not in there:
             end = at
             break
+    # Objects are deleted only when everything below them is released, so the one before the last
+    # missing number was, too.
     start = end
     while start - 1 in there:
         start -= 1
@@ -113,7 +114,6 @@ class _Log:
         self._sizes = sizes
 
     async def gather(self, progress: Progress) -> None:
-        """Add the log to the evidence."""
         sequences = sorted(self._sizes)
         fence = await self._fence(sequences)
         log = find_needed(sequences, fence)
@@ -131,6 +131,7 @@ class _Log:
     async def _fence(self, sequences: Sequence[int]) -> int | None:
         """Return the lowest sequence number of a fence, which has no more than a header."""
         for at in sequences:
+            # By its size first: no other object has a header only.
             if self._sizes[at] == HEADER_BYTES:
                 head, _ = await self._names(at)
                 if head is not None and head.is_fence:
@@ -216,10 +217,10 @@ async def copy_others(
     env: Env, store: ObjectStore, logs: Sequence[LogSeen], node_id: int, progress: Progress
 ) -> list[LogSeen]:
     """Copy the logs of other brokers to a broker that takes all partitions, as logs of earlier
-    lives of it; return the logs of that broker. The copies have epochs that no log has, so a
-    restore that is repeated copies again, which does no harm. Raises StoreError."""
+    lives of it; return the logs of that broker. Raises StoreError."""
     own = [log for log in logs if log.node_id == node_id]
     others = [log for log in logs if log.node_id != node_id and log.released < log.end]
+    # Epochs that no log has, so a restore that is repeated copies again, which does no harm.
     epoch = max([log.broker_epoch for log in logs], default=0)
     target = RetryingCalls(env, StoreFolder(store, folder_of(node_id)))
     for log in others:
@@ -232,8 +233,9 @@ async def copy_others(
             try:
                 data = await source.whole(key)
                 data = copy_into(data, key, node_id, epoch, copied)
+            # A doubt names it already.
             except (NoSuchObject, LogError):
-                continue  # a doubt names it
+                continue
             await target.put_new(log_object_key(epoch, copied), data)
             copied += 1
         own.append(LogSeen(node_id, epoch, 0, copied, False, log.size_bytes))

@@ -7,9 +7,8 @@ finished objects that a merge or compaction had replaced locally, as far as thes
 Later mappings are removed: their records are at or above the commit offset, and must come from
 elsewhere (log objects).
 
-Each transaction concerns whole partitions, so a call after a crash continues where it was. STARTED
-and DELETING segments and interrupted uploads are left to the start of the log and of the tier,
-which do not need the files.
+STARTED and DELETING segments and interrupted uploads are left to the start of the log and of the
+tier, which do not need the files.
 """
 
 from __future__ import annotations
@@ -178,14 +177,12 @@ class _Change:
     size: int = 0
 
     def enter(self, part: StoredPart) -> None:
-        """Enter the mapping of a part of an object."""
         row, made, mappings = self.entered.get(part.object.uuid, (part.segment, part.object, []))
         mappings = [*mappings, range_of(part.entry, 0, DUE_NOW)]
         self.entered[part.object.uuid] = row, made, mappings
         self.size += 1
 
     def remove(self, mappings: Collection[SegmentRange]) -> None:
-        """Remove mappings."""
         self.removed += mappings
         self.size += len(mappings)
 
@@ -239,7 +236,7 @@ class _Correction:
         return unreadable
 
     async def _remove_orphans(self) -> None:
-        """Remove the rows of deleted topics, whose segments need no object."""
+        # First: of a deleted topic nothing has to be read, so its segments need no object.
         while numbers := await self._storage.orphans(SCANNED_AT_ONCE):
             await self._storage.remove_mappings(dict.fromkeys(numbers, EVERYTHING))
 
@@ -267,7 +264,6 @@ class _Correction:
         return set(self._env.fs.listdir(self._folder))
 
     def _list_led(self) -> list[int]:
-        """Return the partitions that this broker leads."""
         groups = [group.id for group in self._catalog.groups() if group.leader == self._node_id]
         return sorted(
             number for group in groups for number in self._catalog.partitions_of_group(group)
@@ -307,7 +303,6 @@ class _Correction:
         return [] if where is None else [UnreadableRange(where.topic, where.index, first, end)]
 
     async def _replace(self, numbers: Sequence[int]) -> None:
-        """Replace the mappings of some partitions."""
         rows = await self._storage.load_partitions(numbers)
         ids = sorted({each.segment_id for row in rows for each in row.mappings})
         segments = {row.id: row for row in await self._storage.segments_by_id(ids)}
@@ -322,6 +317,7 @@ class _Correction:
                 change.remove(pieces.others(chosen))
                 for part in pieces.list_entered(chosen):
                     change.enter(part)
+            # Whole partitions in each transaction: a call after a crash continues where it was.
             if change.size >= MAPPINGS_AT_ONCE:
                 await self._apply(change)
                 change = _Change()
@@ -343,7 +339,8 @@ class _Correction:
                 continue
             keep = Keep(row.number, each.start, each.piece.end, _log_start(row))
             copied = await self._copier.copy(pieces.source(each.piece), keep, generation)
-            if copied is None:  # choose again without this object
+            # The object cannot be read: choose again without it.
+            if copied is None:
                 pieces.leave_out(each.piece)
                 await self._copier.discard([made for made, _ in swap.finished])
                 return await self._copy_parts(pieces, pieces.choose())
@@ -385,7 +382,6 @@ class _Pieces:
             )
 
     def choose(self) -> list[Chosen]:
-        """Return the pieces to read from."""
         begin = max(_log_start(self.row), self.row.mappings[0].base_offset)
         return cover_lost_files(self._pieces, begin, self.row.commit_offset)
 
@@ -395,12 +391,10 @@ class _Pieces:
         self._pieces[at] = piece._replace(has_object=False)
 
     def others(self, chosen: Iterable[Chosen]) -> list[SegmentRange]:
-        """Return the mappings that are not chosen."""
         kept = {each.piece.key for each in chosen if not each.is_part}
         return [each for key, each in enumerate(self.row.mappings) if key not in kept]
 
     def list_entered(self, chosen: Iterable[Chosen]) -> list[StoredPart]:
-        """Return the chosen parts of finished objects."""
         first = len(self.row.mappings)
         return [
             self._stored[each.piece.key - first]
@@ -409,14 +403,12 @@ class _Pieces:
         ]
 
     def source(self, piece: SegmentPiece) -> SegmentRow:
-        """Return the segment of a piece with an object."""
         at = piece.key - len(self.row.mappings)
         if at >= 0:
             return self._stored[at].segment
         return self._segments[self.row.mappings[piece.key].segment_id]
 
     def generation(self, mapping: SegmentRange) -> int:
-        """Return the generation of a mapping's segment."""
         segment = self._segments.get(mapping.segment_id)
         return 0 if segment is None else segment.generation
 

@@ -96,11 +96,9 @@ class RestorePlan:
     copied: list[str] = field(default_factory=list)
 
     def add_doubt(self, kind: DoubtKind, text: str) -> None:
-        """Add something doubtful or lost."""
         self.doubts.append(Doubt(kind, text))
 
     def texts(self) -> list[str]:
-        """Return the sentences of all doubts."""
         return [doubt.text for doubt in self.doubts]
 
     def names(self) -> dict[int, str]:
@@ -184,7 +182,6 @@ class _TopicPlanner:
         self._taken: set[int] = set()
 
     def plan_topics(self) -> None:
-        """Add all topics with all their partitions to the plan."""
         self._add_described()
         if isinstance(self._seen, FolderEvidence):
             self._add_recorded(self._seen)
@@ -224,6 +221,7 @@ class _TopicPlanner:
             self._names.setdefault(topic_id, partition.topic)
             slots = self._slots.setdefault(topic_id, {})
             other = slots.get(partition.index)
+            # A description may have a number that nothing was written under.
             if other is None or other not in seen.partitions:
                 slots[partition.index] = slot
             elif other != slot:
@@ -232,8 +230,10 @@ class _TopicPlanner:
     def _name_unknown(self, slot: int, partition: PartitionSeen) -> None:
         """Create a topic for records whose topic is unknown."""
         partition.topic, partition.index = f"recovered-partition-{slot}", 0
+        # From the name, so that a repeated restore makes the same topic.
         raw = bytearray(sha256(partition.topic.encode()).digest()[:16])
-        raw[0] &= 0x7F  # no id begins with a dash as text
+        # No id begins with a dash as text, which tools would take for an option.
+        raw[0] &= 0x7F
         partition.topic_id = bytes(raw)
         self._plan.add_doubt(
             DoubtKind.TOPIC,
@@ -244,6 +244,7 @@ class _TopicPlanner:
     def _merge(self, into: PartitionSeen, other: PartitionSeen) -> None:
         """Merge a partition with two numbers, which an interrupted rebuild has written."""
         self._plan.mixed = True
+        # The state of the part that was written last.
         if other.next_offset > into.next_offset:
             into.epochs, into.producers = other.epochs, other.producers
         into.shares += other.shares
@@ -308,6 +309,8 @@ class _TopicPlanner:
                 self._plan.add_doubt(
                     DoubtKind.TOPIC, f"nothing is known of {name}-{index}: it is empty"
                 )
+            # Above every epoch that may have been used after the evidence: with a higher one
+            # clients detect that their log was truncated.
             epoch = (0 if partition is None else partition.epoch) + rule.epoch_margin
             leader = self._leaders.get(number, self._plan.node_id)
             infos.append(PartitionInfo(number, index, leader, min(epoch, MAX_EPOCH)))
@@ -357,8 +360,7 @@ Coverage = tuple[list[SegmentShare], int, int]
 def _cover_gaps(
     name: str, partition: PartitionSeen, shares: Sequence[SegmentShare], plan: RestorePlan
 ) -> Coverage:
-    """Choose as many offsets as possible. What is missing between them is lost, and is covered by a
-    segment without records, as after compaction."""
+    """Choose as many offsets as possible. What is missing between them is lost."""
     log_start = partition.log_start
     chosen = choose_most(shares, log_start)
     for one, other in find_rivals([each for each in shares if each.offsets[1] > log_start]):
@@ -375,6 +377,8 @@ def _cover_gaps(
     for base, stop in [(log_start, start), *missing]:
         if base < stop:
             plan.add_doubt(DoubtKind.GAP, f"offsets {base}-{stop - 1} of {name} are lost")
+    # Covered by segments without records, as after compaction, so that readers pass the gaps. A
+    # segment has one range of a partition, so the gaps of one are in different segments.
     for depth, (base, stop) in enumerate(missing):
         if depth == len(plan.holes):
             plan.holes.append([])
@@ -389,16 +393,16 @@ def _begin_after_gaps(
     damaged: bool,
     plan: RestorePlan,
 ) -> Coverage:
-    """Choose segments without a gap between them, up to where the journals continue.
-
-    The stored log start may be older than the last deletion: retention and DeleteRecords remove
-    records from the front. So the log begins where the offsets begin that are present without a gap
-    up to its end. What is not read then, although a file has it, is set aside."""
+    """Choose segments without a gap between them, up to where the journals continue."""
     known, end = partition.log_start, partition.next_offset
     chain = choose_chain(shares, known)
     covered = [share.offsets for share in chain]
+    # The stored log start may be older than the last deletion: retention and DeleteRecords remove
+    # records from the front. So the log begins where the offsets begin that are present without a
+    # gap up to its end.
     start = _run_start([*covered, *partition.ranges], end)
-    if damaged:  # a gap may be damage: nothing before it is given up
+    # A gap may be damage: nothing before it is given up.
+    if damaged:
         start = min([start, *(begin for begin, _ in covered[:1] or partition.ranges[:1])])
     start = min(max(known, start), end)
     if start > known:
@@ -410,6 +414,7 @@ def _begin_after_gaps(
         )
     chain = [share for share in chain if share.offsets[1] > start]
     read = [*(share.offsets for share in chain), *partition.ranges]
+    # What is not read then, although a file has it, is set aside: it may be the only copy.
     for share in shares:
         base, stop = share.offsets
         inside = _run_start([pair for pair in read if pair[0] < stop], stop)
@@ -465,8 +470,9 @@ def _take_objects(seen: BucketEvidence, plan: RestorePlan) -> dict[int, list[Seg
                 strangers[entry.number] += 1
                 continue
             partition = seen.partitions.get(entry.number)
+            # For these offsets the manifest is authoritative: the object was replaced or deleted.
             if not each.named and partition and entry.end_offset <= partition.next_offset:
-                continue  # for these offsets the manifest is authoritative
+                continue
             taken = taken or not each.named
             shares[entry.number].append(SegmentShare(each, entry))
         unnamed += taken

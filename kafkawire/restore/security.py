@@ -93,7 +93,6 @@ class Comparison(NamedTuple):
 
 
 def load_security(session: Session) -> Content:
-    """Return all rows of all tables."""
     content: dict[str, Rows] = {}
     for table in TABLES:
         names = ", ".join((*table.key, *table.columns))

@@ -91,7 +91,6 @@ class SegmentFiles:
         return list(classes.values())
 
     def retention_class(self, number: int) -> str:
-        """Return the retention class of a partition's segments."""
         return retention_class(resolve_topic(self.topics[number][0].configs, self._broker))
 
     def write(
@@ -140,12 +139,12 @@ def rewrite_folder(
 ) -> Conversion:
     """Write the new files of a folder whose evidence is mixed; see Conversion for what is next.
 
-    One partition number may belong to two topics (kafkawire.restore.plan): a journal's
-    frames name their partition only by number, so such journals cannot be read under the new
-    numbers. Every journal becomes segments, and so does every segment file with a number that
-    changed; the old files are moved into the quarantine once the new metadata is in place. Files
-    are written next to the old ones under names that are ignored until `publish` renames them, so
-    an interruption changes nothing."""
+    Every journal becomes segments, and so does every segment file with a number that changed; the
+    old files are moved into the quarantine once the new metadata is in place."""
+    # One partition number may belong to two topics (kafkawire.restore.plan): a journal's frames
+    # name their partition only by number, so such journals cannot be read under the new numbers.
+    # The new files have names that are ignored until `publish` renames them, so an interruption
+    # changes nothing.
     conversion = Conversion(env, home, seen, plan, node_id)
     conversion.write(progress)
     if conversion.damaged:
@@ -193,8 +192,8 @@ class Conversion:
         self._plan.log_position = 0
 
     def _pass_over_lost(self) -> None:
-        """Raise next offsets above what was lost with damaged journals: the next start cannot do
-        so, since the journals are no longer there."""
+        """Raise next offsets above what was lost with damaged journals."""
+        # The next start cannot do so, as the journals are no longer there.
         recovered, bounds = self._seen.recovered, self._seen.bounds
         for number, state in self._states.items():
             if number in self._seen.partitions:
@@ -214,7 +213,8 @@ class Conversion:
         quarantine = Quarantine(self._env.fs, self._home)
         there = self._env.fs.listdir(self._home)
         ledgers = [os.path.join(self._home, name) for name in LEDGERS if name in there]
-        for path in [*ledgers, *self._old]:  # the ledger first: it names the journals
+        # The ledger first: it names the journals, which would seem to be lost.
+        for path in [*ledgers, *self._old]:
             quarantine.take(path, WHY, self._env.clock.now_ms())
 
     def _segments(self, progress: Progress) -> None:
@@ -240,7 +240,8 @@ class Conversion:
                 opened.close()
             self._old.append(file.path)
         used = {share.file.path for shares in self._plan.shares.values() for share in shares}
-        for one in self._seen.segments:  # a later rebuild must not find the old numbers again
+        # A later rebuild must not find the old numbers again.
+        for one in self._seen.segments:
             if one.path not in used and one.path not in self._plan.aside + self._old:
                 self._old.append(one.path)
 
