@@ -78,7 +78,6 @@ class JournalCheck:
         self.held = JournalContents(recovered=seen.recovered, bounds=seen.bounds)
 
     def run(self) -> JournalContents:
-        """Check all of it."""
         last = read_run(self._env.fs, self._home)
         names = self._disk.listdir(self._home)
         if last is None and NAME in names:
@@ -112,6 +111,7 @@ class JournalCheck:
         report.journals += 1
         report.size_bytes += journal.end
         number = journal.number
+        # Recovery takes the rows of an index file as they are; here its frames are read, too.
         if found.covered is not None:
             whole = scan(journal.warm(self._env.fs), number, HEADER_BYTES, found.covered.end, 0)
             for gap in whole.gaps:
@@ -137,9 +137,9 @@ class JournalCheck:
             self.held.names[number][naming.topic_id] = naming.topic
 
     def _compare(self, found: RecoveredJournal, whole: Scanned) -> None:
-        """Check that the index file has the rows of all frames; it may have those of damaged
-        ones."""
+        """Check that the index file has the rows of all frames."""
         index = read_index(self._env.fs, found.journal.folder, found.journal.number)
+        # It may have the rows of damaged frames, too.
         if index is None or whole.gaps:
             return
         stored = {number: index.rows(number) for number in index.numbers()}

@@ -54,7 +54,6 @@ class FsckReport:
         harmless: bool = False,
         skip: Fix | None = None,
     ) -> None:
-        """Add a problem."""
         self.problems.append(Problem(where, text, repair, fix, harmless, skip=skip))
 
     @property

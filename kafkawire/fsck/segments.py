@@ -2,8 +2,7 @@
 in SQL.
 
 Files and rows that an interrupted cut or removal leaves are reported as harmless: the next start
-removes them. A file without a row is a problem, since it may be the only copy of its records: a
-repair moves it into the quarantine and never deletes it.
+removes them.
 """
 
 from __future__ import annotations
@@ -174,8 +173,8 @@ class SegmentCheck:
         return True
 
     def _skip(self, row: SegmentRow, path: str) -> Fix | None:
-        """Return a function that replaces a segment by one without its lost ranges; None if it has
-        an object, which is read instead."""
+        """Return a function that replaces a segment by one without its lost ranges."""
+        # Nothing is lost: its object is read instead.
         if row.object:
             return None
 
@@ -210,6 +209,7 @@ class SegmentCheck:
 
     async def _leftover(self, row: SegmentRow, path: str) -> None:
         where = f"segment {row.uuid.hex()}"
+        # Of an unfinished segment the journals have everything, unless they were lost since.
         found = await self._find_unaccounted(path) if row.state == STARTED else []
         if found:
             self._report.add(
@@ -239,6 +239,8 @@ class SegmentCheck:
 
     async def _stray(self, path: str) -> None:
         """Report a file without a row, which no operation of the broker leaves."""
+        # It may be the only copy of its records: a repair moves it into the quarantine and never
+        # deletes it.
         found = await self._find_unaccounted(path)
         if found:
             what = f"no row knows its file, which is the only copy of {describe(found)}"
@@ -301,8 +303,9 @@ class ObjectCheck:
             rows = await self._storage.objects(self._node_id, states, ROWS_AT_ONCE, after)
             for row in rows:
                 segment = self._segments.get(row.segment_id)
+                # The broker removes the object later.
                 if segment is None or segment.state != LIVE:
-                    continue  # it is removed later
+                    continue
                 if segment.object == row.uuid and segment.tier == row.tier:
                     whole.add(segment.id)
                 else:
@@ -350,8 +353,9 @@ def compare(
         problems.append(f"its file has {size_bytes} bytes, its row says {row.size_bytes}")
     try:
         file = SegmentFile(fs, path, row.uuid)
+    # The scrub has reported it.
     except FormatError:
-        return problems  # said by the scrub
+        return problems
     try:
         entries = {entry.number: entry for entry in file.directory}
     finally:

@@ -3,12 +3,10 @@
 The batches in segments and journals show which transactions were aborted and which are open. The
 lists of aborted transactions in segments and in index files of journals must agree with them: a
 transaction that is missing there would be shown to readers of committed records, one too many would
-hide records from them. Open transactions must be in the checkpoint, or the next start would let
-readers pass them.
+hide records from them.
 
-Checked are the offsets from the first on that can be read without a gap up to the end. A
-transaction that began before them is known by its marker only. Lists of ranges from which
-compaction has removed records are not compared. Blocks: nothing else runs.
+Checked are the offsets from the first on that can be read without a gap up to the end. Blocks:
+nothing else runs.
 """
 
 from __future__ import annotations
@@ -63,7 +61,6 @@ class JournalTransactionFacts:
         self.markers: dict[int, dict[int, int]] = {}
 
     def take(self, scanned: Scanned) -> None:
-        """Take the frames of the next journal."""
         for number, facts in scanned.facts.items():
             for _, fields, marker in facts:
                 if fields[5] & TRANSACTIONAL:
@@ -113,17 +110,18 @@ class _History:
     settled: set[int] = field(default_factory=set)
 
     def take(self, base: int, producer_id: int, kind: int) -> None:
-        """Take the next transactional batch."""
         self.reach(base)
         if kind == DATA:
             self.opened.setdefault(producer_id, {}).setdefault(self.part, base)
             return
-        if kind < 0:  # no marker of a transaction, or one whose record compaction has removed
+        # No marker of a transaction, or one whose record compaction has removed.
+        if kind < 0:
             return
+        # Otherwise the transaction may have begun before the offsets that are checked.
         known = self.whole or producer_id in self.settled
         self.settled.add(producer_id)
         batches = self.opened.pop(producer_id, None)
-        if batches is None:  # without `known` the transaction may have begun before
+        if batches is None:
             self.lone_markers += known
         if kind == ABORT and (batches is not None or not known):
             self.aborted.append(AbortedFound(producer_id, batches or {}, base, known))
@@ -137,7 +135,6 @@ class _History:
             }
 
     def knows_first(self, producer_id: int) -> bool:
-        """Return whether the first offset of what the producer has open is known."""
         return self.whole or producer_id in self.settled
 
 
@@ -161,7 +158,6 @@ class TransactionCheck:
         self._files: OrderedDict[int, tuple[SegmentFile, dict[int, PartitionState]]] = OrderedDict()
 
     def close(self) -> None:
-        """Close the segments that are open."""
         while self._files:
             self._files.popitem()[1][0].close()
 
@@ -210,8 +206,9 @@ class TransactionCheck:
         try:
             file = SegmentFile(self._fs, path)
             found = self._files[segment_id] = file, file.states()
+        # Reported by the check of the segments.
         except (FormatError, OSError):
-            return None  # reported by the check of the segments
+            return None
         if len(self._files) > MAX_FILES:
             self._files.popitem(last=False)[1][0].close()
         return found
@@ -230,6 +227,8 @@ class TransactionCheck:
         following = mapping.base_offset
         while at < mapping.start + mapping.length:
             fields = HEAD.unpack_from(view, at)
+            # Compaction has removed records, and perhaps the first batch of a transaction: the
+            # lists are not compared.
             if fields[0] > following or fields[12] != fields[6] + 1:
                 history.dense = False
             following = fields[0] + fields[6] + 1
@@ -278,9 +277,7 @@ class TransactionCheck:
 
 
 def _difference(where: str, found: AbortedFound, entry: Aborted | None, part: int) -> Iterator[str]:
-    """Yield what is wrong with the entry in the list of one mapping. A list may name a transaction
-    from its first batch in that mapping on: after a start of the broker no more of it may be known,
-    and readers need no more."""
+    """Yield what is wrong with the entry in the list of one mapping."""
     text = (
         f"the aborted transaction of producer {found.producer_id} that ends at offset "
         f"{found.marker}"
@@ -290,6 +287,8 @@ def _difference(where: str, found: AbortedFound, entry: Aborted | None, part: in
         if first is not None:
             yield f"{where} leaves out {text}: readers of committed records would get its records"
         return
+    # A list may name a transaction from its first batch in that mapping on: after a start of the
+    # broker no more of it may be known, and readers need no more.
     begun = next(iter(found.batches.values()), None)
     early = found.exact and begun is not None and entry[1] < begun
     late = first is not None and entry[1] > first
@@ -312,6 +311,7 @@ def _compare_checkpoint(row: PartitionRow, history: _History, start: int) -> Ite
     """Yield the differences between the open transactions of the checkpoint and the batches."""
     if row.checkpoint is None:
         return
+    # One that is missing there is not open after the next start, which lets readers pass it.
     stored = {
         entry.producer_id: entry.open_offset
         for entry in row.checkpoint.producers
