@@ -37,8 +37,7 @@ def begin(fs: FileSystem, home: str) -> None:
 
 
 def prepare(fs: FileSystem, home: str) -> None:
-    """Mark a folder as fresh and empty it: superseded files are moved, those of an adoption that
-    was interrupted are removed. Raises OSError."""
+    """Mark a folder as fresh and empty it: superseded files are moved. Raises OSError."""
     mark = os.path.join(home, MARK)
     # Everything there is from an adoption that was interrupted.
     if read_whole_file(fs, mark, len(EMPTY)) == EMPTY:

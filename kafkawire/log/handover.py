@@ -6,9 +6,8 @@ of topics with durability=s3 or replicated are uploaded, too: any broker reads t
 tier, and the log objects and journals here are not needed for them any more. In this order:
 
 1. What the journals have is cut, if it is much, and uploaded. Appends are served.
-2. New transactions in these partitions are refused. Open ones get some seconds to end, since a
-   segment must name the aborted transactions among its records, and the outcome of an open one is
-   not known. A partition whose transaction stays open is not moved now.
+2. New transactions in these partitions are refused, and open ones get some seconds to end. A
+   partition whose transaction stays open is not moved now.
 3. Appends are refused: NOT_LEADER_OR_FOLLOWER, so clients try again. Readers are served.
 4. What was queued is written and committed, then cut and uploaded, then the checkpoint is stored.
 
@@ -108,7 +107,6 @@ class HandOver:
         async with self._lock:
             found = await self._find(sorted(set(numbers)), made)
             try:
-                # After a failure all take appends again.
                 await self._prepare(found, made, patience_s)
             except BaseException:
                 _open(found)

@@ -403,8 +403,7 @@ class Log:
 
     async def _raise_epochs(self, numbers: set[int] | None) -> None:
         """Raise leader epochs, so that readers of a tail that may be lost notice (KIP-320,
-        OffsetForLeaderEpoch). None: of all partitions led here; those loaded later get it from the
-        catalog."""
+        OffsetForLeaderEpoch). None: of all partitions led here."""
         if numbers is None:
             logger.warning("unclean shutdown: raising the leader epoch of every partition")
             await self._metadata.raise_leader_epochs()

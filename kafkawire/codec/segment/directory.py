@@ -85,7 +85,6 @@ def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
 def read_directory(body: Buffer) -> list[PartitionEntry]:
     """Decode the entries of a directory's body. FormatError for invalid bytes.
 
-    Checked: numbers rise, batches and indexes are back to back after the header, ranges are valid.
     Whether they end where the trailer says is checked by `check_directory`.
     """
     # Counts first: both are compared with the bytes that are there before anything is read by them.

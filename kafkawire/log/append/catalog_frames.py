@@ -2,10 +2,8 @@
 
 A topic's frame contains what the catalog has of it: id, name, partition numbers, settings. It must
 outlive its journal: before a journal is recycled, the topics whose newest frame is in it are
-written again, many in a frame. A deletion is written again as long as an older journal may still
-name the topic. Nothing iterates over all topics, with one exception: topics of an earlier start
-count as contained in every journal from before it, and are written once, when the first of these is
-recycled.
+written again, many in a frame. Nothing iterates over all topics, with one exception: those of an
+earlier start are written once, when the first journal from before it is recycled.
 """
 
 from __future__ import annotations
@@ -63,8 +61,8 @@ class CatalogFrames:
         self._append([topic_id], KIND_TOPIC_DELETED, {"id": uuid_text(topic_id), "name": name})
 
     async def describe_all(self) -> None:
-        """Write every topic whose frame is in no journal, as in a folder that was restored without
-        its journals. Otherwise lost metadata could not be rebuilt from the journals alone."""
+        """Write every topic whose frame is in no journal. Otherwise lost metadata could not be
+        rebuilt from the journals alone."""
         ids = self._catalog.not_described()
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(self._catalog.by_id.get, ids[start : start + MAX_TOPICS])

@@ -257,8 +257,7 @@ class Replication:
         )
 
     def _count_needed(self) -> int:
-        """Return how many followers must be in sync. A folder that is not complete is emptied by
-        the next start, which needs a follower."""
+        """Return how many followers must be in sync."""
         needed = self._config.min_insync_replicas - 1
         # A folder that is not complete is emptied by the next start, which needs a follower.
         return needed if self._complete else max(needed, 1)

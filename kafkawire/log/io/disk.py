@@ -55,7 +55,7 @@ Jobs = SimpleQueue[Job | None]
 class ThreadPool:
     """Threads that run calls in the order of submission, each started when the others are busy.
 
-    All methods are called on the event loop. A pool that is garbage collected ends its threads.
+    All methods are called on the event loop.
     """
 
     __slots__ = ("__weakref__", "_jobs", "_max_threads", "_name", "_threads", "_unfinished")

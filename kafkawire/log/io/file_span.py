@@ -15,8 +15,8 @@ from kafkawire.log.io.ports import File
 
 class FileSpan:
     """`size_bytes` bytes of `file` at `position`. `release` is called once, by the last `unpin`:
-    the creator holds one pin. `failed` is called when the file cannot be read, so that a repeated
-    request checks it. All but `send` and `read` must run on the event loop."""
+    the creator holds one pin. `failed` is called when the file cannot be read. All but `send` and
+    `read` must run on the event loop."""
 
     __slots__ = ("_failed", "_file", "_pins", "_release", "_size_bytes", "position")
 

@@ -1,11 +1,9 @@
 """Limits of readers of old data: the slow lane, and a bound of the bytes in flight.
 
-The slow lane does one piece of work per event-loop iteration.
-
 Each piece of work for them (checking and sending batches) holds the loop for a fraction of a
-millisecond. So only one piece runs between two checks of the sockets, and none for some event-loop
-iterations while a Produce request waits to be written: readers of old data do not notice, all other
-clients do.
+millisecond. So in the slow lane only one piece runs between two checks of the sockets, and none for
+some event-loop iterations while a Produce request waits to be written: readers of old data do not
+notice, all other clients do.
 """
 
 from __future__ import annotations
@@ -73,8 +71,7 @@ class SlowLane:
 
 
 class InFlight:
-    """A limit on bytes that are being read or not yet handed over: readers above it wait, and are
-    served in order. A read above it runs alone."""
+    """A limit on bytes that are being read or not yet handed over: readers above it wait."""
 
     __slots__ = ("_bound_bytes", "_free_bytes", "_queue")
 

@@ -139,8 +139,7 @@ class Journals:
 
     def take(self, journal: Journal, end: int, entries: int, named: Iterable[int]) -> list[Journal]:
         """Note that a journal was written up to `end`, with so many entries and with the names of
-        these partition numbers, after the whole write batch was; return the journal that was rolled
-        before it, if one was."""
+        these partition numbers; return the journal that was rolled before it, if one was."""
         rolled = []
         # Only after the whole write batch was written: until then the roll can be undone.
         if journal is not self.active:

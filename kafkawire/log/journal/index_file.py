@@ -14,7 +14,7 @@
 
 Integers are little-endian, so that columns are used in place, without copying. Recovery reads the
 file instead of scanning its journal up to `end`; readers bisect it when the rows are no longer in
-memory. It can be rebuilt from the journal at any time: damage costs time, not data.
+memory. It can be rebuilt from the journal at any time.
 
 Format version 1 has no transactions, nor has version 2 where their bytes are 2^32-1: the file was
 made from the journal alone, and recovery scans that. Where the partitions of a journal have no

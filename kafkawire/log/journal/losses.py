@@ -158,8 +158,7 @@ class DamagedEnds:
 
 
 def ends(damages: Iterable[Damage], log_position: int) -> DamagedEnds:
-    """Combine what is known of all damage. `log_position` is the checkpoint's: for everything
-    before it the checkpoint has the next offsets."""
+    """Combine what is known of all damage. `log_position` is the checkpoint's."""
     result = DamagedEnds()
     for damage in damages:
         gap, start = damage.gap, damage.gap.log_position

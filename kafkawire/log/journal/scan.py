@@ -90,8 +90,7 @@ class Scanned:
 def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -> Scanned:
     """Scan all frames of journal `number` from `start` on; `run` is the least run number to accept.
 
-    `stop` is where the journal is known to end. If it is None, what follows the last valid frame is
-    no gap: most journals are longer than what was written to them.
+    `stop` is where the journal is known to end; None: what follows the last valid frame is no gap.
     """
     result = Scanned(number, start, run)
     # A stop that is beyond the file is reported by the caller: it was cut short.

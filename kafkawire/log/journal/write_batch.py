@@ -173,7 +173,7 @@ def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_
 def _how_many(
     frames: list[Frame], start: int, write: Write, journal_bytes: int, entries_at_most: int
 ) -> int:
-    """Return up to which frame a journal can take them. An empty journal takes at least one."""
+    """Return up to which frame a journal can take them."""
     position = write.position + write.length
     entries = write.journal.entries + write.entries
     stop = start

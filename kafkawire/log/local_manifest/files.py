@@ -83,8 +83,7 @@ class ManifestFiles:
         self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
 
     def prepare(self) -> int:
-        """Create the folder, and remove what failed attempts have left; return the greatest
-        sequence number of any file in it, 0: none."""
+        """Create the folder; return the greatest sequence number of any file in it, 0: none."""
         self._fs.makedirs(self._folder)
         names = self._fs.listdir(self._folder)
         numbers = [sequence_of(f"manifest/{name}") or 0 for name in names]

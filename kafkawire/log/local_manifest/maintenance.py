@@ -73,7 +73,6 @@ class ChangeCollection:
             taken.objects(added, {}, ends(added))
             for uuid in taken.added:  # it is local again
                 taken.deleted.pop(uuid, None)
-            # The block writes it; its failure puts the changes back.
             yield await self._gathering.delta(taken, sequence, self._start)
         except BaseException:
             # Segments are noted by id and are read again; only ids go back.
@@ -279,8 +278,7 @@ KEPT_MS = 600_000
 
 class LocalFolding:
     """Compaction of the local manifest: after FOLDED_AFTER deltas one snapshot is written, in the
-    worker; the old files stay for a while, for current readers. `current`: the one in the folder;
-    `damaged`: the chain cannot be read."""
+    worker. `current`: the one in the folder; `damaged`: the chain cannot be read."""
 
     def __init__(self, env: Env, files: ManifestFiles) -> None:
         self.current = Current(0)

@@ -90,12 +90,11 @@ class LocalManifest:
         self._marked = self._writing = False
 
     def start(self) -> None:
-        """Register as listener, before anything can have changed since the log was opened, and
-        start."""
+        """Register as listener and start."""
         # The state with which the log was opened, to compare with what the mark says.
         rows = [segment.row for segment in self.log.segments.store.by_id.values()]
         facts = len(self.catalog.by_id), self.catalog.last_number()
-        # Before anything can have changed since then.
+        # Before anything can have changed since the log was opened.
         self.log.hooks.register(self)
         self._woken.set()
         self._task = self.env.spawn(self._run(facts, rows), "local manifest")

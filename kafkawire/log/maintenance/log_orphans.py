@@ -2,13 +2,11 @@
 
 An object is an orphan if its log is released beyond it (its deletion failed, or the process ended
 before), or if it is above the fence of its log (it was being stored when the log was ended). The
-fence of a log stays as long as its row: a stalled writer would store an object in its place and
-acknowledge it. A log that has ended and has only its fence left is forgotten after KEPT_MS, row
-and fence. Nothing else is deleted. Of a log without a row that is only a fence of that age which is
-alone: records may be needed by an older metadata database than this one.
+fence of a log stays as long as its row. A log that has ended and has only its fence left is
+forgotten after KEPT_MS, row and fence. Nothing else is deleted; of a log without a row that is only
+a fence of that age which is alone.
 
 The age of a fence is counted by the clock of the storage: some object there is so much newer.
-Wall clocks of machines decide nothing alone, since one of them may be wrong by years.
 """
 
 from __future__ import annotations
@@ -148,7 +146,7 @@ class OrphanRemoval:
     async def _forget_log(self, store: LogObjectStore, log: ObjectLog) -> int:
         """Delete the row of a log, then its fence; one that stays is deleted by the next start."""
         # The row first: a fence without a row is found by the next start, a row without a fence
-        # would let a stalled writer store an object in its place.
+        # would let a stalled writer store an object in its place and acknowledge it.
         if not await self._forget(log.broker_epoch):
             return 0
         assert log.ended is not None, "the log has ended"

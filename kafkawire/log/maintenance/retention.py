@@ -63,7 +63,6 @@ def due(partition: Partition, now_ms: int) -> int:
         start = max(start, end)
         size -= length
     rows = partition.rows
-    # The extent in the active journal goes only if everything in the partition is old.
     if 0 <= rows.latest() < too_old:
         start = max(start, limit)
     return start

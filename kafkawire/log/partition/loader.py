@@ -90,9 +90,7 @@ class LoadListener(Protocol):
 
 
 class Loader:
-    """Loads partitions into memory when they are first used. `partitions` by number are those in
-    memory; of partitions from `fresh_from` on nothing is stored, for they were created in this run,
-    unless another broker has led them meanwhile."""
+    """Loads partitions when they are first used; `partitions` by number are those in memory."""
 
     def __init__(
         self,
@@ -333,8 +331,7 @@ class Loader:
             del self.partitions[partition.number]
 
     def changed_leaders(self, numbers: Iterable[int]) -> None:
-        """Note that others lead or led these partitions: something may be stored of them, and what
-        is being read of them, or was refused, is read again."""
+        """Note that others lead or led these partitions."""
         # Something may be stored of these numbers now.
         self.fresh_from = max(self.fresh_from, *(number + 1 for number in numbers))
         # A refusal may be that of the old leader.

@@ -407,9 +407,8 @@ class Producers:
         ]  # fmt: skip
 
     def active(self) -> Iterator[ActiveProducer]:
-        """Yield each producer as of what is written. Others may run between two of them: producers
-        that are forgotten meanwhile are left out."""
-        # A copy: others run between two of them.
+        """Yield each producer as of what is written."""
+        # A copy: others run between two of them, and may forget producers, which are left out.
         for producer_id in tuple(self.states):
             state = self.states.get(producer_id)
             if state is None:

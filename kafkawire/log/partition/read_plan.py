@@ -54,8 +54,8 @@ def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, 
     """Return where to cut buf[start:stop]: after the last whole batch within `max_bytes`, below
     `end`.
 
-    With `first` one batch is taken whatever its size (KIP-74). The cut is before a batch with a
-    length that no batch can have; KafkaError(CORRUPT_MESSAGE) if that is the first one.
+    With `first` at least one is taken. The cut is before a batch with a length that no batch can
+    have; KafkaError(CORRUPT_MESSAGE) if that is the first one.
     """
     at = start
     while at < stop:
@@ -257,7 +257,7 @@ def _plan_evicted(
 def _plan_rows(
     partition: LoadedPartition, offset: int, max_bytes: int, end: int, first: bool, row: int
 ) -> HotRead | JournalRead:
-    """Take rows while they fit. Mapped rows are cut to the requested batches here."""
+    """Take rows while they fit."""
     index = partition.rows
     base, log_positions, lengths, counts = index.base, index.log_position, index.length, index.count
     log = partition.log
@@ -271,7 +271,7 @@ def _plan_rows(
     last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
-        # The last row is cut to whole batches here; unmapped ones are cut after the read.
+        # The last mapped row is cut to whole batches here; unmapped ones are cut after the read.
         if hot and (length > room or after > end):
             length = _cut(log, log_position, length, end, room, first and not runs, bool(runs))
             if length:

@@ -92,8 +92,7 @@ class SegmentReads(Protocol):
 
 
 class PartitionReader:
-    """Reads batches from the commit log. `lane` is for work with old data on the event loop;
-    `segments` reads what has been cut."""
+    """Reads batches from the commit log; `segments` reads what has been cut."""
 
     __slots__ = (
         "_env",
@@ -198,8 +197,7 @@ class PartitionReader:
         return _trim(plan, buffers)
 
     async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
-        """Return the runs of a plan before the first damaged one, after verifying journals of
-        earlier starts. Raises DamagedOffsets where the very first is damaged."""
+        """Return the runs before the first damaged one. Raises DamagedOffsets if there is none."""
         taken: list[Group] = []
         for journal, group in groups:
             if journal.unverified:

@@ -1,6 +1,5 @@
 """The typed settings of topics: one object for all topics without settings of their own.
 
-A topic that gets its first own setting gets an object of its own, which its partitions then use.
 Pure; kafkawire.log.partition.loader owns one.
 """
 

@@ -2,9 +2,8 @@
 
 The file `<home>/given-up` lists them by partition, together with the damaged bytes of the journals.
 With it the next cut goes past them: the segment has an empty batch for each range, and its section
-`lost` lists the ranges (kafkawire.log.segments.cut.job). Without it a partition is never cut past
-damage. A journal in this list is moved into the quarantine instead of being recycled
-(kafkawire.log.maintenance.retention).
+`lost` lists the ranges (kafkawire.log.segments.cut.job). A journal in this list is moved into the
+quarantine instead of being recycled (kafkawire.log.maintenance.retention).
 
 One line of JSON and its checksum, replaced atomically by each such repair. Format version 1.
 """

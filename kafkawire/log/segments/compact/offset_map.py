@@ -44,7 +44,7 @@ class OffsetMap:
         self.size = 0
 
     def has_room(self, count: int) -> bool:
-        """Return whether so many more keys fit. An empty map grows to any number."""
+        """Return whether so many more keys fit."""
         # Fuller than this, searches become long.
         if self.size + count <= self.capacity:
             return True

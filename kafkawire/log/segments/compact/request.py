@@ -85,7 +85,7 @@ class CleanJob:
         return f"partition {number}"
 
     def rows(self, env: Env, node_id: int) -> list[SegmentRow]:
-        """Return the segments to write: those for cleaned batches, and the last one for a rest."""
+        """Return the segments to write."""
         count = 1
         if len(self._batch) == 1:
             (dirty,) = self._batch

@@ -1,9 +1,8 @@
 """The job `cut`: write the batches of partitions in rolled journals as sorted segments.
 
 Every frame's and every batch's checksum is checked; a partition with a bad byte is left out and
-reported, the others continue. Heads with a wrong newest timestamp are corrected (correct_heads).
-Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an empty batch replaces
-them, and the segment's section `lost` lists them.
+reported, the others continue. Offsets that were given up (kafkawire.log.recovery.given_up) are not
+read: an empty batch replaces them, and the segment's section `lost` lists them.
 
 Memory: an index row for each frame (40 bytes) of the current partition, the sparse index of the
 current segment (a hundredth of it), and the buffers of SegmentWriter; the journals are read in the

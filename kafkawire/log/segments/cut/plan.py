@@ -112,10 +112,7 @@ def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[
 
 
 def _whole_until(partition: Partition, start: int, end: int) -> int:
-    """Return where the first damaged range in [start, end) begins, according to rows in memory.
-
-    For other rows the job finds it.
-    """
+    """Return where the first damaged range in [start, end) begins, according to rows in memory."""
     rows = partition.rows
     if not len(rows) or rows.base[0] > start:
         # Rows that are not in memory: the job finds damage in them.

@@ -3,8 +3,7 @@
 It is rolled when it has held something for the least of `journal.roll.ms` and of the `segment.ms`
 of the topics in it (for a compacted topic that is at most its `max.compaction.lag.ms`), and cut
 when it has been rolled for as long again. A partition with `segment.bytes` in the journals has them
-rolled and cut at once, as a full segment of Kafka's is rolled. A short `retention.ms` makes a
-journal be rolled, since records expire by rolled journals, but not cut.
+rolled and cut at once, as a full segment of Kafka's is rolled.
 
 A journal with records of a tiered partition is rolled and cut within half of the least
 `tiering.max.lag.ms` in it, counted from its first such record: the other half is left for the

@@ -191,8 +191,8 @@ def _records(data: int, at: int, stop: int, count: int, out: int, n: int, ahead:
 
 @compile_for("int64(int64, int64, int64, int64)", key_hash)
 def hash_records(data: int, size: int, count: int, out: int) -> int:
-    """Hash the keys of decompressed records into the table `out`, which has room for `count`.
-    Return their number, or -1 if the bytes are not so many records."""
+    """Hash the keys of decompressed records into the table `out`. Return their number, or -1 if
+    the bytes are not so many records."""
     # `out` has room for `count`, which is a number from the batch.
     if count > size // RECORD_BYTES_MIN:
         return -1

@@ -6,7 +6,7 @@ segment that several brokers lead parts of is read by each of them. Most partiti
 memory after their move, and nothing may ever use them: so the segments are found in SQL.
 
 Rows are read in rounds over all segments of these brokers, a part at a time. After a round that has
-found nothing there is a pause: only a partition that moves here can change that.
+found nothing there is a pause.
 """
 
 from __future__ import annotations

@@ -353,7 +353,6 @@ class Rewriter:
             generation=newest + 1,
             retention_class=rewrite.inputs[0].retention_class,
         )
-        # As in the cutter: STARTED row, file, one transaction, memory.
         (row.id,) = await self._storage.start_segments([row])
         output = Segment(row, self._store.folder)
         # The output is as old as its newest part, for the plans of later merges.
@@ -461,7 +460,7 @@ class Rewriter:
         return [(row, mappings)], left_out
 
     async def find_candidates(self, dead_max_s: float) -> None:
-        """Set a deadline for segments with dead bytes, which may be a deleted topic's.
+        """Set a deadline for segments with dead bytes.
 
         The original sizes of those of earlier starts are read from their trailers.
         """

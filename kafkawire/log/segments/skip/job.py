@@ -1,8 +1,7 @@
 """The job `skip`: write a segment again without its damaged batches.
 
-Used by --skip-lost, when no other copy is left. It trusts only the rows of the metadata, not the
-file's directory, so that damage to one section affects nothing else. What cannot be read is left
-out, and the new segment lists its offsets and the reason.
+Used by --skip-lost, when no other copy is left. What cannot be read is left out, and the new
+segment lists its offsets and the reason.
 """
 
 from __future__ import annotations

@@ -21,12 +21,9 @@ CLEANED, COMPACTED = "cleaned", "compact"
 
 
 def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
-    """Return the settings that partitions of one segment have in common, as text for the row.
-
-    A segment that the cleaner wrote has another class than one that was cut: this shows how far a
-    partition is clean.
-    """
-    # A segment that the cleaner wrote has another class than one that was cut.
+    """Return the settings that partitions of one segment have in common, as text for the row."""
+    # A segment that the cleaner wrote has another class than one that was cut: this shows how far a
+    # partition is clean.
     policy = "+".join(
         name
         for name, chosen in (

@@ -61,8 +61,7 @@ class AbortedCache:
         return known
 
     def keep(self, segment_id: int, known: SegmentAborted) -> SegmentAborted:
-        """Keep those that were loaded; return the ones to use, which another reader may have
-        loaded before."""
+        """Keep those that were loaded; return the ones to use."""
         # Another reader may have loaded it meanwhile.
         there = self.find(segment_id)
         if there is not None:
