@@ -464,7 +464,7 @@ class Log:
                 partition.notify_watchers()
             self.leadership.forget(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
-        self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
+        self.segments.deletion.delete_partitions((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
         self.loader.traffic.forget(info.name)
         self.catalog_frames.write_deletion(info.id, info.name)

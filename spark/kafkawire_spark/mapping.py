@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kafkawire_spark.source.worker_errors import hiding_traceback
+from kafkawire_spark.source.worker_errors import hide_own_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ def map_in_arrow(
     from pyspark.util import PythonEvalType
 
     def hidden(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with hiding_traceback():
+        with hide_own_errors():
             yield from work(batches)
 
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF

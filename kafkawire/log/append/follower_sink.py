@@ -6,7 +6,7 @@ byte, so what is committed is a log position: everything before it.
 
 While fewer replicas are in sync than `min.insync.replicas` of the broker wants, or the oldest write
 waits for too long, batches are refused with NOT_ENOUGH_REPLICAS. Owned by
-kafkawire.log.append.commit_log, which calls it; kafkawire.log.replicas.service moves what is
+kafkawire.log.append.commit_log, which calls it; kafkawire.log.followers.service moves what is
 committed.
 """
 

@@ -59,7 +59,7 @@ class Deletion:
         self._swapper = swapper
         self._load = load
         # Deleted partitions whose rows are still there.
-        self._doomed: set[int] = set()
+        self._deleted: set[int] = set()
         self._changed: set[int] = set()
         self._changed_all = False
 
@@ -153,7 +153,7 @@ class Deletion:
             some = list(islice(self._deleted, AT_ONCE))
             await self._remove(dict.fromkeys(some, EVERYTHING))
             # Only now: a failure leaves them to the next tick.
-            self._doomed.difference_update(some)
+            self._deleted.difference_update(some)
             self._swapper.delays.forget(some)
 
     async def _remove_trimmed(self) -> None:

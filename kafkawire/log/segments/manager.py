@@ -246,8 +246,8 @@ class Segments:
 
     async def _tend(self) -> None:
         # Of a topic whose deletion a crash has interrupted.
-        await self.lifecycle.find_orphans()
-        await self.lifecycle.tick()
+        await self.deletion.find_orphans()
+        await self.deletion.run_pending()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
         # The response of a transaction may have been lost.
         self.swapper.take([row for row in dead if self._is_news(row)])

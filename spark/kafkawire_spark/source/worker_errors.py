@@ -38,7 +38,8 @@ def worker_module() -> str:
 
 
 @contextmanager
-def _hide_own_errors() -> Iterator[None]:
+def hide_own_errors() -> Iterator[None]:
+    """Let Spark report a SourceError without its traceback."""
     try:
         yield
     except SourceError:
@@ -52,14 +53,14 @@ def _wrap_method(method: Any) -> Any:
 
         @functools.wraps(method)
         def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with _hide_own_errors():
+            with hide_own_errors():
                 yield from method(*args, **kwargs)
 
         return generate
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _hide_own_errors():
+        with hide_own_errors():
             return method(*args, **kwargs)
 
     return call

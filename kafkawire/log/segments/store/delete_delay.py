@@ -60,7 +60,7 @@ class FileDelays:
         # once.
         return None if shared and most <= self._broker.file_delete_delay_ms else most
 
-    def give(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
+    def apply_to_dead_segments(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
         for row in rows:
             segment = self._store.by_id.get(row.id)
             if segment is not None and row.state > LIVE and own_ms is not None:

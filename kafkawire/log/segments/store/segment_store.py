@@ -91,7 +91,7 @@ class Segment:
         self.grace_s: float | None = None
         # Whether there may be a file, in spite of the row.
         self.has_file = row.local
-        # Whether the local manifest has it, or is about to (kafkawire.log.manifest).
+        # Whether the local manifest has it, or is about to (kafkawire.log.local_manifest).
         self.listed = row.local
         # When the oldest tiered record in it arrived at the earliest (monotonic seconds), if known.
         self.since: float | None = None
