@@ -124,7 +124,7 @@ def _size_bytes(record: Record) -> int:
     """Return at least the size of a record in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
-        size += HEADER_OVERHEAD_BYTES + 3 * len(name) + len(value or b"")
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")  # UTF-8
     return size
 
 

@@ -6,7 +6,7 @@ Covers: kafkawire.schedules.step, kafkawire.schedules.states.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import Record, iter_batches, records
@@ -102,16 +102,17 @@ def test_batches_fit_the_target() -> None:
     assert [o for batch in found for _, o in batch.entries] == list(range(20))
 
 
-@given(st.integers(0, 3000), st.integers(0, 20))
-def test_record_without_fault_fits(size: int, headers: int) -> None:
+@example(250, 9, "😀")
+@given(st.integers(0, 3000), st.integers(0, 20), st.sampled_from("aé€😀"))
+def test_record_without_fault_fits(size: int, headers: int, letter: str) -> None:
     to = target(1, max_message_bytes="2000")
-    given_headers = [("é" * 5, b"x" * n) for n in range(headers)]
+    given_headers = [(letter * 50, b"x" * n) for n in range(headers)]
     record = Record(9, NOW_MS, b"k", bytes(size), given_headers)
     if fault_of(record, to, "later-0") is None:
         (batch,) = run([DueRecord((NOW_MS, 9), record, to)])
         assert len(packed(batch)) <= 2000
     else:
-        assert size > 1000
+        assert size + 200 * headers > 1000
 
 
 def test_faults_of_records() -> None:

@@ -200,8 +200,7 @@ def _session_due(draft: Draft, member_id: str) -> None:
     # Its client never joined with the id that it got. A round waits for pending ids, too.
     if member_id in group.pending:
         draft.do(Dropped(member_id))
-        if draft.group.state is GroupState.PREPARING and draft.group.all_joined:
-            end(draft)
+        end_if_all_joined(draft)
         return
     member = group.members.get(member_id)
     if member is None or member.keeps_session:
@@ -211,8 +210,8 @@ def _session_due(draft: Draft, member_id: str) -> None:
     # In an open round the others are joining already: there is only one less to wait for.
     if group.state is not GroupState.PREPARING:
         reopen(draft, f"the session of member {shorten_for_log(member.id)} timed out")
-    elif draft.group.all_joined:
-        end(draft)
+    else:
+        end_if_all_joined(draft)
 
 
 def _elect(group: ClassicGroup) -> str | None:

@@ -124,6 +124,15 @@ def test_pending_member_id_delays_round_until_timeout() -> None:
     steps.join("b-b", token=5).expect_answers(answer(5, UNKNOWN, member_id="b-b"))
 
 
+def test_expired_ids_do_not_shorten_the_initial_delay() -> None:
+    """As in Kafka: its first round waits for the delay, however many have joined."""
+    steps = script(group_initial_rebalance_delay_ms=10_000)
+    steps.join(token=1, client="a", fresh="a", version=3, session_ms=20_000)
+    steps.join(token=2, client="b", fresh="b", session_ms=6000).forget()
+    steps.at(6000).session_due("b-b").expect_state(GroupState.PREPARING, 0).forget()
+    steps.at(10_000).timer("join").expect_state(GroupState.COMPLETING, 1)
+
+
 def test_members_that_never_sync_are_dropped() -> None:
     steps = stable("a", "b").join("a-a", token=1).join("b-b", token=2).forget()
     steps.at(20_000).sync("a-a", token=3, generation=2, assign={"a-a": b"x"}).forget()
