@@ -104,7 +104,7 @@ class FolderUsers:
         self._url = metadata_url
 
     def users(self) -> dict[str, Iterations]:
-        def found(users: Credentials) -> Iterable[CredentialChange]:
+        def list_users(users: Credentials) -> Iterable[CredentialChange]:
             listed.update(
                 {
                     name: {kind: each.iterations for kind, each in kinds.items()}
@@ -114,7 +114,7 @@ class FolderUsers:
             return ()
 
         listed: dict[str, Iterations] = {}
-        asyncio.run(self._change_users(found))
+        asyncio.run(self._change_users(list_users))
         return listed
 
     def put(self, user: str, kind: Hash, password: str, salt: bytes, iterations: int) -> None:

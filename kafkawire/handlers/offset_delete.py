@@ -41,14 +41,14 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
         part = _part(req, entries)
         return ctx.broker.groups.submit(OFFSET_DELETE, client_of(ctx), ctx.version, part)
 
-    def answered(entries: list[_Entry], decided: OffsetDeleteResponse) -> bool:
+    def on_answer(entries: list[_Entry], decided: OffsetDeleteResponse) -> bool:
         response.error_code = decided.error_code
         codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
         for entry, code in zip(entries, codes, strict=not decided.error_code):
             entry.answer.error_code = code
         return not decided.error_code
 
-    portions = Portions(ctx, ask, answered)
+    portions = Portions(ctx, ask, on_answer)
     for topic in req.topics:
         info, code = readable_topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
         answers: list[OffsetDeleteResponsePartition] = []

@@ -58,13 +58,13 @@ async def txn_offset_commit(
         commit = VerifiedCommit(_part(req, part), verified.guard)
         return groups.submit(TXN_COMMIT, client_of(ctx), ctx.version, commit)
 
-    def answered(part: list[_Entry], decided: TxnOffsetCommitResponse) -> bool:
+    def on_answer(part: list[_Entry], decided: TxnOffsetCommitResponse) -> bool:
         codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
         for entry, code in zip(part, codes, strict=True):
             entry.answer.error_code = client_code(code, ctx.version)
         return True
 
-    portions = Portions(ctx, ask, answered)
+    portions = Portions(ctx, ask, on_answer)
     for entry in entries:
         if entry.info.id in ctx.broker.catalog.by_id:
             await portions.add(entry)

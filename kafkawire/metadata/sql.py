@@ -250,13 +250,13 @@ class SqlMetadata:
         """Run a transaction that changes the catalog; `work` gets the new version."""
         version = 0
 
-        def numbered(session: Session) -> T:
+        def change_version(session: Session) -> T:
             nonlocal version
             # Locks the row of the cluster before anything is read.
             version = advance(session, seen)
             return work(session, version)
 
-        result = await self._database.run(numbered)
+        result = await self._database.run(change_version)
         self._catalog.note_stored(version)
         return result
 

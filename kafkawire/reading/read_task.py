@@ -110,7 +110,7 @@ class _Reader:
         batch_bytes: int,
         quick_start: bool,
     ) -> Iterator[pa.RecordBatch]:
-        def compiled() -> RangeDecoder:
+        def load_compiled() -> RangeDecoder:
             with long_load_logged():
                 from kafkawire.reading.decode.decoder import Decoder  # imports numba
 
@@ -121,7 +121,9 @@ class _Reader:
                 batch_bytes=batch_bytes,
             )
 
-        self._decoder = compiled() if not quick_start else _first_rows(selection, compiled)
+        self._decoder = (
+            load_compiled() if not quick_start else _first_rows(selection, load_compiled)
+        )
         left = list(task.parts)
         try:
             while left:

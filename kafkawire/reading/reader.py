@@ -223,10 +223,10 @@ def _within(
     """Return the progress of one step of a search, in offsets of the whole search."""
     size = sum(each.end - each.base for each in steps)
 
-    def advanced(what: str, done: int, of: int) -> None:
+    def on_progress(what: str, done: int, of: int) -> None:
         progress("offsets searched", before + size * done // max(1, of), total)
 
-    return advanced
+    return on_progress
 
 
 def _ms(moment: Moment | None) -> int | None:

@@ -225,7 +225,7 @@ class Host:
     ) -> None:
         """Have the only request in `asked` served, and answer it. It was received at `begun`."""
 
-        def parked() -> None:
+        def on_parked() -> None:
             connection.note_served(exchange)
             if slot is not None:
                 slot.end()
@@ -240,7 +240,7 @@ class Host:
             api=api.name,
             rights=connection.rights,
             correlation_id=exchange.correlation_id,
-            park=parked,
+            park=on_parked,
             is_gone=lambda: connection.closed,
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
             connected_at=connection.opened_at,

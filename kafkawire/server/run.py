@@ -375,12 +375,12 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     server.broker.when_superseded(end.stop_superseded)
     server.broker.older_metadata.when_found(end.refuse)
 
-    def removed(why: str) -> None:
+    def on_removed(why: str) -> None:
         end.stop_removed(why)
         if link is not None:
             link.send_removed()
 
-    OwnRemoval(server.broker, server.broker.removal, removed).start()
+    OwnRemoval(server.broker, server.broker.removal, on_removed).start()
     _spare_collector()
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)

@@ -225,7 +225,7 @@ def _open_reader(
     such topic ends the command with exit code 2, other failures with 1."""
     from kafkawire.reading import SourceError, UnknownName
 
-    def harmed(error: DamagedData) -> None:
+    def on_damage(error: DamagedData) -> None:
         damaged.append(error)
         print(f"kafkawire: {error}", file=sys.stderr)
 
@@ -233,7 +233,7 @@ def _open_reader(
         began = time.perf_counter()
         with (
             bars() as shown,
-            _open(source, server, isolation, harmed, LongProgress(shown)) as reader,
+            _open(source, server, isolation, on_damage, LongProgress(shown)) as reader,
         ):
             opened = time.perf_counter()
             yield reader

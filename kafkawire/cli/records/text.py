@@ -185,9 +185,9 @@ def format_of(text: str) -> Callable[[Partition, Record], bytes]:
         else:
             raise RecordError(f"{mark}{letter} is unknown")
 
-    def printed(partition: Partition, record: Record) -> bytes:
+    def format_record(partition: Partition, record: Record) -> bytes:
         return b"".join(
             part if isinstance(part, bytes) else part(partition, record) for part in parts
         )
 
-    return printed
+    return format_record

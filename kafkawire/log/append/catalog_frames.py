@@ -127,7 +127,7 @@ class CatalogFrames:
         body = {**body, "cluster": self._catalog.cluster_id}
         frame = self._commit_log.append_catalog(kind, write_catalog(body))
 
-        def written(failure: BaseException | None) -> None:
+        def on_written(failure: BaseException | None) -> None:
             if failure is not None:
                 # The request may be answered already: other writes may come between its frames and
                 # its commit. So the frame is written again after the next one that succeeds.
@@ -145,7 +145,7 @@ class CatalogFrames:
                     self._owed.pop(topic_id, None)
                 self._commit_log.env.call_soon(self._write_owed)
 
-        self._commit_log.after_write(written)
+        self._commit_log.after_write(on_written)
 
 
 def _parts(infos: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:

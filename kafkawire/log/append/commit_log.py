@@ -89,14 +89,14 @@ class JournalWriter:
         self.flying = True
         self._since = monotonic()
 
-        def done(_: object) -> None:
+        def on_done(_: object) -> None:
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             if failure is None:
                 # The whole backlog was in this write: if it was fast, the disk has caught up.
                 self._took(future.result())
             landed(failure)
 
-        future.add_done_callback(done)
+        future.add_done_callback(on_done)
         return False
 
     def note_applied(self) -> None:

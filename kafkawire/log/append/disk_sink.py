@@ -178,14 +178,14 @@ class DiskSink:
     def when_durable(self, fn: Callback) -> None:
         """Call `fn` when everything appended so far is on the disk."""
 
-        def written(failure: BaseException | None) -> None:
+        def on_written(failure: BaseException | None) -> None:
             if failure is None:
                 self._await_durable([fn])
             else:
                 fn(failure)
 
         # First the write: a commit that starts before it would not cover it.
-        self._log.after_write(written)
+        self._log.after_write(on_written)
 
     def running_s(self) -> float:
         """Return how many seconds the current fsync has been running; 0: none is."""
@@ -264,7 +264,7 @@ class DiskSink:
         others, self._bounded = self._bounded, {}
         entry: LedgerWrite | None = None
 
-        def synced(_: None, failure: BaseException | None) -> None:
+        def on_synced(_: None, failure: BaseException | None) -> None:
             self._running = False
             if self._ended is not None:
                 self._ended.set_result(None)
@@ -290,7 +290,7 @@ class DiskSink:
             files = [journal.require_file() for journal in journals]
             bounded = [*write.ends, *others]
             entry = log.ledger.entry(bounded, journals)
-            log.env.offload.submit_then("commit", synced, sync_all, files, entry)
+            log.env.offload.submit_then("commit", on_synced, sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread
             self._running = False
             self._fail(failure)

@@ -434,7 +434,7 @@ class _Connection(asyncio.Protocol):
         # Not recycled while the thread reads it.
         pins.add(journal)
 
-        def done(parts: list[bytes] | None, failure: BaseException | None) -> None:
+        def on_read(parts: list[bytes] | None, failure: BaseException | None) -> None:
             pins.release()
             self._reading = False
             if parts is None:
@@ -444,7 +444,7 @@ class _Connection(asyncio.Protocol):
                 self.pump()
 
         spans = [(start, stop - start)]
-        self._env.offload.submit_then("read", done, journal.read, self._env.fs, spans)
+        self._env.offload.submit_then("read", on_read, journal.read, self._env.fs, spans)
 
     def _send(self, data: bytes) -> None:
         assert self._transport is not None, "checked before"

@@ -74,7 +74,7 @@ async def list_copies(
     """Return what each of these followers has of the log of a process; None for one that has
     nothing of it, or does not answer soon."""
 
-    async def listed(follower: FollowerRow) -> CopyMessage | None:
+    async def list_copy(follower: FollowerRow) -> CopyMessage | None:
         try:
             # These are only compared: one that answers later counts as away.
             async with asyncio.timeout(ANSWERS_S), reading(network, reader, follower) as source:
@@ -82,7 +82,7 @@ async def list_copies(
         except FAILURES:
             return None
 
-    return await asyncio.gather(*map(listed, followers))
+    return await asyncio.gather(*map(list_copy, followers))
 
 
 class FollowerSource:

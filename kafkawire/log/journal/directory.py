@@ -282,13 +282,13 @@ class Journals:
         future = self.env.offload.submit("files", retire, self.env.fs, journal, spare)
         self._retiring_bytes += size
 
-        def retired(_: object) -> None:
+        def on_retired(_: object) -> None:
             self._retiring_bytes -= size
             failed = future.cancelled() or future.exception() is not None
             if spare and not failed:
                 self.spares.append((spare, size))
 
-        future.add_done_callback(retired)
+        future.add_done_callback(on_retired)
         return future
 
     def _spare_of(self, journal: Journal) -> str:

@@ -122,12 +122,12 @@ class FailedPartitions(KafkaError):
 def unless_for_others(fn: Callback, partition: LoadedPartition | None = None) -> Callback:
     """Return a callback that calls `fn` without FailedPartitions, unless it is for `partition`."""
 
-    def called(failure: BaseException | None) -> None:
+    def on_call(failure: BaseException | None) -> None:
         if isinstance(failure, FailedPartitions) and partition not in failure.partitions:
             failure = None
         fn(failure)
 
-    return called
+    return on_call
 
 
 def after_calls(count: int, fn: Callback) -> Callback:
@@ -136,7 +136,7 @@ def after_calls(count: int, fn: Callback) -> Callback:
     left, ended = count, False
     partly: FailedPartitions | None = None
 
-    def called(failure: BaseException | None) -> None:
+    def on_call(failure: BaseException | None) -> None:
         nonlocal left, ended, partly
         left -= 1
         if isinstance(failure, FailedPartitions):
@@ -145,7 +145,7 @@ def after_calls(count: int, fn: Callback) -> Callback:
             ended = True
             fn(failure or partly)
 
-    return called
+    return on_call
 
 
 def move_high_watermarks(ends: dict[LoadedPartition, int]) -> None:

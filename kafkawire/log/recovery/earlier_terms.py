@@ -165,13 +165,13 @@ class EarlierTerms:
 
         # The epoch in which an offset was assigned, according to SQL: each leader stores its epoch
         # there before its first append.
-        def required(base: int) -> int:
+        def find_required_epoch(base: int) -> int:
             at = bisect_right(starts, base) - 1
             return epochs[at][0] if at >= 0 else 0
 
         # Epochs in a journal rise, so if the first frame is new enough all are. Reading an epoch
         # opens the journal.
-        most = max(map(required, rows.base))
+        most = max(map(find_required_epoch, rows.base))
         old = most > 0 and self._epoch(found, rows, 0) < most
         keeps = []
         for at, base in enumerate(rows.base):
@@ -180,7 +180,7 @@ class EarlierTerms:
             # records count, whatever the epoch.
             keep = end <= start or not (elsewhere and end > cut)
             if keep and old and end > start:
-                keep = self._epoch(found, rows, at) >= required(base)
+                keep = self._epoch(found, rows, at) >= find_required_epoch(base)
             keeps.append(keep)
         return keeps
 

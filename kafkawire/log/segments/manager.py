@@ -201,13 +201,13 @@ class Segments:
         gone = {number for number in numbers if number not in self._partitions}
         gone &= await self.known_partitions(gone) if gone else gone
 
-        def held(entry: PartitionEntry) -> list[Range] | None:
+        def find_held(entry: PartitionEntry) -> list[Range] | None:
             partition = self._partitions.get(entry.number)
             if partition is not None and partition.topic_id == entry.topic_id:
                 return held_in_memory(partition)
             return None if entry.number in gone else []
 
-        found = subtract_held(entries, held)
+        found = subtract_held(entries, find_held)
         if found:
             what = f"it was not finished by its row, but is the only copy of {describe(found)}"
             now_ms = self._env.clock.now_ms()

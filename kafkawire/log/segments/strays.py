@@ -119,7 +119,7 @@ async def find_unaccounted(
     rows = {row.number: row for row in await storage.load_partitions(alive)}
     gone = await known([number for number in numbers if number not in rows])
 
-    def held(entry: PartitionEntry) -> list[Range] | None:
+    def find_held(entry: PartitionEntry) -> list[Range] | None:
         where = catalog.locate(entry.number)
         if where is None or where.topic_id != entry.topic_id or entry.number not in rows:
             # None: its topic was deleted. A number that SQL never had, or that another topic has:
@@ -131,7 +131,7 @@ async def find_unaccounted(
         # What is below the log start was deleted on purpose.
         return [(0, start), *mapped, *in_journals(entry.number)]
 
-    return subtract_held(entries, held)
+    return subtract_held(entries, find_held)
 
 
 def describe(found: list[tuple[PartitionEntry, Range]]) -> str:

@@ -33,14 +33,14 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
             soon[topic] += each.backlog.due_until(now_ms + SOON_MS)
             yield None
 
-    def summed(figure: Callable[[Deliverer], float]) -> list[tuple[list[str], float]]:
+    def sum_by_topic(figure: Callable[[Deliverer], float]) -> list[tuple[list[str], float]]:
         return [([topic], sum(map(figure, every))) for topic, every in by_topic.items()]
 
     yield gauges(
         "schedule_waiting",
         "Records of a schedule topic that are not delivered yet.",
         ["topic"],
-        summed(lambda each: each.backlog.waiting),
+        sum_by_topic(lambda each: each.backlog.waiting),
     )
     yield gauges(
         "schedule_due_soon",
@@ -53,7 +53,7 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
         "schedule_held",
         "Records of a schedule topic that are due and wait for their target topic.",
         ["topic"],
-        summed(lambda each: len(each.state.held) if each.state is not None else 0),
+        sum_by_topic(lambda each: len(each.state.held) if each.state is not None else 0),
     )
     yield gauges(
         "schedule_late_seconds",
@@ -77,12 +77,12 @@ def schedule_families(broker: Broker) -> Iterator[Metric | None]:
         "schedule_delivered",
         "Records delivered to their targets.",
         ["topic"],
-        summed(lambda each: each.counts.delivered),
+        sum_by_topic(lambda each: each.counts.delivered),
     )
     yield counters(
         "schedule_undeliverable",
         "Records of a schedule topic that cannot be delivered, such as those with invalid times "
         "from before it was a schedule topic.",
         ["topic"],
-        summed(lambda each: each.counts.invalid),
+        sum_by_topic(lambda each: each.counts.invalid),
     )

@@ -124,13 +124,13 @@ class BlockCache:
         held = (ctypes.c_char * self.block_bytes).from_buffer(self._memory, block.at)
         leases, leased, name = block.leases, self._leased, id(held)
 
-        def gone(_: weakref.ref[object]) -> None:
+        def on_collected(_: weakref.ref[object]) -> None:
             # This may run in any thread: each step is independent, and only `leases` is changed.
             leases.pop(name, None)
             if not leases:
                 leased.discard(block)
 
-        leases[name] = weakref.ref(held, gone)
+        leases[name] = weakref.ref(held, on_collected)
         leased.add(block)
         return memoryview(held).cast("B")[start:stop].toreadonly()
 

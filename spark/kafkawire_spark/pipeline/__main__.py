@@ -29,12 +29,12 @@ def main(arguments: list[str]) -> int:
     def report(outcome: RunOutcome) -> None:
         print(sentence(outcome), flush=True)
 
-    def failed(problem: SourceError, wait_s: float) -> None:
+    def on_failure(problem: SourceError, wait_s: float) -> None:
         print(f"kafkawire: {problem}; retrying in {wait_s:.0f} s", file=sys.stderr)
 
     try:
         if job.running.mode == CONTINUOUS:
-            run_continuous(job, "", report, failed)
+            run_continuous(job, "", report, on_failure)
         else:
             run_batch(job, "", silent, report)  # Spark shows its own progress
     except SourceError as problem:

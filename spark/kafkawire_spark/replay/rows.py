@@ -136,7 +136,7 @@ def read(
     near = [file for file in files if file.base < wanted.end and file.end > wanted.base]
     needed = list(dict.fromkeys((*columns, *wanted.names)))
 
-    def merged() -> Iterator[pa.RecordBatch]:
+    def merge_groups() -> Iterator[pa.RecordBatch]:
         for group in groups(near):
             streams = [
                 rising(_read_wanted_rows(place, file, wanted, needed), wanted.names[1], file.path)
@@ -144,7 +144,7 @@ def read(
             ]
             yield from merge(streams, wanted.names[1])
 
-    for batch in rising(merged(), wanted.names[1], f"partition {wanted.partition}"):
+    for batch in rising(merge_groups(), wanted.names[1], f"partition {wanted.partition}"):
         yield batch.select([name for name in columns if name in batch.schema.names])
 
 
