@@ -66,7 +66,7 @@ def _never() -> bool:
 class RequestContext:
     """One request: its broker, header fields and connection.
 
-    `listener` is the name of the listener, a key of `broker.listeners`; `client_host` the
+    `listener` is the name of the listener, a key of the broker's `listeners`; `client_host` the
     peer's address without port; `client_id` is null for clients that send none; `principal` is
     the client as it was identified when the request was received; `api`: the name of the API;
     `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if

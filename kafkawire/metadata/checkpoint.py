@@ -1,8 +1,8 @@
 """A checkpoint: a log position, and the state of one broker's partitions up to it.
 
-Written in one transaction by the log (`Metadata.save_checkpoint`), which after a start reads its
-journals from `log_position` on. Leader epochs and producer entries are stored packed; the two
-formats are described below; each begins with a version byte. Pure; the rows are in `tables.py`.
+Written in one transaction by the log (`CheckpointCatalog.save_checkpoint`), which after a start
+reads its journals from `log_position` on. Leader epochs and producer entries are stored packed; the
+two formats are described below; each begins with a version byte. Pure; the rows are in `tables.py`.
 
     epochs     u8 version=1 | (i32 epoch, i64 first offset)*
     producers  u8 version=1 | (i64 producer id, i16 epoch, u8 count, batch * count)*

@@ -4,7 +4,7 @@ gone although other rows refer to them, which no statement can delete.
 A damaged row may not be found by the statement that should read it: its key may be damaged, or the
 deletion time of its topic. So each start reads all rows of the tables it depends on, before it
 believes any of them; `kafkawire fsck`, copies, and the daily check of an SQLite file read all rows
-of all tables. Statements check what they read later on (`Session.checked`).
+of all tables. Statements check what they read later on (`Session.read_checked`).
 """
 
 from __future__ import annotations

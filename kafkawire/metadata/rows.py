@@ -23,7 +23,7 @@ from kafkawire.metadata.catalog import (
 from kafkawire.metadata.directory import Directory, LeadGroup
 
 BROKERS = "brokers", "node_id, listeners, rack, epoch, folder"
-"""A table and its columns, for `Session.checked`."""
+"""A table and its columns, for `Session.read_checked`."""
 
 LOCAL_CLASS = 0
 """lead_groups.class: the records are in the commit log of one broker."""

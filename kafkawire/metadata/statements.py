@@ -37,7 +37,7 @@ ROWS_PER_INSERT = 60 * GROUP
 """Rows that are built before they are inserted: a millisecond."""
 
 GROUPS = "lead_groups", "id, leader, epoch"
-"""A table and its columns, for `Session.checked`."""
+"""A table and its columns, for `Session.read_checked`."""
 
 ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs, name
 

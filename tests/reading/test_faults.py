@@ -1,7 +1,7 @@
 """Every byte of a segment damaged, one after the other: never a wrong row, never an unreported
 missing one.
 
-In-process, on segments built by hand; tests/spark/source/test_faults_broker.py uses real brokers
+In-process, on segments built by hand; tests/reading/test_faults_broker.py uses real brokers
 and Spark.
 """
 

@@ -1,7 +1,7 @@
 """Lives of the transaction service over the real log: power cuts, kills, full and failing disks.
 
-What must hold at the end is what tests.transactions.test_simulation says. Data partitions are
-models; `SIM_SEEDS=500 pytest tests/transactions/test_lives.py` runs more.
+What must hold at the end is what tests.transactions.machine.test_simulation says. Data partitions
+are models; `SIM_SEEDS=500 pytest tests/transactions/test_lives.py` runs more.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each partition names the sink that commits its batches (kafkawire.log.partition.
 
 A batch stays in the receive buffer until its write batch is written, so a write batch pins that
 memory. One callback of the log serves all its requests, and each connection sends once. Used by
-`handlers.produce` and `handlers.repeat`.
+`produce.handler` and `produce.repeat`.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 A producer repeats the bytes around its batches: API, version, client id, acks, topic. A Shape
 caches those, and the bytes of the response around its offsets, so that such a request needs one
-comparison instead of decoding and encoding (`handlers.repeat`); for other requests the comparison
-fails, and they take the general way. No check is skipped: the batch passes through Partition.append
+comparison instead of decoding and encoding (`produce.repeat`); for other requests the comparison
+fails, and they take the general way. No check is skipped: the batch passes through Partition.queue
 like every other.
 
 Shapes are derived from bytes that `messages.flat_produce` reads and writes, so a new version of
-Produce needs no change here. Pure. Used by `handlers.repeat` alone.
+Produce needs no change here. Pure. Used by `produce.repeat` alone.
 
 The bytes of a request of one batch:
 

@@ -254,7 +254,7 @@ class Env:
         return asyncio.get_running_loop().call_soon(fn, *args)
 
     async def sleep(self, delay_s: float) -> None:
-        """Let others run for `delay_s` seconds. Only to yield, await `slices.pause`."""
+        """Let others run for `delay_s` seconds. Only to yield, await `Slices.pause`."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         timer = loop.call_later(delay_s, _wake, done)

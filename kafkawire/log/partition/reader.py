@@ -54,7 +54,7 @@ Group = tuple[Journal, list[tuple[int, int]]]
 
 
 class ReadPlan(Protocol):
-    """Reads the bytes of a plan; see Reader.read."""
+    """Reads the bytes of a plan; see PartitionReader.read."""
 
     def __call__(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
@@ -64,7 +64,7 @@ class ReadPlan(Protocol):
 
 
 class SegmentReads(Protocol):
-    """The port through which a Reader reads segments (kafkawire.log.segments.store.warm_reader)."""
+    """The port through which a PartitionReader reads segments: `segments.store.warm_reader`."""
 
     async def read(
         self,

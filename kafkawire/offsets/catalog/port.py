@@ -1,6 +1,6 @@
 """The port to stored offsets: checkpoints, segments, and the offset ranges in segments.
 
-`SegmentCatalog` is implemented in memory (`catalog.memory`), in the metadata's database
+`SegmentCatalog` is implemented in memory (`storage.memory`), in the metadata's database
 (`sql.storage`) and in RocksDB (`kv.rocksdb`); tests/offsets/catalog runs the same tests for each of
 them. The produce path never calls it; the log does, for committed records. A *mapping* is the row
 of one partition in one segment. The mappings of a partition are contiguous (each begins at the end

@@ -218,7 +218,7 @@ def secret_of(session: Session) -> bytes | None:
 
 
 def replace_secret(session: Session, secret: bytes) -> None:
-    """Store another secret. The caller counts the change of the table (`versions.changed`)."""
+    """Store another secret. The caller counts the change of the table (`increment_version`)."""
     session.run("DELETE FROM scram_credentials WHERE mechanism = ?", (_SECRET,))
     _insert_secret(session, secret)
 

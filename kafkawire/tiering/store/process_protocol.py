@@ -58,7 +58,7 @@ Answer = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message to a child. `threads`: of each lane; `seen`: see Provider.seen; `left`:
+    """The first message to a child. `threads`: of each lane; `seen`: see StoreProcess; `left`:
     keys that the previous child was storing when it died; `storage_class`: of segments in S3."""
 
     tier: TierUrl

@@ -31,7 +31,7 @@ NAMED = 5
 
 
 class OffsetBounds(Protocol):
-    """Bounds of a partition, as `catalog.Bounds`."""
+    """Bounds of a partition, as kafkawire.reading.catalog.Bounds."""
 
     @property
     def start(self) -> int: ...
@@ -40,7 +40,7 @@ class OffsetBounds(Protocol):
 
 
 class Facts(Protocol):
-    """Facts of a topic, as `manifest.state.TopicFacts`."""
+    """Facts of a topic, as kafkawire.manifest.state.ManifestTopic."""
 
     @property
     def internal(self) -> bool: ...

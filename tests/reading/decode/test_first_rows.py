@@ -1,6 +1,6 @@
 """The decoder of first rows: which batches it leaves to the compiled one, and equal columns.
 
-Its rows and accounts are compared with the codec's reader in tests/spark/test_decode.py.
+Its rows and accounts are compared with the codec's reader in tests/reading/decode/test_decoder.py.
 """
 
 from __future__ import annotations

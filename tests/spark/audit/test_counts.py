@@ -50,8 +50,8 @@ class Partition:
         return sum(self.fates[at] in RECORD and at not in self.cleaned for at in range(base, end))
 
     def counted(self) -> Counted:
-        """Counts like Catalog.counted: a segment that contains the log start is only partially
-        valid."""
+        """Counts like SourceCatalog.count_segments: a segment that contains the log start is only
+        partially valid."""
         rows = []
         for number, (base, end) in enumerate(pairwise([0, *self.cuts])):
             if base < end and end > self.start:

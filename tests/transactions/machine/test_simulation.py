@@ -6,7 +6,8 @@ What must hold after every crash and reload, when all has settled:
 - no producer id and epoch are given to two instances, and none is fenced without a reason;
 - the records of an id follow the rules of epochs.
 
-`SIM_SEEDS=500 pytest tests/transactions/test_simulation.py` runs more; a failing seed is named.
+`SIM_SEEDS=500 pytest tests/transactions/machine/test_simulation.py` runs more; a failing
+seed is named.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`SegmentCatalog` over an ordered key-value store: the logic of `catalog.memory` and of
+"""`SegmentCatalog` over an ordered key-value store: the logic of `storage.memory` and of
 `kv.rocksdb`. The layout is in `kv.layout`.
 
 Each method computes its changes from the stored rows and applies them in one atomic write.
-`kv.base` runs the work and finds partition leaders; `kv.objects` has the objects of the remote
+`kv.store` runs the work and finds partition leaders; `kv.objects` has the objects of the remote
 tier.
 """
 
