@@ -110,8 +110,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
     # -- loading --------------------------------------------------------------------------
 
     def start(self, delay_ms: int = 0, *, gained: bool = False) -> None:
-        """Load in the background, after a delay. `gained`: another broker led the partition until
-        now."""
+        """Load in the background, after a delay. `gained`: another broker led it until now."""
         self._gained = self._gained or gained
         self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
 

@@ -239,7 +239,6 @@ class CoordinatorService(ABC, Generic[CoordinatorT]):
         return self.coordinators[self.partition_of(name, len(self.coordinators))]
 
     def absence(self, name: str) -> ErrorCode:
-        """Return the error for a name without a coordinator here."""
         if self._closed:
             return CoordinatorPhase.CLOSED.value
         if self.gained:

@@ -102,8 +102,7 @@ class JournalCheck:
         return self.held
 
     def not_deleted(self, numbers: set[int]) -> set[str]:
-        """Return the topics of these partitions, without those that were deleted according to a
-        journal."""
+        """Return the topics of these partitions, without those that a journal has as deleted."""
         return not_deleted(self._env.fs, self.held.recovered.found, numbers)
 
     def _scan(self, found: RecoveredJournal) -> None:
@@ -183,7 +182,6 @@ class JournalCheck:
 
 
 def _ends_with(rows: IndexColumns, tail: IndexColumns) -> bool:
-    """Return whether the last of `rows` are `tail`."""
     cut = len(rows) - len(tail)
     return cut >= 0 and all(
         getattr(rows, name)[cut:] == getattr(tail, name)

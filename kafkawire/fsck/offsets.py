@@ -33,7 +33,6 @@ def cut_end(row: PartitionRow) -> int:
 
 
 def stored_end(row: PartitionRow) -> int:
-    """Return the next offset of a partition according to its stored rows."""
     checkpoint = row.checkpoint
     ends = [mapping.end_offset for mapping in row.mappings]
     return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])

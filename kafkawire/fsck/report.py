@@ -58,7 +58,6 @@ class FsckReport:
 
     @property
     def clean(self) -> bool:
-        """Return whether no problem is left unrepaired."""
         return all(problem.harmless or problem.repaired for problem in self.problems)
 
     async def repair(self, skip_lost: bool = False) -> None:

@@ -173,6 +173,7 @@ class TransactionCheck:
         history.part = JOURNALS
         for base, producer_id, kind in self._journals.events(row.number, cut):
             history.take(base, producer_id, kind)
+        # Perhaps no batch is beyond the checkpoint.
         history.reach(max(checkpoint_end, cut))
         self._report.open_transactions += len(history.opened)
         self._report.aborted_transactions += len(history.aborted)

@@ -190,7 +190,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                     self._append_commits()
                 decision = self.shard.decide(ask, now_ms)
             failure = self._carry_out([decision], now_ms)
-        except Exception:  # a defect: only this client gets an error
+        # A defect: only this client gets an error.
+        except Exception:
             self.appender.log_defect(f"{type(request).__name__} of client {client.id!r}")
             failure = ErrorCode.UNKNOWN_SERVER_ERROR
         if failure is not None:
@@ -284,8 +285,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         return replies
 
     def _append_commits(self) -> None:
-        """Append the commits of this event-loop iteration together or, if that fails,
-        individually."""
+        """Append this event-loop iteration's commits together or, if that fails, individually."""
         commits, self._commits = self._commits, []
         if not commits:
             return
@@ -296,8 +296,9 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 return
         # One that is too large must not fail the others.
         for token, decision in commits:
+            # The coordinator was unloaded, which answered all clients.
             if token not in self._waiting:
-                return  # the coordinator was unloaded, which answered all clients
+                return
             failure = self._carry_out([decision], now_ms)
             if failure is not None:
                 self._fail(token, failure)
@@ -349,7 +350,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
     def _forget_topics(self, topics: set[str]) -> None:
         decision = self.shard.decide_topic_deleted(topics)
         failure = self._carry_out([decision], self.env.clock.now_ms())
-        if failure is None and self.phase is _ACTIVE:  # else a defect: all is loaded again
+        # Otherwise a defect was found, and all is loaded again.
+        if failure is None and self.phase is _ACTIVE:
             # Owed no longer than until the commit: a later load would also delete the commits of a
             # new topic of that name.
             done = {topic: self.owed[topic] for topic in topics & self.owed.keys()}
@@ -365,7 +367,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def begin(self, loaded: GroupLoader) -> None:
         self.shard = loaded.shard
-        self._renewal_ms = 0.0  # the age of a loaded snapshot is not known
+        # The age of a loaded snapshot is not known.
+        self._renewal_ms = 0.0
         now_ms = self.env.clock.now_ms()
         # Topics deleted just before a crash, or while their offsets were not loaded.
         gone = {topic for topic in self.shard.topics() if topic not in self.topics}

@@ -333,7 +333,6 @@ def delete(
 def find_expired(
     offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
-    """Return the tombstones of a group's expired offsets."""
     if not _may_expire(group):
         return []
     # KIP-211: the offsets of a group expire together, so long after its last member left. Those of
@@ -372,7 +371,8 @@ def _may_expire(group: ClassicGroup) -> bool:
 
 
 def _is_expired(value: Offset, kept_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    if value.expires_at_ms != -1:  # the commit has its own retention (OffsetCommit 2-4)
+    # The commit has its own retention (OffsetCommit 2-4).
+    if value.expires_at_ms != -1:
         return now_ms >= value.expires_at_ms
     since_ms = value.committed_at_ms if kept_since_ms is None else kept_since_ms
     return now_ms - since_ms >= retention_ms

@@ -230,8 +230,9 @@ class GroupService(CoordinatorService[Coordinator]):
         # The coordinator encodes the tombstones of one decision in one step.
         coordinator = self.find_coordinator(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
+        # Not deleted, whatever it has committed.
         if coordinator is None or group is None or group.state is not GroupState.EMPTY:
-            return  # not deleted, whatever it has committed
+            return
         # Some are kept: a group that only stores offsets is removed with the last one, and then
         # DeleteGroups would not find it.
         kept = FORGOTTEN_AT_ONCE
@@ -283,6 +284,7 @@ class GroupService(CoordinatorService[Coordinator]):
 
     def _refusal(self, group_id: str, request: object) -> ErrorCode:
         code = self.absence(group_id)
+        # As by a coordinator that is loading.
         if code is CoordinatorPhase.LOADING.value and isinstance(request, HeartbeatRequest):
-            return ErrorCode.NONE  # as by a coordinator that is loading
+            return ErrorCode.NONE
         return code

@@ -130,8 +130,7 @@ class Shard:
         return (ErrorCode.UNKNOWN_MEMBER_ID if group is None else ErrorCode.NONE), group
 
     def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
-        """Return the response of `decide` to a Heartbeat, and the member whose session it
-        extends."""
+        """Return `decide`'s response to a Heartbeat, and the member whose session it extends."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         group = self.groups.get(request.group_id)
@@ -280,13 +279,11 @@ class Shard:
         return self.offsets.topics()
 
     def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
-        """Forget the offsets of deleted topics, so that new topics of these names start without
-        any."""
+        """Forget the offsets of deleted topics: new topics of these names start without any."""
         return Decision(steps=[*self.offsets.of_topics(topics)])
 
     def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
-        """Forget a group's expired offsets, and the group itself if it has neither members nor
-        offsets left."""
+        """Forget a group's expired offsets, and a group without members and offsets itself."""
         decision = Decision(group_id)
         group = self.groups.get(group_id)
         if group is None:

@@ -70,8 +70,9 @@ class Timers:
     def _scan(self, scope: str, key: str, entry: _Entry) -> None:
         if self._entries.get((scope, key)) is not entry:
             return
+        # Moved meanwhile.
         if self._now() < entry.due_s:
-            self._arm(scope, key, entry)  # moved meanwhile
+            self._arm(scope, key, entry)
             return
         # Removed first: `_fire` may set the same timer again.
         del self._entries[(scope, key)]

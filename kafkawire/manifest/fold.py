@@ -33,8 +33,7 @@ def empty(cluster_id: str, node_id: int, epoch: int, sequence: int, created_ms: 
 
 
 def fold(snapshot: Snapshot, deltas: Sequence[Delta]) -> Snapshot:
-    """Apply these deltas in order; those already folded are skipped. Raises GapError if one is
-    missing."""
+    """Apply deltas in order, without those already folded. Raises GapError if one is missing."""
     folding = _Folding(snapshot)
     for delta in deltas:
         if delta.sequence > folding.head.sequence + 1:
@@ -101,7 +100,6 @@ class _Folding:
             self._deleted[uuid] = delete_after_ms
 
     def _drop_topic(self, topic_id: bytes, keep: set[int]) -> None:
-        """Drop a topic, and its partitions that are not kept."""
         old: ManifestTopic | None = self._topics.pop(topic_id, None)
         if old is not None:
             for number in old.partitions:

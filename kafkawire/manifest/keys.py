@@ -68,12 +68,10 @@ def sequence_of(key: str) -> int | None:
 
 
 def log_prefix(epoch: int) -> str:
-    """Return the prefix of the log objects of a broker epoch."""
     return f"{LOGS}{epoch:0{SEQUENCE_DIGITS}}/"
 
 
 def log_object_key(epoch: int, sequence: int) -> str:
-    """Return the key of the log object with this sequence number."""
     return f"{log_prefix(epoch)}{sequence:0{SEQUENCE_DIGITS}}"
 
 

@@ -51,15 +51,13 @@ class Obsolete:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The current snapshot, and the obsolete files that are kept for readers of the previous
-    one."""
+    """The current snapshot, and obsolete files that are kept for readers of the previous one."""
 
     snapshot: int
     obsolete: Sequence[Obsolete] = field(default_factory=tuple)
 
 
 def pack_current(current: Current) -> bytes:
-    """Encode the object `manifest/current`."""
     obsolete = [
         {"snapshot": o.snapshot, "first": o.first, "last": o.last, "since_ms": o.since_ms}
         for o in current.obsolete

@@ -57,7 +57,6 @@ class LiveSource:
 
     @property
     def leader(self) -> int:
-        """Return the leader of the partition."""
         return self._led_by[self._partition]
 
     def log_start(self) -> int:
@@ -160,7 +159,6 @@ class OffsetIntegration:
         return found
 
     def commit(self, name: str) -> None:
-        """Commit a subscription's position for its group."""
         subscription = self.subscription(name)
         place, _ = self._places[name]
         if not subscription.group:
@@ -173,13 +171,11 @@ class OffsetIntegration:
                 raise ClientError(f"{topic}-{index}: {ErrorCode(code).name}")
 
     def lag(self, name: str) -> int:
-        """Return the number of offsets between a subscription's position and the end of its
-        partition."""
+        """Return the number of offsets from a subscription's position to the partition's end."""
         return self.subscription(name).lag
 
     def validate_range(self, topic: str, partition: int, start: int, end: int) -> OffsetRange:
-        """Return the range [start, end) if all of it may be read. Raises OffsetOutOfRange
-        otherwise."""
+        """Return the range [start, end). Raises OffsetOutOfRange unless all of it may be read."""
         return Seeker(self.source(topic, partition)).check_range(start, end)
 
     def unsubscribe(self, name: str) -> None:
@@ -188,7 +184,6 @@ class OffsetIntegration:
         self._places.pop(name, None)
 
     def close(self) -> None:
-        """Close every connection."""
         self._cluster.close()
 
     def __enter__(self) -> OffsetIntegration:

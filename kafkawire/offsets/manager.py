@@ -1,10 +1,9 @@
 """Assigns the native offsets of one partition.
 
 A batch is assigned its offsets when it is queued; they become valid when its write has succeeded
-(`apply`). When a write fails, all offsets assigned since are revoked (`rollback`), including those
-of later batches, which are in no file. So an applied offset is never assigned twice, and none is
-skipped. Pure, and called for every produce: two integers, no locks. Used by
-kafkawire.log.partition.partition; these are the offsets that Kafka clients see.
+(`apply`). When a write fails, all offsets assigned since are revoked (`rollback`). So an applied
+offset is never assigned twice, and none is skipped. Pure, and called for every produce: two
+integers, no locks. Used by kafkawire.log.partition.partition; Kafka clients see these offsets.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class PartitionOffsetManager:
         return base
 
     def assign_each(self, counts: Iterable[int]) -> list[int]:
-        """Assign offsets to several batches, with so many records each; return their first
-        offsets."""
+        """Assign offsets to batches with so many records each; return their first offsets."""
         bases = []
         end = self.pending
         for count in counts:
@@ -50,8 +48,7 @@ class PartitionOffsetManager:
         return bases
 
     def apply(self, end: int) -> None:
-        """All offsets below `end` are written. Called in order: never decreasing, never above
-        `pending`."""
+        """All offsets below `end` are written. Never decreasing, never above `pending`."""
         assert self.next_offset <= end <= self.pending, (self.next_offset, end, self.pending)
         self.next_offset = end
 

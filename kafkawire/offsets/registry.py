@@ -82,6 +82,7 @@ class OffsetRegistry:
 
     async def checkpoint(self, storage: SegmentCatalog, log_position: int = 0) -> int:
         """Store what has moved since the last one, in one transaction; how many partitions."""
+        # As of now: while it is stored, more may be applied.
         moved = {
             number: manager.next_offset
             for number, manager in self._managers.items()
@@ -92,11 +93,11 @@ class OffsetRegistry:
             for number, next_offset in moved.items()
         ]
         await storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
+        # Not before: after a failure the next checkpoint has them again.
         self._saved.update(moved)
         return len(moved)
 
     def metrics(self) -> OffsetMetrics:
-        """Return statistics of all partitions."""
         managers = self._managers.values()
         applied = sum(manager.next_offset for manager in managers)
         return OffsetMetrics(
@@ -177,7 +178,7 @@ class PartitionStats:
 
     @property
     def not_checkpointed(self) -> int:
-        """Bytes of journals that a recovery would have to scan."""
+        """Number of offsets that a recovery would have to scan."""
         return max(0, self.next_offset - max(self.checkpoint_offset, self.log_start))
 
 

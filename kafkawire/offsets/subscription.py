@@ -71,7 +71,6 @@ class Seeker:
         return offset
 
     def check_range(self, start: int, end: int) -> OffsetRange:
-        """Return the range [start, end) if all of it may be read."""
         return validate_offset_range(
             start, end, self._source.log_start(), self._source.high_watermark()
         )

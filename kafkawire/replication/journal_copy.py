@@ -143,8 +143,7 @@ def position_text(position: int) -> str:
 
 
 class JournalCopy:
-    """The copy in one folder. `end`: log position of the next byte. Methods raise OSError,
-    DiskFailed."""
+    """The copy in one folder. `end`: log position of the next byte. Raises OSError, DiskFailed."""
 
     def __init__(self, files: Files, folder: str, state: CopyState) -> None:
         self._files = files
@@ -285,8 +284,7 @@ class JournalCopy:
         return self.end
 
     def mark(self, committed: int, first: int) -> None:
-        """Remember the committed log position, and delete the journals before `first`, except the
-        last one."""
+        """Remember the committed log position; delete journals before `first`, except the last."""
         committed = max(committed, self._state.committed)
         # Stored with the next change: a lower value after a crash is only less well known.
         self._state = replace(self._state, committed=committed)
@@ -401,7 +399,6 @@ class JournalCopy:
         return found
 
     def _open_for_change(self, number: int) -> int:
-        """Return the descriptor of a journal that is about to be changed."""
         fd = self._open.get(number)
         if fd is None:
             is_new = number not in self._sizes

@@ -131,7 +131,6 @@ class NodeCopies:
                 )  # fmt: skip
 
     def listing(self, epoch: int) -> CopyListing:
-        """Return what this follower has of the log of an epoch."""
         with self._hold_lock():
             copy, limit = self._of(epoch)
             return copy.listing(limit)
@@ -143,7 +142,6 @@ class NodeCopies:
             return copy.read(position, length, limit)
 
     def close(self) -> None:
-        """Make everything durable and close the files."""
         with self._hold_lock():
             for copy in self._copies.values():
                 copy.close()
@@ -169,7 +167,6 @@ class NodeCopies:
                 ) from failure
 
     def _open(self) -> None:
-        """Open the copies and the fence of the folder."""
         # An earlier process may have been killed between a rename and its sync: what is read here
         # must not be lost later.
         self._files.sync_folder(self._folder)
@@ -299,7 +296,6 @@ class NodeCopies:
 
 
 def _extent(copy: JournalCopy) -> str:
-    """Describe how far a copy reaches, for a log line."""
     listing = copy.listing((1 << 63) - 1)
     if not listing.files:
         return "no journal"

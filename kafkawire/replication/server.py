@@ -204,7 +204,6 @@ class FollowerServer:
         return None
 
     def _log(self, level: int, text: str, *arguments: object) -> None:
-        """Log a line about a connection, at a bounded rate."""
         with self._lock:
             omitted = self._lines.admit()
         if omitted is not None:

@@ -146,12 +146,10 @@ class WireDecoder:
             raise WireError(f"a message of kind {kind} has a malformed body: {problem}") from None
 
     def __iter__(self) -> Iterator[Message]:
-        """Return the complete messages, one after the other."""
         while (message := self.next()) is not None:
             yield message
 
     def _next_frame(self) -> memoryview | None:
-        """Return the next complete frame."""
         # The usual case, without a copy: the whole frame is in the last read.
         if not self._partial:
             rest = self._rest

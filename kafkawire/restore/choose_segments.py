@@ -187,7 +187,6 @@ def _longest_chain(pieces: Sequence[SegmentPiece], begin: int) -> list[Chosen]:
 def _ways_to_end(
     piece: SegmentPiece, begin: int, reached: dict[int, _Reached], ends: list[int]
 ) -> list[_Reached]:
-    """Return the ways that end with this piece."""
     found: list[_Reached] = []
     if piece.base <= begin < piece.end:
         found.append(_Reached(_cost_of(piece, piece.base), None, Chosen(piece, piece.base)))

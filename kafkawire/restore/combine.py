@@ -46,7 +46,6 @@ class Combined:
     carried: list[Carried] = field(default_factory=list)
 
     def part_of(self, plan: RestorePlan, node: int) -> RestorePlan:
-        """Return the part of a plan that is of the partitions that a broker leads."""
         return replace(
             plan,
             node_id=node,
@@ -80,7 +79,6 @@ def combine_folders(found: Mapping[int, FolderEvidence]) -> Combined:
 
 
 def _add_facts(seen: FolderEvidence, each: FolderEvidence) -> None:
-    """Add what is not of single partitions."""
     seen.deleted |= each.deleted
     seen.segments += each.segments
     seen.unreadable += each.unreadable
@@ -160,7 +158,6 @@ def _ranges(partition: PartitionSeen) -> list[Range]:
 
 
 def _join_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges with those joined that overlap or touch."""
     made: list[Range] = []
     for first, end in ranges:
         if made and first <= made[-1][1]:
@@ -226,7 +223,6 @@ def _add_bucket_partitions(seen: BucketEvidence, part: BucketEvidence) -> None:
 
 
 def _newest_ends(seen: BucketEvidence) -> dict[int, int]:
-    """Return the highest end of the objects of each partition."""
     ends: dict[int, int] = {}
     for found in seen.segments:
         for entry in found.entries:

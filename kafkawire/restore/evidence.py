@@ -44,8 +44,7 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something doubtful or lost that a person should know about a restore; `text` is a
-    sentence."""
+    """Something doubtful or lost that a person should know about; `text` is a sentence."""
 
     kind: DoubtKind
     text: str

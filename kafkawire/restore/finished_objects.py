@@ -168,7 +168,6 @@ class FinishedObjects:
 
 
 def _entry(each: PartitionEntry) -> Entry:
-    """Return an entry of a directory as a manifest has it."""
     return Entry(
         each.number, each.base_offset, each.end_offset, each.start, each.length, each.index_start,
         each.index_length, each.index_checksum, each.max_timestamp, each.batches, each.records,

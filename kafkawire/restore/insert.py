@@ -168,7 +168,6 @@ class _Entering:
             mark_move(self._env.fs, self._home, tier)
 
     async def _enter_remote(self, files: Sequence[UsedFile]) -> None:
-        """Insert segments that are in the tier, with or without a local file."""
         ids = await self._storage.enter_remote([self._remote_row(used) for used in files])
         local = [each for each, used in zip(ids, files, strict=True) if used.file.path]
         if local:

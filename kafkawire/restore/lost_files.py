@@ -330,6 +330,9 @@ class _Correction:
 
     async def _copy_parts(self, pieces: _Pieces, chosen: list[Chosen]) -> None:
         """Replace the mappings of one partition, some of them by copies of parts of objects."""
+        # Mappings cannot point to a part of a segment, but the outputs of a compaction may end
+        # within an input. If only some of them were uploaded when the local files were lost, the
+        # end of that input is in its object alone.
         change, row = _Change(), pieces.row
         change.remove(pieces.others(chosen))
         swap = Swap([], change.removed)
@@ -386,7 +389,6 @@ class _Pieces:
         return cover_lost_files(self._pieces, begin, self.row.commit_offset)
 
     def leave_out(self, piece: SegmentPiece) -> None:
-        """Do not copy a part of this piece."""
         at = self._pieces.index(piece)
         self._pieces[at] = piece._replace(has_object=False)
 
@@ -419,11 +421,7 @@ def _log_start(row: PartitionRow) -> int:
 
 class PartCopier:
     """Copies parts of objects that no other segment has into new local segments, which are STARTED
-    until a swap finishes them, and are uploaded later. `home`: the broker's folder.
-
-    The outputs of a compaction may end within an input. If only some of them were uploaded when the
-    local files were lost, the end of that input is in its object alone, and mappings cannot point
-    to a part of a segment."""
+    until a swap finishes them, and are uploaded later. `home`: the broker's folder."""
 
     def __init__(
         self,
@@ -455,6 +453,7 @@ class PartCopier:
             env.random.randbytes(16), self._node_id, env.clock.now_ms(),
             generation=generation, retention_class=source.retention_class,
         )  # fmt: skip
+        # Before its file: the next start removes what a crash leaves of STARTED segments.
         (row.id,) = await self._storage.start_segments([row])
         output = SegmentOutput(
             segment_path(self._segments, row.uuid), row.uuid, [], generation, row.retention_class
@@ -482,6 +481,7 @@ class PartCopier:
 
     async def discard(self, rows: Sequence[SegmentRow]) -> None:
         """Remove copies that are not used. Raises OSError and the storage's errors."""
+        # The files first: none may be left without a row.
         paths = [segment_path(self._segments, row.uuid) for row in rows]
         await self._env.offload.submit("files", remove, self._env.fs, self._segments, paths)
         await self._storage.drop_segments([row.id for row in rows])

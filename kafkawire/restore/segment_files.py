@@ -189,6 +189,7 @@ class Conversion:
             for path in self._made:
                 self._env.fs.remove(path + WRITING)
             raise
+        # Every journal became segments: nothing is replayed.
         self._plan.log_position = 0
 
     def _pass_over_lost(self) -> None:
@@ -263,7 +264,6 @@ class Conversion:
         return SegmentPart(number, entry.base_offset, entry.end_offset, sound, known.aborted)
 
     def sound_batches(self, view: memoryview, starts: list[int]) -> list[memoryview]:
-        """Return the batches with correct checksums."""
         sound = []
         for at in starts:
             stop = at + _batch_size(view, at)
@@ -274,7 +274,6 @@ class Conversion:
         return sound
 
     def _journals(self, progress: Progress) -> None:
-        """Write segments of the batches that are only in journals."""
         reached = {each.number: each.log_start for each in self._plan.checkpoints}
         for number, shares in self._plan.shares.items():
             reached[number] = shares[-1].entry.end_offset
@@ -291,8 +290,7 @@ class Conversion:
                 self._old.append(index)
 
     def _journal(self, found: RecoveredJournal, reached: dict[int, int]) -> dict[int, SegmentPart]:
-        """Return by partition number the batches of a journal that are in no segment; moves
-        `reached`."""
+        """Return a journal's batches that are in no segment, by number; moves `reached`."""
         view = found.journal.warm(self._env.fs)
         named: dict[int, bytes] = {}
         parts: dict[int, SegmentPart] = {}
@@ -304,13 +302,16 @@ class Conversion:
                 continue
             slot = self._seen.slot(head.number, named.get(head.number, b""))
             number = None if slot is None else self._number(slot)
+            # Of a deleted topic.
             if number is None:
-                continue  # of a deleted topic
+                continue
             for batch in self.sound_batches(view, starts):
                 fields = HEAD.unpack_from(batch, 0)
                 end = fields[0] + fields[6] + 1
+                # A segment has it, or it is below the log start.
                 if end <= reached[number]:
                     continue
+                # From there, and not from the batch, so that there is no gap between segments.
                 part = parts.setdefault(number, SegmentPart(number, reached[number], 0))
                 part.batches.append(batch)
                 part.end = reached[number] = end
@@ -325,8 +326,7 @@ class Conversion:
         return number if number in self._states else None
 
     def _write(self, parts: list[SegmentPart]) -> dict[int, SegmentShare]:
-        """Write one new segment with these partitions, by rising number; return their shares of
-        it."""
+        """Write one segment with these partitions, by rising number; return their shares."""
         if not parts:
             return {}
         uuid, now_ms = self._env.random.randbytes(16), self._env.clock.now_ms()

@@ -176,7 +176,6 @@ class Backlog:
             self._add(Arrival(due_ms, record.offset, repeats, key, _content(record)))
 
     async def _cancel(self, offset: int, progress: Progress) -> None:
-        """Remove the record at an offset, if it waits."""
         # The index has it still, so it must be saved before the window is filled from there.
         self._outdated = True
         arrival = self._unsaved.pop(offset, None)
@@ -337,8 +336,7 @@ class Backlog:
             self._save_task = self._env.spawn(self.save(), "save the index of waiting records")
 
     async def finish_saving(self, *, wait: bool = False) -> None:
-        """Raise what a save in the background has raised, if it has ended; `wait`: wait for its
-        end."""
+        """Raise what an ended save in the background has raised; `wait`: wait for its end."""
         task = self._save_task
         if task is not None and (wait or task.done()):
             self._save_task = None

@@ -184,7 +184,6 @@ class Deliverer:
                 await self._handle_failure(failure)
 
     async def _handle_failure(self, failure: Exception) -> None:
-        """Log a failure and wait a while."""
         again = "it starts again in a second"
         if isinstance(failure, sqlite3.Error) and is_damage(failure):
             await self.backlog.rebuild_index(str(failure))
@@ -339,7 +338,6 @@ class Deliverer:
             await committed
 
     def _refuse(self, offset: int, reason: str) -> None:
-        """Note a record that cannot be delivered."""
         self.counts.invalid += 1
         self._note(offset, reason)
         logger.warning(

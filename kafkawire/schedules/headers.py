@@ -43,8 +43,7 @@ class Interval(NamedTuple):
     every_ms: int
 
     def after(self, first_ms: int, moment_ms: int) -> int | None:
-        """Return the first due time after `moment_ms`; None: there is none before the year
-        10000."""
+        """Return the first due time after `moment_ms`; None: none before the year 10000."""
         if moment_ms < first_ms:
             return first_ms
         found = first_ms + ((moment_ms - first_ms) // self.every_ms + 1) * self.every_ms

@@ -35,8 +35,7 @@ class Progress(NamedTuple):
     corners: tuple[Corner, ...] = ()
 
     def delivered_until(self, offset: int) -> Due | None:
-        """Return up to which due time the record at an offset has been delivered; None: not at
-        all."""
+        """Return up to which due time the record at an offset is delivered; None: not at all."""
         for corner in self.corners:
             # The largest due time: those of later corners are lower.
             if offset < corner.end:

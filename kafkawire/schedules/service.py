@@ -218,7 +218,6 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
                 await deliverer.close()
 
     async def topic_removed(self, info: TopicInfo) -> None:
-        """Forget the state and the waiting records of a deleted topic."""
         await self.update()
         for row in info.partitions:
             coordinator = self._coordinator_of((info.id, row.index))

@@ -216,8 +216,7 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
         return self._states.get(key)
 
     def store(self, key: ScheduleKey, state: ScheduleState | None) -> ErrorCode | None:
-        """Append a state and apply it; None: remove it. Return the error if nothing was
-        appended."""
+        """Append a state and apply it; None: remove it. Return the error if none was appended."""
         # What the caller appends next, after `Partition.begin_frame`, follows it in the log, so
         # that no crash keeps a delivery without its plan.
         if self.phase is not CoordinatorPhase.ACTIVE:

@@ -110,7 +110,6 @@ def batches_of(
 def _build_delivered(
     record: Record, due: Due, source: str, now_ms: int, config: TopicConfig
 ) -> Record:
-    """Return the record as the target gets it."""
     # Its due time, unless the record is newer than that.
     timestamp = min(max(due[0], record.timestamp), now_ms)
     # The target would refuse it as too old (message.timestamp.before.max.ms).

@@ -298,8 +298,7 @@ class WaitingIndex:
         return [(row.offset, row.content) for row in found if row.content is not None]
 
     def per_hour(self, number: int, limit: int) -> list[tuple[int, int]]:
-        """Return (start of the hour in ms, waiting records that are due in it), the next hours
-        first."""
+        """Return (start of the hour in ms, waiting records due in it), the next hours first."""
         query = (
             "SELECT due / 3600000 * 3600000 AS hour, count(*) FROM waiting WHERE number = ? "
             "GROUP BY hour ORDER BY hour LIMIT ?"

@@ -33,8 +33,7 @@ class DueWindow:
         return len(self._due)
 
     def refill(self, entries: Iterable[Due], *, complete: bool) -> None:
-        """Add the entries that follow the horizon, in order; `complete`: there are no more after
-        them."""
+        """Add the entries that follow the horizon, in order; `complete`: none is after them."""
         last = self.horizon
         for last in entries:
             self._due[last[1]] = last[0]
@@ -86,7 +85,6 @@ class DueWindow:
         return found
 
     def count(self, until_ms: int) -> int:
-        """Return how many entries are due at or before `until_ms`."""
         return sum(due_ms <= until_ms for due_ms in self._due.values())
 
     def _is_live(self, entry: Due) -> bool:

@@ -148,8 +148,7 @@ class MigrationProgress:
 
 
 class Mover:
-    """Moves all objects to another bucket or provider. One per broker; at most one move runs at a
-    time."""
+    """Moves all objects to another bucket or provider. One per broker; one move at a time."""
 
     def __init__(
         self,
@@ -259,7 +258,6 @@ class Mover:
             )
 
     async def _run(self) -> None:
-        """Run until the move is finished or stuck."""
         env, tries = self._env, 0
         while True:
             try:
@@ -301,8 +299,7 @@ class Mover:
                 await owner.claim()
 
     async def _pass(self) -> bool:
-        """Copy the objects of all tiers that are being moved away from; return whether none is
-        left."""
+        """Copy the objects of all tiers that are being left; return whether none remains."""
         self.progress.failed = []
         await self._count()
         after, found = b"", False
@@ -398,7 +395,8 @@ class Mover:
             logger.warning("cannot move %s, uploading its local file instead: %s", key, failure)
             return
         if self._skip_lost and source is not None:
-            with suppress(StaleSwap):  # the next pass reads the changed row
+            # The next pass reads the changed row.
+            with suppress(StaleSwap):
                 await skip_object(site, row, RetryingCalls(self._env, source))
             return
         if len(self.progress.failed) < MAX_FAILED:
@@ -424,7 +422,6 @@ class Mover:
             await self._publish(done, by_object)
 
     async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
-        """Publish these objects in the new tier's manifest."""
         # After a crash before the delta the next start finds the difference.
         site, mappings = self._site(), dict[int, list[SegmentRange]]()
         ids = sorted(copy.segment_id for copy in done)

@@ -163,7 +163,6 @@ class Packer:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def rescan(self) -> None:
-        """Have all objects checked soon."""
         self._scan_at = 0.0
 
     async def _run(self) -> None:
@@ -193,8 +192,7 @@ class Packer:
             return await self._scan()
 
     async def drop(self, numbers: set[int]) -> None:
-        """Drop packs from the list, because they are damaged; their objects wait for the next
-        one. Raises StoreError."""
+        """Drop damaged packs from the list; their objects wait for the next. Raises StoreError."""
         async with self._busy:
             packs = await self.list.read()
             due_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
@@ -238,7 +236,6 @@ class Packer:
         return found
 
     async def _live(self) -> dict[bytes, Segment]:
-        """Return the segments with an object in this tier, by its uuid."""
         found: dict[bytes, Segment] = {}
         for at, segment in enumerate(list(self._segments.by_id.values()), 1):
             row = segment.row
@@ -344,7 +341,6 @@ class Packer:
         return PackInput(row.object, path, size, start)
 
     async def _name(self, packs: PackList, result: PackResult) -> PackList:
-        """Name the pack in the list."""
         pack = FilterPack(packs.next, result.shape, b"".join(result.packed))
         changed = PackList(packs.next + 1, [*packs.packs, pack], packs.obsolete)
         await self.list.exchange(changed)
@@ -359,7 +355,6 @@ class Packer:
 
 
 def _clean(fs: FileSystem, folder: str) -> None:
-    """Make the folder, and remove what is in it."""
     fs.makedirs(folder)
     for name in fs.listdir(folder):
         fs.remove(os.path.join(folder, name))

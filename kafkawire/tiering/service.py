@@ -384,13 +384,11 @@ class Tiering:
         return self.state if self.error is None else f"{self.state}: {self.error}"
 
     def _object_lost(self, segment: Segment) -> None:
-        """Have a lost object of a segment with a file uploaded again."""
         # Once the manifest has been compared: if the whole bucket is lost an operator must decide.
         self.rounds.read_again()
         self._lost[segment.row.id] = segment
 
     def _may_not_write(self) -> bool:
-        """Return whether the bucket must stay as it is: another broker's, or paused."""
         return bool(not self.rounds.owned or self.dispatcher.foreign or self.dispatcher.paused)
 
     def _topic_of(self, number: int) -> str:
@@ -404,7 +402,6 @@ class Tiering:
         return self.config.tier_retry_max_ms / 1000
 
     async def _watch(self) -> None:
-        """Check the lag limits and apply changed settings."""
         while True:
             await self.env.sleep(SCAN_INTERVAL_S)
             if not self.rounds.owned and not self.dispatcher.foreign:

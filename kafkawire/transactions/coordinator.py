@@ -126,7 +126,6 @@ class TransactionCounts:
         self.fenced = 0
 
     def add(self, answer: Answer | None, records: Sequence[TransactionRecord]) -> None:
-        """Count a decision that is carried out."""
         if answer is not None and answer.code is ErrorCode.PRODUCER_FENCED:
             self.fenced += 1
         for record in records:
@@ -155,8 +154,7 @@ TakeProducerId = Callable[[], Awaitable[int]]
 
 
 class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
-    """The coordinator of the transactional ids of one partition; `start` or `begin_empty` it
-    once."""
+    """The coordinator of one partition's transactional ids; `start` or `begin_empty` it once."""
 
     contents = "transactions"
 

@@ -162,8 +162,7 @@ async def encode(
     transaction_version: int,
     live: Iterable[tuple[str, Transaction]],
 ) -> Contents:
-    """Return `live`, the state after all records below `next_offset`, as the contents of a
-    snapshot."""
+    """Return `live`, the state after the records below `next_offset`, as a snapshot's contents."""
     pairs: list[snapshot.Pair] = []
     flexible = is_flexible(transaction_version)
     for number, (transactional_id, at) in enumerate(live):

@@ -103,7 +103,6 @@ class MarkerSender:
 
     @property
     def waiting(self) -> int:
-        """Partitions that wait for a request."""
         return sum(len(each.work.partitions) for queue in self._queues.values() for each in queue)
 
     def append_at_once(self, work: SendMarkers) -> Results | None:
@@ -188,7 +187,6 @@ class MarkerSender:
             self._env.spawn(self._drain(broker), f"markers to broker {broker}")
 
     async def _drain(self, broker: int) -> None:
-        """Send until nothing waits for this broker."""
         try:
             while self._queues.get(broker):
                 failures = self._failures.get(broker, 0)
@@ -220,7 +218,6 @@ class MarkerSender:
             each.report(each.work, {**lost, **codes})
 
     def _take(self, broker: int) -> list[_Queued]:
-        """Take the work of the next request."""
         queue = self._queues.get(broker, deque())
         taken: list[_Queued] = []
         count = 0

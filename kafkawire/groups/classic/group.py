@@ -108,8 +108,7 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def speaks(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether a member with these protocols is compatible: it shares one with all
-        members."""
+        """Return whether a member with these protocols is compatible: it shares one with all."""
         # The first member chooses the protocol type.
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -118,8 +117,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol of the next generation: of those that all members support, the one
-        preferred by most."""
+        """Return the next generation's protocol: of those that all support, the preferred one."""
         candidates = {name for name, count in self.spoken.items() if count == len(self.members)}
         assert candidates, "members were let in only with a common protocol"
         votes: dict[str, int] = {}
@@ -235,7 +233,6 @@ class ClassicGroup:
             }
 
     def _apply_record(self, step: GroupRecord) -> None:
-        """Apply the record of a completed round."""
         value = step.value
         assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"
         self._move(GroupState.STABLE if value.members else GroupState.EMPTY, recorded=True)

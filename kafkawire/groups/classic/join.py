@@ -51,7 +51,6 @@ SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
 def join(
     group: ClassicGroup, ask: GroupRequest[JoinGroupRequest, JoinGroupResponse], now_ms: int
 ) -> Decision:
-    """Answer or park a JoinGroup."""
     request = ask.request
     draft = Draft(group, now_ms)
     protocols = protocols_of((p.name, p.metadata) for p in request.protocols)
@@ -163,8 +162,7 @@ def _join_known(
 
 
 def _rejoins(member_id: str, leads: bool, unchanged: bool, reason: str | None) -> str:
-    """Return why the join of a known member opens a round; `reason`: the client's own words
-    (KIP-800)."""
+    """Return why a known member's join opens a round; `reason`: the client's words (KIP-800)."""
     who = f"{'leader' if leads else 'member'} {shorten_for_log(member_id)}"
     what = "rejoined" if unchanged else "joined with other topics or protocols"
     return f"{who} {what}{f' ({shorten_for_log(reason)})' if reason else ''}"

@@ -59,7 +59,8 @@ def reopen(draft: Draft, reason: str) -> None:
         for member in group.members.values():
             if member.sync is not None:
                 draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-                draft.expect(member)  # a parked SyncGroup replaced heartbeats
+                # The parked SyncGroup replaced heartbeats.
+                draft.expect(member)
     draft.do(SyncEnded(reset=group.state is GroupState.COMPLETING))
     draft.cancel(SYNC)
     # Read before the next step, which may change this very copy.
@@ -82,8 +83,9 @@ def _log_start(draft: Draft, reason: str) -> None:
     """Log that a round opens, and that the group is stuck if rounds have been opened again for
     longer than a rebalance may take."""
     group = draft.group
+    # The last one has left: there is nothing to balance.
     if not group.members:
-        return  # the last one has left: there is nothing to balance
+        return
     again = group.state is GroupState.COMPLETING
     draft.log(RebalanceStarted(reason, group.generation, len(group.members), again))
     took_ms = draft.now_ms - group.rebalancing_since_ms

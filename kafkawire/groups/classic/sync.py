@@ -96,7 +96,8 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
         # The others get theirs by their own SyncGroup, in Stable.
         if waiting[member.id] is not None:
             draft.reply(waiting[member.id], answer_sync(draft.group, member.assignment))
-            draft.expect(member)  # the parked request replaced heartbeats
+            # The parked request replaced heartbeats.
+            draft.expect(member)
 
 
 def heartbeat(

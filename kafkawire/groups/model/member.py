@@ -76,7 +76,8 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
         # strings. What follows depends on the version and is not read.
         (count,) = _INT32.unpack_from(metadata, 2)
         position = 6
-        if count > (len(metadata) - position) // 2:  # a topic takes at least two bytes
+        # A topic takes at least two bytes.
+        if count > (len(metadata) - position) // 2:
             return None
         for _ in range(count):
             (length,) = _INT16.unpack_from(metadata, position)

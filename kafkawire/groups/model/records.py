@@ -124,13 +124,13 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:
-    """Return the keys of the committed offsets in the batches of a damaged frame, as far as they
-    can be read."""
+    """Return the keys of the committed offsets in a damaged frame, as far as they can be read."""
     found: set[OffsetKey] = set()
     at = 0
     while at + HEAD_BYTES <= len(payload):
         size = read_head(payload, at).size_bytes
-        with suppress(KafkaError, DecodeError):  # the records before the damage are read
+        # The records before the damage are read.
+        with suppress(KafkaError, DecodeError):
             for record in records(payload, at):
                 # Only keys: which bytes are damaged is unknown, a wrong offset is worse than none.
                 if record.key is not None and version_of(record.key) in (0, OFFSET_COMMIT):
@@ -144,8 +144,7 @@ def committed_keys(payload: Buffer) -> set[OffsetKey]:
 
 
 def ended_producers(payload: Buffer) -> set[int]:
-    """Return the producer IDs of the control batches of a damaged frame, as far as heads can be
-    read."""
+    """Return the producer IDs of a damaged frame's control batches, as far as heads can be read."""
     found: set[int] = set()
     at = 0
     while at + HEAD_BYTES <= len(payload):

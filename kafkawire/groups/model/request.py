@@ -162,7 +162,6 @@ class GroupRequest(Generic[AskedT, AnsweredT]):
     fresh_id: str = ""
 
     def error(self, code: ErrorCode) -> AnsweredT:
-        """Return a response with only `code`."""
         return self.kind.error(self.request, int(code))
 
 

@@ -162,8 +162,7 @@ class ObjectRows(Protocol):
     """The rows of a storage in one transaction. Reads may not see what the transaction wrote."""
 
     def require_leader(self, numbers: Collection[int]) -> Collection[int]:
-        """Return those of the partitions that exist. Raises KafkaError if another broker leads
-        one."""
+        """Return those of the partitions that exist. KafkaError if another broker leads one."""
 
     def objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
         """Return the objects that exist, by uuid and sorted."""

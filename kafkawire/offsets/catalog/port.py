@@ -301,8 +301,7 @@ class ObjectCatalog(Protocol):
         have none. Return the segments that exist after the change, by id."""
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """Raise dispatch and commit offsets: partition number -> (dispatch, commit). Neither ever
-        decreases."""
+        """Raise offsets: partition number -> (dispatch, commit). Neither ever decreases."""
 
     async def list_uncommitted(self, limit: int, after: int = -1) -> list[int]:
         """Return up to `limit` partitions led by this broker whose commit offset is below their
@@ -358,5 +357,4 @@ class SegmentCatalog(CheckpointCatalog, RangeCatalog, ObjectCatalog, Protocol):
         """Return statistics of the storage."""
 
     async def close(self) -> None:
-        """Close the storage and release its files and connections. Calling it again does
-        nothing."""
+        """Close the storage, its files and connections. Calling it again does nothing."""

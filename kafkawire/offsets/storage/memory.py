@@ -1,9 +1,7 @@
 """`SegmentCatalog` in memory, for tests, the simulation and temporary brokers.
 
-`MemoryRows` survives a simulated crash; `MemoryStorage` is one process's access to it. A write
-pauses (where a crash or a fault may be injected), then checks and changes everything in one step,
-which is the commit. In a real broker the rows are lost with the process: its segments are not found
-after a restart.
+`MemoryRows` survives a simulated crash; `MemoryStorage` is one process's access to it. In a real
+broker the rows are lost with the process: its segments are not found after a restart.
 """
 
 from __future__ import annotations
@@ -72,10 +70,12 @@ class MemoryStorage(KeyValueStorage):
             failure = self._fault(method)
             if failure is not None:
                 raise failure
+            # The process may have ended during the pause. From here on without an await: checks and
+            # commit are one step.
             self._must_be_open()
             writes = Writes()
             result = work(writes)
-            self._store.write(writes)  # one step with the checks, without an await: the commit
+            self._store.write(writes)
         await self._pause()
         return result
 

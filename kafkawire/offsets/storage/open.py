@@ -74,8 +74,7 @@ def rocks_folder(folder: str) -> str:
 
 
 def holds_rocks(folder: str) -> bool:
-    """Return whether RocksDB has the offsets of the broker in this folder, or will after a
-    restore."""
+    """Return whether RocksDB has the broker's offsets in this folder, or will after a restore."""
     return os.path.exists(rocks_folder(folder)) or is_restoring(folder)
 
 

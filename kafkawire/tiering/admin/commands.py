@@ -99,8 +99,7 @@ class TierCommands:
         return mover.report_progress()
 
     async def _scrub(self, arguments: Arguments) -> Answer:
-        """Start a scrub unless one is running, and return its progress; `watch`: only return the
-        progress."""
+        """Start a scrub unless one is running; return its progress. `watch`: only that."""
         if arguments.get("watch") is not True:
             if self._scrubbing is not None and not self._scrubbing.done():
                 raise CommandError("a scrub is already running")

@@ -71,7 +71,6 @@ class LocalOnlyRange:
 
 
 def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
-    """Return the state of a partition in memory."""
     rows, number = partition.segments, partition.number
     journals = list(partition.journal_extents.journal)
     active = tiering.log.journals.active
@@ -121,8 +120,7 @@ def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Pa
 
 
 def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
-    """Return the ranges that are not in the tier, by offset; neighbours with the same reason are
-    merged."""
+    """Return the ranges that are not in the tier, by offset; merged if the reason is the same."""
     found: list[LocalOnlyRange] = []
     find = tiering.log.segments.store.find
     for base, end, segment_id, length in shape.rows:
@@ -246,8 +244,8 @@ def _text(failure: BaseException | None) -> str:
 
 
 def _find_creation_time(tiering: Tiering, segment_id: int) -> float:
-    """Return when a segment was made, by the monotonic clock, because the wall clock may have
-    jumped."""
+    """Return when a segment was made, by the monotonic clock."""
+    # The wall clock may have jumped since.
     segment = tiering.log.segments.store.find(segment_id)
     if segment is None:
         return NEVER

@@ -124,7 +124,6 @@ class Spending:
         await self._save()
 
     def cost_of(self, usage: Usage) -> float:
-        """Return the cost of requests and bytes."""
         money = self.prices.of_requests(usage.requests())
         return money + self.prices.of_transfer(usage.in_bytes, usage.out_bytes)
 
@@ -143,8 +142,7 @@ class Spending:
         return [*shown, (OTHERS, others)] if len(costs) > count or others else shown
 
     async def report(self) -> dict[str, Any]:
-        """Return the result of `tier cost` as plain values: this month by topic, most expensive
-        first."""
+        """Return the result of `tier cost` as plain values: this month by topic, costly first."""
         self._pass_time()
         self.stored_bytes = await self._sum()
         meter, prices, budget = self._meter, self.prices, self._config.tier_budget_month
@@ -204,8 +202,7 @@ class Spending:
         self._warned = reached
 
     def _take(self, says: Mapping[str, Any]) -> None:
-        """Parse a saved file. Raises KeyError, ValueError or TypeError if its content is
-        invalid."""
+        """Parse a saved file. Raises KeyError, ValueError or TypeError if it is invalid."""
         month = Usages()
         for topic, (micro, in_bytes, out_bytes) in says["topics"].items():
             counts = Counter({str(kind): int(count) for kind, count in micro.items()})

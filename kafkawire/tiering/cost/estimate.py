@@ -126,8 +126,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class CutSegments:
-    """Segments of one cut: their number, the bytes and partitions of each, and one of the loads in
-    them."""
+    """Segments of one cut: number, bytes and partitions of each, and one of the loads in them."""
 
     count: float
     size_bytes: float
@@ -268,8 +267,7 @@ def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
 
 
 def requests(size_bytes: float, machine: Machine) -> float:
-    """Return the PUTs of one object: a multipart upload has a create, part, complete and check
-    request."""
+    """Return the PUTs of one object; of a multipart upload: create, parts, complete, check."""
     return puts_of(size_bytes, machine.part_bytes)
 
 

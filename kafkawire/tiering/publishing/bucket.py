@@ -91,7 +91,8 @@ class BucketState:
             data, _ = await self._store.get(CURRENT)
         except NoSuchObject:
             return True
-        with contextlib.suppress(FormatError):  # damaged: `find` begins another one
+        # Damaged: `find` begins another one.
+        with contextlib.suppress(FormatError):
             _decode_current(data)
         return False
 

@@ -149,14 +149,14 @@ class Owner:
         """Raise OwnedByOther if the tier belongs to another cluster, StoreError; claim nothing."""
         try:
             found = await read_owner(self._store)
+        # A claim decides about it.
         except DamagedOwner:
-            return  # a claim decides about it
+            return
         if found is not None and found[0].nonce != self._nonce:
             self._check(found[0])
 
     async def verify(self) -> None:
-        """Raise OwnedByOther if another broker is the owner, StoreError if that cannot be
-        determined."""
+        """Raise OwnedByOther if another broker is the owner, StoreError if that is unknown."""
         if self.epoch:
             await self.claim()
 

@@ -141,7 +141,8 @@ class Rounds:
     def topic_changed(self, info: TopicInfo) -> None:
         """A topic is new, or has more partitions or other settings."""
         self._changes.topic(info.id)
-        self._changes.cluster = True  # partition numbers were assigned
+        # Partition numbers were assigned.
+        self._changes.cluster = True
         self._arm()
 
     def topic_deleted(self, topic_id: bytes) -> None:
@@ -238,11 +239,11 @@ class Rounds:
             self._task = self._env.spawn(self._rounds(), "manifest")
 
     async def _flush(self) -> None:
-        """Return whether everything pending is in the bucket."""
         try:
             await self.publish()
+        # The next start compares.
         except (StoreError, OSError):
-            return  # the next start compares
+            return
 
     async def _rounds(self) -> None:
         """Write one delta, and all others that callers wait for; retry until each is stored."""

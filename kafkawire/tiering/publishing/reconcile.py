@@ -129,8 +129,7 @@ class Comparing:
         return missing
 
     async def load_added(self, uuids: list[bytes]) -> list[Added]:
-        """Return the manifest entries of these objects; those that are not finished any more are
-        left out."""
+        """Return the manifest entries of these objects, without those not finished any more."""
         rows: dict[int, ObjectRow] = {
             row.segment_id: row
             for row in await self._storage.objects_by_uuid(uuids)

@@ -61,7 +61,6 @@ class ReadaheadWindow:
         self._forgiven = 0
 
     def unread(self) -> None:
-        """Record that a block was evicted unread."""
         # All blocks of one window are evicted for one reason: it halves once for them.
         if self._forgiven:
             self._forgiven -= 1

@@ -83,8 +83,7 @@ async def within(waited: asyncio.Future[Any], seconds: float | None) -> bool:
 
 
 class Requests:
-    """Requests for object bytes, with retries, hedging and pacing. One for each tier that is
-    read."""
+    """Requests for object bytes, with retries, hedging and pacing. One for each tier read from."""
 
     def __init__(
         self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts
@@ -159,7 +158,6 @@ class Requests:
                 return first.result() if first in done else done.pop().result()
 
     async def pay(self, size_bytes: int) -> None:
-        """Wait until the rate limit allows these bytes."""
         rate = self._config.remote_log_manager_fetch_max_bytes_per_second
         now = self._env.clock.monotonic()
         due = max(now, self._paid_until)

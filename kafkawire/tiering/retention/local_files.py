@@ -56,8 +56,7 @@ class LocalBytes:
         self._after = list(accumulate(here, initial=journals))[-2::-1]
 
     def after(self, end_offset: int) -> int:
-        """Return the bytes after the mapping that ends here; 0 if there is none, because rows have
-        changed."""
+        """Return the bytes after the mapping that ends here; 0: none, as rows have changed."""
         at = bisect_left(self._ends, end_offset)
         found = at < len(self._ends) and self._ends[at] == end_offset
         return self._after[at] if found else 0
@@ -100,8 +99,7 @@ def by_size(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> set[int]:
 
 
 def may_be_remote(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> bool:
-    """Return whether a full disk may remove the file: all its partitions can be read from the
-    remote tier."""
+    """Return whether a full disk may remove the file: the remote tier has all its partitions."""
     configs = [config_of(row.number) for row in mappings if row.length]
     return all(
         config is None or (config.tiered and config.tier_level is not TierLevel.DISABLE)
@@ -142,8 +140,7 @@ class ObjectPresence:
         self._warnings = Warnings(env, logger)
 
     async def confirm(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return the segments whose objects are there, with all their bytes; none during an
-        outage."""
+        """Return the segments whose objects are there in full; none during an outage."""
         now = self._env.clock.monotonic()
         self._lost = {segment_id: at for segment_id, at in self._lost.items() if at > now}
         due = [each for each in segments if each.row.id not in self._lost]

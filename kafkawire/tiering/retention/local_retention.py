@@ -84,7 +84,6 @@ class LocalTier:
             await asyncio.gather(task, return_exceptions=True)
 
     def settings_changed(self) -> None:
-        """Check everything again, because topic settings have changed."""
         self._not_before.clear()
 
     async def _run(self) -> None:
@@ -97,8 +96,7 @@ class LocalTier:
                 logger.warning("local retention failed, retrying later", exc_info=True)
 
     async def scan(self) -> None:
-        """Evict segments that are past their local retention. Raises the storage's errors,
-        OSError."""
+        """Evict segments past their local retention. Raises the storage's errors, OSError."""
         await self._retain()
         await self.files.sweep(self._config.file_delete_delay_ms / 1000)
 

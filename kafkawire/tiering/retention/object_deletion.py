@@ -129,8 +129,7 @@ class Remover:
             await self._env.sleep(pause_s)
 
     async def scan(self) -> float | None:
-        """Run one check; return in how many seconds the next object is due, None if there is
-        none."""
+        """Run one check; return in how many seconds the next object is due, None: there is none."""
         self._stale |= await self._withdraw()
         await self._condemn()
         if self.foreign:
@@ -145,7 +144,6 @@ class Remover:
         return min(waiting) - now_s if waiting else None
 
     async def _condemn(self) -> None:
-        """Mark the objects of unused segments as DELETE_STARTED."""
         # All pages are checked: the first may be full of objects that are not covered for long.
         after, page = b"", PAGE
         while page == PAGE:
@@ -161,8 +159,7 @@ class Remover:
             after = unneeded[-1].uuid if unneeded else b""
 
     async def _read(self) -> None:
-        """Read all rows that are DELETE_STARTED. Their ranges are kept in memory only while
-        needed."""
+        """Read all DELETE_STARTED rows. Their ranges are kept in memory only while needed."""
         self._stale = False
         rows: dict[bytes, ObjectRow] = {}
         try:
@@ -213,7 +210,6 @@ class Remover:
         return due_s is not None and due_s <= self._env.clock.monotonic()
 
     async def _remove(self, now_ms: int) -> None:
-        """Delete the objects that are due, then their rows."""
         due: dict[int, list[bytes]] = {}
         for row in self._dead.values():
             if self._is_due(row, now_ms):

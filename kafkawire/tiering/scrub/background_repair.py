@@ -33,8 +33,7 @@ Key = tuple[int, Copy]
 
 
 class Repairer:
-    """Repairs damaged copies of segments in the background. `repaired` counts copies since the
-    start."""
+    """Repairs damaged copies of segments in the background. `repaired`: copies since the start."""
 
     def __init__(
         self,

@@ -76,8 +76,7 @@ class Checker:
         )
 
     async def _only_copy(self, tail: Tail) -> str:
-        """Describe records of an object without a row that exist nowhere else; empty if there are
-        none."""
+        """Describe records of an object without a row that exist nowhere else; empty if none do."""
         site = self._site
         entries = tail.directory
         found = await find_unaccounted(
@@ -119,8 +118,7 @@ class Checker:
     async def _with_copy(
         self, row: ObjectRow, kind: FindingKind, why: str, size_bytes: int
     ) -> list[Finding]:
-        """Like `_report_damaged_object`, with a copy of the object if batches may have to be left
-        out."""
+        """Like `_report_damaged_object`, with a copy if batches may have to be left out."""
         site = self._site
         if not self._skip_lost:
             return await self._report_damaged_object(row, kind, why, [], "")
@@ -226,7 +224,6 @@ class Checker:
     async def _all_bytes(
         self, row: ObjectRow, segment: SegmentRow, size_bytes: int
     ) -> list[Finding]:
-        """Return every problem that the worker finds in a copy of the object."""
         site = self._site
         async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
             result = await scrub_file(site, path, segment.uuid)

@@ -130,8 +130,9 @@ class LogCheck:
                 try:
                     data, _ = await place.store.get(listed.key)
                     await self._env.offload.submit("files", _check_object, data, listed.key)
+                # Released meanwhile, or reported by the next scrub.
                 except NoSuchObject:
-                    continue  # released meanwhile, or reported by the next scrub
+                    continue
                 except LogError as damage:
                     found.append(Finding(FindingKind.FORMAT, listed.key, str(damage)))
         return found
@@ -155,7 +156,6 @@ class _Place:
 
 
 def _absent(row: ObjectLog, held: Mapping[int, Listed]) -> Sequence[int]:
-    """Return the numbers of needed objects that are not there."""
     end = row.ended
     # So many may be stored at a time, in any order: near the end of an open log one may be missing.
     if end is None:

@@ -37,8 +37,7 @@ class PackCheck:
         self._before_ms = before_ms
 
     async def run(self, deep: bool) -> list[Finding]:
-        """Return the findings; `deep`: read every byte. Raises StoreError if the bucket cannot be
-        listed."""
+        """Return the findings; `deep`: read every byte. StoreError: the bucket cannot be listed."""
         held: dict[str, Listed] = {}
         async for page in self._asking.pages(FILTERS):
             held.update((each.key, each) for each in page)

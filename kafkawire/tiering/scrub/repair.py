@@ -62,7 +62,6 @@ class Site:
 
 
 async def schedule_deletion(site: Site, uuids: Sequence[bytes]) -> None:
-    """Schedule the deletion of objects without a row."""
     now_ms = site.env.clock.now_ms()
     after_ms = now_ms + max(1, site.grace_ms())
     rows = [

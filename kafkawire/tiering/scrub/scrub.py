@@ -53,7 +53,6 @@ class Named:
         self._lasts = [keys[-UUID_BYTES:] for keys in slices.keys]
 
     def between(self, after: bytes, upper: bytes) -> set[bytes]:
-        """Return the uuids above `after`, up to `upper`."""
         found: set[bytes] = set()
         for keys in self._keys[bisect_right(self._lasts, after) :]:
             if keys[:UUID_BYTES] > upper:
@@ -159,7 +158,6 @@ class Scrub:
     async def _stretch(
         self, page: list[Listed], after: bytes, upper: bytes, named: Named | None, deep: bool
     ) -> AsyncIterator[ScrubEvent]:
-        """Compare all keys above `after` up to `upper`."""
         report = self._report
         seen = []
         for listed in page:

@@ -60,8 +60,7 @@ class LogStores:
     def __init__(
         self, store: ObjectStore, tier_url: str, node_id: int, meter: Meter, opener: Opener
     ) -> None:
-        """`store` is that of `tier_url`, the broker's setting; `opener` opens those of other
-        tiers."""
+        """`store` is that of `tier_url`, the broker's setting; `opener` opens other tiers."""
         self.meter = meter
         self.url = own_url(tier_url, node_id)
         self._tier_url = parse_tier(tier_url).url

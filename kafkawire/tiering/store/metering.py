@@ -135,7 +135,6 @@ class Meter:
             self.month.of(name).add(kind, micro, into, out)
 
     def begin_month(self, month: Usages) -> None:
-        """Count into `month` from now on."""
         self.month = month
 
     def note_upload(self) -> None:

@@ -48,8 +48,7 @@ CLOSE_S = 4.0
 
 
 class Lane:
-    """Calls of one kind: as many as keep its threads busy are sent to the child, the rest waits
-    here."""
+    """Calls of one kind: the child has as many as keep its threads busy, the rest waits here."""
 
     __slots__ = ("_name", "_slots", "_waiting", "leave")
 
@@ -70,8 +69,7 @@ class Lane:
 
 
 class _Pending:
-    """A call in the child. `safe`: completed when nothing writes into the call's memory any
-    more."""
+    """A call in the child. `safe`: completed when nothing writes into its memory any more."""
 
     __slots__ = ("answer", "leave", "safe", "stores")
 
@@ -160,7 +158,8 @@ class StorageChild:
 
     async def drain(self) -> None:
         """Wait until the pipe has taken the sent data."""
-        with contextlib.suppress(ConnectionError):  # reported with the response
+        # Reported with the response.
+        with contextlib.suppress(ConnectionError):
             await self._process.drain()
 
     async def wait_until_ended(self) -> None:
@@ -281,7 +280,8 @@ class StoreProcess:
         seen: bool = False,
     ) -> None:
         if tier.is_s3:
-            need("s3", tier.url)  # its import would fail in the process
+            # Here, as its import would fail in the process.
+            need("s3", tier.url)
         self._tier = tier
         self._storage_class = storage_class
         self._part_bytes = part_bytes

@@ -127,7 +127,6 @@ class Tiers:
                 await self._save(replace(same, url=url))
 
     def own(self) -> list[TierRow]:
-        """The tiers that this broker writes or wrote."""
         return [row for row in self.rows if row.node_id == self._node_id]
 
     def list_left(self) -> list[TierRow]:
@@ -190,8 +189,7 @@ class Tiers:
         return None if outer is None or outer.url not in known else (outer.url, folder)
 
     def _own_at(self, url: str) -> TierRow | None:
-        """Return the tier that this broker uses if it is started with a URL; None if it never
-        was."""
+        """Return the tier that this broker uses if started with a URL; None if it never was."""
         places = url, own_url(url, self._node_id)
         return next((row for row in self.own() if row.url in places), None)
 

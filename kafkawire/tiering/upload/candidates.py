@@ -90,7 +90,6 @@ class UploadCandidates:
         return Candidate(row.id, row.size_bytes, due, late, history, numbers, since)
 
     def _since(self, row: SegmentRow, lag_s: float, now: float) -> float:
-        """Return when its oldest record was written."""
         segment = self._store.by_id.get(row.id)
         if segment is not None and segment.since is not None:
             return segment.since

@@ -132,8 +132,7 @@ class Dispatcher:
         self._ripen(now)
 
     def hurry(self, numbers: Set[int], now: float) -> None:
-        """Upload the segments of some partitions as soon as possible. Those that wait after a
-        failure are left out."""
+        """Upload the segments of some partitions soon, except those that wait after a failure."""
         for candidate in self.candidates.values():
             waits = candidate.state == _WAITING and not candidate.tries and candidate.when > now
             if waits and not numbers.isdisjoint(candidate.numbers):
@@ -264,8 +263,7 @@ class Dispatcher:
         self._gate_until, self._gate_error = now + wait, error
 
     def why(self, segment_id: int, now: float) -> Why:
-        """Return why a registered segment is not finished. Raises KeyError if it is not
-        registered."""
+        """Return why a registered segment is not finished. KeyError if it is not registered."""
         candidate = self.candidates[segment_id]
         if self.foreign:
             return Why(Reason.OWNED_BY_OTHER)
@@ -301,8 +299,9 @@ class Dispatcher:
     def _ripen(self, now: float) -> None:
         while self._waiting and self._waiting[0][0] <= now:
             when, _, candidate = heappop(self._waiting)
+            # It was hurried since: its old entry stays in the heap.
             if candidate.state != _WAITING or candidate.when != when:
-                continue  # it was hurried since
+                continue
             if self.candidates.get(candidate.segment_id) is candidate:
                 candidate.state = _READY
                 heap = self._history if candidate.history else self._ready
@@ -310,8 +309,9 @@ class Dispatcher:
 
     def _next_heap(self) -> list[tuple[float, int, Candidate]] | None:
         for heap in (self._ready, self._history):
+            # Removed candidates stay in the heap.
             while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
-                heappop(heap)  # removed
+                heappop(heap)
         # The history of a newly tiered topic is late already, and would otherwise come before all
         # new records, or after all of them: this way neither kind starves.
         history_first = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1

@@ -142,7 +142,6 @@ class Uploader:
         self.wake()
 
     def wake(self) -> None:
-        """Run a decision, because the dispatcher's state was changed."""
         self._wake.set()
         self._publish.set()
 
@@ -225,7 +224,8 @@ class Uploader:
                     room -= len(self._numbers(left[0]))
                     part.append(left.pop(0))
                 await self._start(part)
-        except Exception as failure:  # not after a cancellation, when the broker stops
+        # Not after a cancellation, when the broker stops.
+        except Exception as failure:
             for segment_id in ids:
                 if segment_id not in self._flights and segment_id in self.dispatcher.candidates:
                     self._handle_failure(segment_id, failure)
@@ -253,7 +253,8 @@ class Uploader:
                 flight.pin()
                 self._flights[flight.id] = flight
         for segment_id in ids:
-            if segment_id not in self._flights:  # it was replaced meanwhile
+            # It was replaced meanwhile.
+            if segment_id not in self._flights:
                 self.dispatcher.finish(segment_id)
 
     async def _enter(self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]) -> set[bytes]:
@@ -335,7 +336,6 @@ class Uploader:
             self._wake.set()
 
     def _handle_failure(self, segment_id: int, failure: BaseException) -> None:
-        """Log a failed attempt as a WARN and schedule the retry."""
         fault, now = fault_of(failure), self._now()
         error = failure.code if isinstance(failure, StoreError) else type(failure).__name__
         self.dispatcher.fail(segment_id, fault, error, now, self._jitter())

@@ -45,8 +45,7 @@ def contains_all(at: Transaction, ask: AddPartitions) -> bool:
 
 
 def is_large(at: Transaction | None, ask: AddPartitions) -> bool:
-    """True if the record of the transaction would have more partitions than should be encoded in
-    one step."""
+    """True if the transaction's record would have too many partitions to encode in one step."""
     known = 0 if at is None else len(at.partitions)
     if known + len(ask.partitions) <= MAX_ENCODED_AT_ONCE:
         return False

@@ -51,8 +51,7 @@ class AddPartitions(NamedTuple):
 
 
 class VerifyPartitions(NamedTuple):
-    """Whether partitions are part of the open transaction (AddPartitionsToTxn 4 and later,
-    verify-only)."""
+    """Whether partitions are in the open transaction (AddPartitionsToTxn 4 on, verify-only)."""
 
     transactional_id: str
     producer_id: int

@@ -252,8 +252,7 @@ class TransactionShard:
     # -- tasks ----------------------------------------------------------------------------
 
     def timed_out(self, now_ms: int, among: Iterable[str] | None = None) -> list[str]:
-        """The ids (of all, or `among` some) whose transaction is open for longer than its
-        timeout."""
+        """The ids (of all, or `among` some) whose transaction is open longer than its timeout."""
         return [
             transactional_id
             for transactional_id in (self.transactions if among is None else among)

@@ -84,7 +84,6 @@ def single_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxn
 def partitions_request(
     one: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition], version: int
 ) -> AddPartitions | VerifyPartitions:
-    """One transaction of an AddPartitionsToTxn."""
     who = one.transactional_id, one.producer_id, one.producer_epoch
     if one.verify_only:
         return VerifyPartitions(*who, partitions)

@@ -112,7 +112,6 @@ def segment_key(segment_id: int) -> bytes:
 
 
 def member_key(row: SegmentRange) -> bytes:
-    """Return the key of the index entry of a mapping in its segment."""
     return b"i" + _TRIPLE.pack(row.segment_id, row.number, row.base_offset)
 
 
@@ -121,7 +120,6 @@ def member_of(segment_id: int) -> bytes:
 
 
 def due_key(row: SegmentRange) -> bytes:
-    """Return the key of the index entry of a mapping's due time."""
     return b"d" + _TRIPLE.pack(row.due_ms, row.number, row.base_offset)
 
 
@@ -260,7 +258,6 @@ def unpack_object(key: bytes, value: bytes) -> ObjectRow:
 
 
 def offsets_key(number: int) -> bytes:
-    """Return the key of a partition's dispatch and commit offset."""
     return b"r" + _U64.pack(number)
 
 

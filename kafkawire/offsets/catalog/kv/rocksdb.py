@@ -90,6 +90,7 @@ class RocksStore:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
+            # In the same batch: a database that has lost transactions has a smaller number.
             number = self._transactions + 1
             batch.put(layout.TRANSACTIONS_KEY, layout.pack_number(number))
             database.write(batch)
@@ -140,8 +141,8 @@ class RocksStore:
             raise MetadataError(f"{self._folder} failed ({detail})") from error
 
     def _refuse_links(self) -> None:
-        """Raise MetadataError if a file of the folder is a symbolic link, as the driver follows
-        them."""
+        """Raise MetadataError if a file of the folder is a symbolic link."""
+        # The driver follows them.
         try:
             names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
             refuse_links(os.path.join(self._folder, name) for name in names)
@@ -165,6 +166,7 @@ class RocksStore:
             self._database = self._open_read_only()
             return
         make_folder_of(f"{self._folder}/CURRENT")
+        # Before the database: one with transactions, but without a count, is refused.
         if self._count.value is None:
             self._count.create()
         options = self._options()

@@ -103,6 +103,7 @@ class KeyValueStorage(KeyValueObjects):
                     continue
                 low = layout.partition_key(number, layout.MAPPING)
                 high = layout.partition_end(number)
+                # Mappings that begin at the log start or above it also end above it.
                 if log_start < EVERYTHING:
                     high = layout.mapping_key(number, max(log_start, 0))
                 found = [layout.unpack_mapping(*pair) for pair in self._store.scan(low, high)]

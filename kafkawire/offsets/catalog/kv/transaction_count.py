@@ -31,8 +31,7 @@ _SLOT = Struct(">8sIIQ")
 
 
 class TransactionCount:
-    """The file of one RocksDB folder. `value`: the number that is durable; None if there is no
-    file."""
+    """The file of one RocksDB folder. `value`: the number that is durable; None: no file."""
 
     def __init__(self, folder: str) -> None:
         self.path = count_path(folder)

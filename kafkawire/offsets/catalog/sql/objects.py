@@ -231,8 +231,7 @@ class SqlObjects(ObjectChanges):
     def _enter_again(
         self, session: Session, entered: Sequence[EnteredObject], led: Collection[int]
     ) -> list[SegmentRange]:
-        """Make the segments of finished objects LIVE; return their new mappings. Raises
-        StaleSwap."""
+        """Make finished objects' segments LIVE; return the new mappings. Raises StaleSwap."""
         added: list[SegmentRange] = []
         for given, stored, segment, kept in find_finished(self._rows(session), entered, led):
             if segment is None:

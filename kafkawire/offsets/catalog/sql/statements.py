@@ -196,14 +196,12 @@ def find_ended_mappings(session: Session, below: Sequence[tuple[int, int]]) -> l
 
 
 def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
-    """Select mappings. The condition, with the order, is a constant of this package, never user
-    input."""
+    """Select mappings. Condition and order are constants of this package, never user input."""
     found = session.read_checked("offset_mappings", MAPPING, f"WHERE {condition}")
     return list(map(SegmentRange._make, found))
 
 
 def groups_led_by(node_id: int) -> str:
-    """Return a query of the lead groups that a broker leads."""
     return f"SELECT id FROM lead_groups WHERE leader = {node_id:d}"
 
 
