@@ -3,13 +3,7 @@
 Spark starts one for each kind of worker (`spark.python.daemon.module`), with the worker's module as
 its argument. pyspark's own daemon imports nothing before it forks, so each worker would import
 pyarrow, numba and the kernels again: 0.6 s of a core, more if numba has not compiled them yet. Here
-it is 2 ms. Modules imported before a fork must not start threads, whose locks would be held forever
-in the child; a test checks that.
-
-Two optimisations make tasks faster. pyspark collects garbage after each task, which takes 75 ms
-with all these modules unless they are frozen. Large buffers that are returned to the kernel are
-faulted in again page by page, a tenth of a task's time, unless malloc and Arrow's allocator keep
-them.
+it is 2 ms.
 """
 
 from __future__ import annotations
@@ -25,6 +19,8 @@ from typing import Any
 _TASKS = "pyspark.worker"
 """Modules that run tasks; other modules plan, on the driver, and import what they need
 themselves."""
+# None of them may start a thread: in a forked child the locks of a thread would be held forever. A
+# test checks that.
 PRELOADED = (
     _TASKS,
     "pyarrow.parquet",
@@ -54,8 +50,12 @@ def preload() -> None:
     for name in PRELOADED:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    # pyspark collects garbage after each task, which takes 75 ms with all these modules unless they
+    # are frozen.
     gc.collect()
     gc.freeze()
+    # Large buffers that are returned to the kernel are faulted in again page by page, which takes a
+    # tenth of a task's time.
     keep_memory()
 
 

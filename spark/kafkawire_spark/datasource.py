@@ -1,9 +1,9 @@
 """`spark.read.format("kafkawire")`: topics as a table; and the entry to writing them (sink.writer).
 
 Spark creates the source in a Python worker next to the driver and gets its schema, then for each
-query a reader with its partitions, one for each task; the tasks run `read` in their own workers. So
-modules for planning are imported only when planning, and little data is sent to tasks. Spark plans
-a loaded frame once: its later queries read the same offsets; load it again to read new records.
+query a reader with its partitions, one for each task; the tasks run `read` in their own workers.
+Spark plans a loaded frame once: its later queries read the same offsets; load it again to read new
+records.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class BatchReader(BaseReader, DataSourceReader):
         wanted = batch_ranges(catalog, self.options)
         wanted = self.pruning.of(wanted, catalog.offsets_for_times)
         if self.pruning.keys is not None:
+            # Imported here, because tasks import this module too.
             from kafkawire.reading.files.key_index import KeyIndexBlocks
             from kafkawire.reading.key_filter import ranges_with_keys
 

@@ -1,9 +1,4 @@
-"""The Python interpreter of Spark's workers: the driver's own, or one that has the packages.
-
-Without PYSPARK_PYTHON Spark starts its workers, also those that plan on the driver, with the
-`python3` of PATH. If the driver was started by the path of a virtual environment that is not
-activated, that is another Python, without pyarrow.
-"""
+"""The Python interpreter of Spark's workers: the driver's own, or one that has the packages."""
 
 from __future__ import annotations
 
@@ -45,6 +40,9 @@ def use_driver_python(context: SparkContext) -> None:
     WorkerPythonError.
     """
     given = os.environ.get(PYTHON) or context.getConf().get(SETTING) or ""
+    # Spark starts its workers, also those that plan on the driver, with the python3 of PATH. If the
+    # driver was started by the path of a virtual environment that is not activated, that is another
+    # Python, without pyarrow.
     if context.pythonExec == SPARKS_DEFAULT and (context.master or "").startswith("local"):
         context.pythonExec = given or sys.executable
     shipped = bool(context._python_includes)

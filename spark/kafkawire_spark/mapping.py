@@ -1,9 +1,5 @@
 """A function over the Arrow batches of a DataFrame, in Spark's tasks: `DataFrame.mapInArrow`
-without pandas.
-
-Spark's own function requires pandas although its tasks do not use it; importing pandas would add
-half a second to every command. This calls the underlying function directly.
-"""
+without pandas."""
 
 from __future__ import annotations
 
@@ -28,10 +24,8 @@ def map_in_arrow(
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
-    def hidden(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with hide_own_errors():
-            yield from work(batches)
-
+    # Spark's own function requires pandas, although its tasks do not use it, and importing pandas
+    # takes half a second. So this calls the function below it.
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     called: Any = UserDefinedFunction(hidden, returnType=ddl, evalType=kind)
     column = called(*[frame[name] for name in frame.columns])

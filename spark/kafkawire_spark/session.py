@@ -2,11 +2,6 @@
 
 The machine must have a Java; pip installs everything else. The master and all settings are given by
 the caller or by `spark-submit`.
-
-One line is left out of what Java writes to standard error. Spark starts Java with an incubator
-module, of which Java warns: "WARNING: Using incubator modules: jdk.incubator.vector". No option of
-either suppresses that. So Java, and the processes it starts, get a pipe as their standard error,
-and a thread copies the rest of it.
 """
 
 from __future__ import annotations
@@ -32,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Spark starts Java with an incubator module, and no option of either suppresses Java's warning. So
+# Java, and the processes it starts, get a pipe as standard error, and a thread copies the rest.
 LEFT_OUT = b"WARNING: Using incubator modules: jdk.incubator.vector"
 READ_BYTES = 1 << 16
 STDERR = 2

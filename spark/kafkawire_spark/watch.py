@@ -73,7 +73,6 @@ def _until_idle(context: SparkContext, group: str) -> None:
 
 
 def count_completed_tasks(context: SparkContext, group: str) -> int:
-    """Return how many tasks of a group's jobs are done."""
     tracker = context.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):

@@ -47,7 +47,7 @@ class Found:
             self.first.append(Range(int(base[at]), int(end[at])))
 
     def add_within(self, offsets: int, base: int, end: int) -> None:
-        """Add `count` offsets at an unknown position in a range."""
+        """Add a number of offsets, at unknown positions in a range."""
         self.offsets += offsets
         self.ranges += 1
         if len(self.first) < FINDINGS_KEPT:
@@ -68,7 +68,6 @@ class Outcome:
     counts: list[int] = field(default_factory=list)
 
     def finding(self, kind: str) -> Found:
-        """Return the finding of a kind, to add to."""
         return self.found.setdefault(kind, Found())
 
 

@@ -41,7 +41,6 @@ class Stretches:
     read: list[int] = field(default_factory=list)
 
     def range(self, at: int) -> Range:
-        """Return the offsets of one stretch."""
         return Range(int(self.boundaries[at]), int(self.boundaries[at + 1]))
 
     def open(self) -> list[int]:

@@ -59,12 +59,10 @@ def outside(found: Islands, base: int, end: int) -> Islands:
 
 
 def keep(found: Islands, wanted: NDArray[np.bool_]) -> Islands:
-    """Return the islands for which `wanted` is true."""
     return Islands(*(column[wanted] for column in found))
 
 
 def join(many: list[Islands]) -> Islands:
-    """Concatenate islands."""
     return Islands(*(np.concatenate(columns) for columns in zip(*many, strict=True)))
 
 
@@ -103,7 +101,6 @@ class Coverage:
 
     @property
     def base(self) -> int:
-        """Position of the first offset."""
         return self.stretches[0].base
 
     @property

@@ -1,7 +1,6 @@
 """An audit: list files, scan them, compare them with run reports and source, make a report.
 
-Files are distributed over Spark tasks by size. Their islands are shuffled, so that one task
-processes all islands of a partition. The driver receives one result per partition.
+Files are distributed over Spark tasks by size. The driver receives one result per partition.
 """
 
 from __future__ import annotations
@@ -97,6 +96,7 @@ def _scan_and_judge(
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     found = map_in_arrow(numbers, _scanner(tasks, listed.places, done), DDL)
     partitions = len(listed.coverages or {}) or cores
+    # Islands are shuffled, so that one task processes all islands of a partition.
     sorted_ = found.repartition(min(cores, partitions), "topic", "partition").sortWithinPartitions(
         "topic", "partition", "base", "end"
     )

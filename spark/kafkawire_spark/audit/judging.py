@@ -1,7 +1,6 @@
 """Compare the islands of all files, sorted by topic, partition and offset, with the run reports.
 
-The second part of the audit in Spark tasks. A task has whole partitions with sorted islands, so it
-keeps only the sums of one partition in memory.
+The second part of the audit in Spark tasks.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class Judge:
         self._boundaries = boundaries or {}
 
     def begin(self, where: Where) -> None:
-        """Start with a partition."""
         self._coverage = None
         if self._coverages is not None:
             self._coverage = self._coverages.get(where, Coverage())
@@ -62,7 +60,6 @@ class Judge:
         self._walk.feed(base[counted], end[counted])
 
     def finish(self) -> Judgement:
-        """Return the result for the partition."""
         outcome = self._walk.finish()
         return Judgement(outcome, self._dead)
 
@@ -84,6 +81,8 @@ def judge(
 ) -> Iterator[tuple[str, int, str]]:
     """Yield (topic, partition, judgement as JSON) of sorted islands."""
     verdicts = Judge(coverages, boundaries)
+    # A task has whole partitions with sorted islands, so only the sums of one partition are in
+    # memory.
     for where, portions in groupby(_portions(batches), key=lambda each: each[0]):
         verdicts.begin(where)
         for _, base, end, dead in portions:
@@ -113,12 +112,10 @@ def _portions(
 
 
 def dump(judgement: Judgement) -> str:
-    """Return as JSON."""
     return json.dumps(asdict(judgement))
 
 
 def load(text: str) -> Judgement:
-    """Parse JSON."""
     plain: dict[str, Any] = json.loads(text)
     outcome = Outcome(**plain["outcome"])
     outcome.found = {

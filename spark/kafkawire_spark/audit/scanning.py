@@ -1,7 +1,7 @@
 """Read the offsets of files in Spark tasks; the results are islands and damaged files.
 
-Only the columns of topic, partition and offset are read, with pyarrow, file by file; a missing or
-damaged file is a finding and does not stop the audit. A task keeps one batch in memory.
+Only the columns of topic, partition and offset are read, with pyarrow, file by file. A task keeps
+one batch in memory.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
                     if first is None and len(wrong.base):
                         partition, base, end = (int(column[0]) for column in wrong)
                         first = ScanFinding(STRAY, topic, partition, base, end)
+    # A missing or damaged file is a finding, and does not stop the audit.
     except FileNotFoundError:
         yield _about(file, MISSING, "is in the table's commits, and not there")
         return
@@ -143,7 +144,6 @@ def schema() -> pa.Schema:
 
 
 def as_batch(findings: Iterable[ScanFinding]) -> pa.RecordBatch:
-    """Return a few findings as an Arrow batch."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_pylist([each._asdict() for each in findings], schema=schema())
@@ -185,7 +185,6 @@ def _batches(parquet: Any, file: ScanFile) -> Iterator[pa.RecordBatch]:
 
 
 def _islands(batch: pa.RecordBatch, file: ScanFile) -> Iterator[tuple[str, Islands]]:
-    """Return topic and islands of a batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

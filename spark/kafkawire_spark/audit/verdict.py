@@ -83,7 +83,6 @@ class AuditCounts:
         return f"{words}, {left} offsets not compared" if left else words
 
     def notes(self) -> Iterator[str]:
-        """Return notes, which are not problems."""
         if self.cleaned:
             records = "1 record" if self.cleaned == 1 else f"{self.cleaned} records"
             yield f"the source was compacted after the run: the table has {records} more"

@@ -135,7 +135,7 @@ def _check(check: Callable[[], object], retried: bool = False) -> None:
 
 
 def _notify(outcome: RunOutcome, as_json: bool) -> None:
-    """Return one run as one line."""
+    """Print one line."""
     from kafkawire_spark.pipeline import submitted
 
     if as_json:

@@ -2,8 +2,7 @@
 reason.
 
 They are Parquet files in the folder `job=NAME/` of the job's `[dead_letter] path`, named like the
-table's files. A run's record lists them, so they are committed with the run; files of an
-interrupted run are overwritten under the same name, or removed.
+table's files. A run's record lists them, so they are committed with the run.
 """
 
 from __future__ import annotations
@@ -80,6 +79,8 @@ class DeadLetters:
         found = []
         for part, file in self._files.items():
             assert self._place is not None
+            # Every attempt has the same name: files of an interrupted run are overwritten, or
+            # removed.
             name = file_path(part, (), self._number, kind="r", attempt="")
             path = f"{folder_of(self._job)}{name}"
             data, stats = file.close()

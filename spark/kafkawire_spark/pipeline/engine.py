@@ -109,7 +109,6 @@ class Engine:
             self._catalog = None
 
     def _open_current_catalog(self) -> SourceCatalog:
-        """Return the current catalog."""
         if self._catalog is None:
             self._catalog = open_catalog(self.job.reading.source)
         else:
@@ -139,7 +138,6 @@ class Engine:
         return merged
 
     def encoding(self) -> Encoding:
-        """Return the encoding of the job's files."""
         spec = self.job.table
         return Encoding(spec.compression, plain=spec.format == ICEBERG)
 

@@ -57,7 +57,6 @@ class OnSpark:
         return max(1, self.spark.sparkContext.defaultParallelism)
 
     def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
-        """Execute these tasks as one Spark job; return their results. Raises SourceError."""
         if not indexes:
             return []
         count = len(indexes)

@@ -2,8 +2,7 @@
 source.
 
 Starting Spark takes ten seconds; a mistake in the job is reported sooner. The checks read what a
-run reads first, and change nothing. An address that cannot be reached is reported at once, with an
-error of its own: the job may be right, so a batch can be run again and a continuous job waits.
+run reads first, and change nothing.
 """
 
 from __future__ import annotations
@@ -64,6 +63,8 @@ def check_source(source: Source) -> None:
 
 def reach_source(source: Source) -> None:
     """Connect to the brokers and the bucket of a source. Raises Unreachable, SourceError."""
+    # Unreachable is an error of its own: the job may be right, so a batch can be run again and a
+    # continuous job waits.
     if source.bootstrap:
         _reach_brokers(source.bootstrap)
     if source.url:
@@ -84,7 +85,6 @@ def check_table(job: Job) -> Table:
 
 
 def _read_last_positions(state: TableState, last: int) -> Positions:
-    """Return where the last run ended."""
     if not last:
         return {}
     # A run without a record is committed, but its driver was killed before the run ended.

@@ -2,8 +2,7 @@
 of the partition columns, and one result at the end.
 
 Files are built in memory and written atomically; a range has at most about `file_bytes` of stored
-batches. A repeated or concurrent attempt of a task writes the same rows under the same names; it
-detects the first one before it writes, or does no harm.
+batches.
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ class TaskWriter:
     def add_damaged(
         self, part: PartitionRange, base: int, end: int, reason: str, data: bytes
     ) -> None:
-        """Add offsets [base, end) that cannot be read."""
         self._dead.add_damaged(part, base, end, reason, data)
 
     def finish(self, accounts: Sequence[Account]) -> Done:
@@ -173,6 +171,8 @@ class TaskWriter:
 
     def _close(self) -> None:
         """Write the files of the complete range."""
+        # A repeated or concurrent attempt writes the same rows under the same names: it detects the
+        # first one here, or does no harm.
         late = bool(self._open) and self._is_done()
         for values, file in self._open.items():
             assert self._part is not None

@@ -1,7 +1,4 @@
-"""A replay from its request to the last row: first the plan, then one thread per partition.
-
-Threads suffice, because Parquet, encoding, checksums and sockets release the interpreter lock.
-"""
+"""A replay from its request to the last row: first the plan, then one thread per partition."""
 
 from __future__ import annotations
 
@@ -174,7 +171,6 @@ def _create_target(wish: ReplayRequest, opened: Opened, target: WireTarget) -> T
 
 
 def _partitions(opened: Opened) -> list[int]:
-    """Return the partitions of the table."""
     return sorted({file.partition for file in opened.files if file.partition >= 0})
 
 
@@ -233,6 +229,7 @@ def _write(
         end = lane.begin + total
         return LaneReport(lane.partition, lane.to_partition, written, total, lane.begin, end)
 
+    # Threads suffice: Parquet, encoding, checksums and sockets release the interpreter lock.
     with ThreadPoolExecutor(max(1, workers), "replay") as pool:
         futures = [pool.submit(one, lane) for lane in fixed.lanes]
         try:

@@ -1,8 +1,7 @@
 """Write one partition of a replay, from its current state to the end of its rows.
 
-Progress is derived from the target alone. Its end offset gives the number of written rows; the last
-of them is read back and compared with the expected row; each batch must get the next offset. So an
-interruption at any point, or a lost response, needs only one check.
+Progress is derived from the target alone. So an interruption at any point, or a lost response,
+needs only one check.
 """
 
 from __future__ import annotations
@@ -99,7 +98,6 @@ class TableRows:
         return None
 
     def count(self) -> int:
-        """Return the number of rows."""
         total = 0
         for batch in read(self._place, self._files, self._wanted, ("_offset",)):
             total += batch.num_rows
@@ -133,6 +131,8 @@ def write_lane(
     """Write the rest of the lane; return how many rows were written now. `report` is called with
     the total when it changes. Raises ReplayError."""
     total = rows.count()
+    # The end offset of the target gives the number of written rows. The last of them is read back
+    # and compared with the expected row, and each batch must get the next offset.
     there = progress(lane, target.end(lane.to_partition), total)
     report(there)
     if there == total:
@@ -141,6 +141,8 @@ def write_lane(
         return 0
     first = there
     for batch in _rest(target, lane, rows, there):
+        # A row's number is its sequence number: a batch that arrives twice, also from an
+        # interrupted process, is stored once (KIP-98).
         for encoded in encode(batch, there % SEQUENCES):
             _append(target, lane, encoded, there)
             there += encoded.records

@@ -1,9 +1,8 @@
 """Plan of a replay, fixed before its first row is written and stored next to the table. Pure.
 
 `_kafkawire/replays/<name>.json`, written once. An interrupted replay continues with it: the
-target's end offset minus that at the beginning is the number of written rows. Rows have one
-producer id with the row's number as sequence number, so that a batch which arrives twice, also from
-the interrupted process, is stored once (KIP-98).
+target's end offset minus that at the beginning is the number of written rows. All rows have one
+producer id.
 """
 
 from __future__ import annotations
@@ -137,12 +136,11 @@ def key_of(name: str) -> str:
 
 
 def dump(replay: Replay) -> bytes:
-    """Return as JSON."""
     return seal(json.dumps({"version": VERSION, **asdict(replay)}, indent=1))
 
 
 def load(data: bytes, key: str) -> Replay:
-    """Parse JSON. ReplayError."""
+    """Raises ReplayError."""
     try:
         plain = unseal(data, key, VERSION, "version")
         if plain.pop("version") not in (1, VERSION):

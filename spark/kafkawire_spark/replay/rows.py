@@ -1,8 +1,6 @@
 """The rows of one partition of a table, in offset order, from any offset on.
 
-Files with overlapping ranges (a table partitioned by date has several for each range) are read
-concurrently and merged, with one batch of each in memory. Rows that are not ascending end the
-replay with an error; run an audit then.
+Rows that are not ascending end the replay with an error; run an audit then.
 """
 
 from __future__ import annotations
@@ -124,7 +122,6 @@ class WantedRows:
     names: tuple[str, str, str] = ("_partition", "_offset", "_timestamp")
 
     def since(self, offset: int) -> WantedRows:
-        """Return the rows from an offset on."""
         return replace(self, base=max(self.base, offset))
 
 
@@ -137,6 +134,8 @@ def read(
     needed = list(dict.fromkeys((*columns, *wanted.names)))
 
     def merge_groups() -> Iterator[pa.RecordBatch]:
+        # A table partitioned by date has several files for each range: they are read concurrently,
+        # with one batch of each in memory.
         for group in groups(near):
             streams = [
                 rising(_read_wanted_rows(place, file, wanted, needed), wanted.names[1], file.path)

@@ -78,7 +78,6 @@ class WireTarget:
         return self._ask(work)
 
     def append(self, partition: int, data: Any) -> int:
-        """Append a batch; return its base offset. Raises Unanswered, ReplayError."""
         try:
             cluster = self._open()
             place = self.topic, partition

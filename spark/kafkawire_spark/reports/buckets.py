@@ -2,8 +2,7 @@
 Spark tasks, one batch at a time.
 
 Buckets begin narrow, and only non-empty ones are kept. When there are too many, all become as wide
-as the next of WIDTHS_MS. Each width is a multiple of the previous one, so results of tasks merge
-exactly. A few records of another century take a few buckets and do not affect the scale.
+as the next of WIDTHS_MS.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ class Buckets:
 
     def merge(self, level: int, starts: Any, records: Any, values: Any) -> None:
         """Add another's buckets."""
+        # Each width is a multiple of the previous one, so this is exact.
         self.widen(level)
         if len(starts):
             self._take(*(np.asarray(column, np.int64) for column in (starts, records, values)))
@@ -72,7 +72,7 @@ class Buckets:
         first, span = int(numbers.min()), int(np.ptp(numbers)) + 1
         if span <= _DENSE:
             starts, places = np.arange(first, first + span), numbers - first
-        else:
+        else:  # a few records of another century take a few buckets
             starts, places = np.unique(numbers, return_inverse=True)
         sums = np.zeros(len(starts), np.int64)
         folded = np.full(len(starts), _NEUTRAL[self._fold], np.int64)

@@ -1,12 +1,8 @@
 """Count records and bytes by key in bounded memory: exact for `ROOM` keys, beyond that a sample of
 keys, and the most frequent ones. Runs in Spark tasks; their results are merged.
 
-When the table is full, half of the sample is dropped. The sample has the keys whose hash ends with
-`level` zeros, so a key is in the samples of all tasks, with all its records (distinct sampling:
-Gibbons 2001). Other keys are counted as frequent items (Misra and Gries 1982, as in Anderson et al.
-2017): the 75th percentile of the counts is subtracted from all, keys without a rest are dropped,
-and the subtracted counts add up to the error. That is at most 8 / `ROOM` of a task's records, and
-as much again after merging: 0.012 % of all. Keys of the sample have no error.
+The keys of the sample have no error (distinct sampling: Gibbons 2001). Others are counted as
+frequent items (Misra and Gries 1982, as in Anderson et al. 2017).
 
 The compiled loops check nothing: the caller guarantees the lengths of the arrays.
 """
@@ -170,7 +166,6 @@ class Keys:
         self._add(hashes, records, sizes, lengths, batch.column(4))
 
     def pack(self) -> bytes:
-        """Pack for `merge`."""
         import pyarrow as pa
 
         n = self.count
@@ -213,6 +208,8 @@ class Keys:
 
     def compute_sample_mask(self) -> Any:
         """Return which entries are in the sample, whose records are all counted."""
+        # Keys whose hash ends with `level` zeros: a key is in the samples of all tasks, with all of
+        # its records.
         rest = np.uint64((1 << self.level) - 1)
         return (self._hashes[: self.count] & rest) == 0
 
@@ -221,8 +218,11 @@ class Keys:
         from kafkawire_spark.reports.keys import index_keys
 
         while self.compute_sample_mask().sum() > len(self._hashes) // 2:
-            self.level += 1
+            self.level += 1  # drops half of the sample
         n, kept = self.count, self.compute_sample_mask()
+        # Of other keys the 75th percentile of the counts is subtracted from all, and keys without a
+        # rest are dropped. The subtracted counts add up to the error: at most 8 / ROOM of a task's
+        # records, and as much again after merging, 0.012 % of all.
         off = []
         for counts in (self._records, self._bytes):
             others = counts[:n][~kept]

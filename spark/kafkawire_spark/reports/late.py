@@ -3,8 +3,7 @@
 Tasks count the records of their ranges by class of lateness (measures.LATE_EDGES_MS), as if nothing
 preceded the range, and return its newest time. The newest time before each range is known only
 then; records of the range that are older than it, few in most topics, are read again, and the
-difference is added. Records dated after the report (by more than SKEW_MS) are counted separately,
-because all following ones would be late by years.
+difference is added.
 
 The manifest has the time each segment was written (uploaded; in a data folder: cut). Its records
 had arrived by then, so their age at that time is counted as well.
@@ -76,6 +75,7 @@ class Lateness:
 
     def feed(self, offsets: Any, stamps: Any, kinds: Any) -> None:
         """Add records: offsets, timestamps (ms), timestamp types (1: the broker's)."""
+        # Records of the future are counted separately: all following ones would be late by years.
         counted = (stamps > NEVER) & (stamps <= self.until)
         if not counted.all():
             self.timeless += int((stamps <= NEVER).sum())
@@ -218,7 +218,6 @@ def correction(
 
 
 def beginning(part: TaskPart, offsets: int) -> TaskPart:
-    """Return the first offsets of a part."""
     end = min(part.range.base + offsets, part.range.end)
     pieces = [piece._replace(end=min(piece.end, end)) for piece in part.pieces if piece.base < end]
     return replace(part, range=part.range._replace(end=end), pieces=tuple(pieces))

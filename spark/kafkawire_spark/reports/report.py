@@ -98,7 +98,6 @@ def rows_of(data: pa.Table) -> list[dict[str, Any]]:
 
 
 def parquet(data: pa.Table) -> bytes:
-    """Return the table as a Parquet file."""
     import pyarrow.parquet
 
     out = io.BytesIO()

@@ -1,7 +1,4 @@
-"""The records of a task as columns, one partition after another, for the tasks of reports.
-
-A task is read as a whole, so that small adjacent pieces of a file need one request.
-"""
+"""The records of a task as columns, one partition after another, for the tasks of reports."""
 
 from __future__ import annotations
 
@@ -37,6 +34,7 @@ def runs(
     # The topic's name per record costs more than the partition's number: read it only if needed.
     named = (TOPIC,) if len(topics) > 1 else ()
     selection = Selection((*columns, PARTITION, *named))
+    # The whole task is read at once, so that small adjacent pieces of a file need one request.
     for batch in read_task(source, places, task, selection):
         topic = next(iter(topics))
         for start, stop in _boundaries(batch, len(columns)):

@@ -1,8 +1,7 @@
 """Scope of a report: its topics, the offsets of each partition, and the tasks that read them.
 
-The offsets are fixed when the report begins, so that all its jobs use the same records. Tasks
-aggregate what they read (`scan`), so that few rows pass through Java; other tasks merge the results
-of a topic (`merge`).
+Tasks aggregate what they read (`scan`), so that few rows pass through Java; other tasks merge the
+results of a topic (`merge`).
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ class ReportScope:
         self.now_ms = int(time.time() * 1000)
         """When the report began; later timestamps are in the future."""
         self.topics = _topics(request, catalog, internal)
+        # Fixed here, so that all jobs of the report use the same records.
         self.ranges = self.ranges_of(
             [(topic, index) for topic in self.topics for index in range(catalog.topics[topic])]
         )
@@ -78,7 +78,6 @@ class ReportScope:
         return run_with_progress(context, work, scan)
 
     def close(self) -> None:
-        """Close the connections of the catalog."""
         self.catalog.close()
 
     def ranges_of(self, places: Sequence[tuple[str, int]]) -> list[PartitionRange]:

@@ -1,10 +1,9 @@
 """Encoded record batches on their way from a task to the driver: in a message, or in a file.
 
-A task's first MiB stays in its commit message, so that small micro-batches need no files. Files are
-below `PREFIX/` of a staging location, where PREFIX is the query's id or that of the batch; all of
-them are deleted after the commit, with those of failed attempts. A failed micro-batch leaves its
-files to the next one. A failed batch has none: a task that stages files after the driver has
-deleted those of the batch finds the batch closed, and deletes its own.
+Files are below `PREFIX/` of a staging location, where PREFIX is the id of the query or batch. They
+are deleted after the commit, with those of failed attempts. A failed micro-batch leaves its files
+to the next one. A failed batch has none: a task that stages files after the driver has deleted
+those of the batch finds the batch closed, and deletes its own.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class StagingWriter:
         self._batches.append(StagedBatch(topic, partition, len(data), records))
 
     def finish(self) -> tuple[StagedPart, ...]:
-        """Return all parts, in order."""
         if self._batches:
             self._seal(last=True)
         return tuple(self._parts)
@@ -83,6 +81,7 @@ class StagingWriter:
     def _seal(self, *, last: bool = False) -> None:
         data, batches = self._data, tuple(self._batches)
         self._data, self._batches = bytearray(), []
+        # The first MiB of a task stays in its message, so that small micro-batches need no files.
         small = last and not self._parts and len(data) <= INLINE_BYTES
         if self._place is not None and not small:
             key = f"{self._prefix}/{uuid.uuid4().hex}"

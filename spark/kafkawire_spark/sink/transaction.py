@@ -1,9 +1,7 @@
 """The driver's commit: one transaction with all staged batches and the number of the micro-batch.
 
-Each commit takes a new epoch of the transactional id, which fences a driver that was presumed dead
-and aborts what it left open; so at that point the recorded progress is final. If it has the number
-already, nothing is written. Otherwise batches and progress become visible together, or not at all:
-a driver that is killed at any point repeats the micro-batch, and finds one or the other.
+Batches and progress become visible together, or not at all: a driver that is killed at any point
+repeats the micro-batch, and finds one or the other.
 """
 
 from __future__ import annotations
@@ -172,6 +170,8 @@ class SinkTransaction:
             return True
         if identity.number is not None:
             self._connection.create(options.progress_topic)
+        # The new epoch of the transactional id fences a driver that was presumed dead, and aborts
+        # what it left open. So from here the recorded progress is final.
         producer = self._connection.request(
             lambda cluster: init_producer(cluster, identity.transactional_id, options.timeout_ms)
         )

@@ -156,7 +156,6 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         open_batch(self._place(), self._prefix)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Write all rows."""
         from kafkawire_spark.sink.transaction import BatchIdentity
 
         who = self.options.transactional_id or f"{ID_PREFIX}{self._prefix}"

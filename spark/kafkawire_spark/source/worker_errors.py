@@ -1,10 +1,4 @@
-"""Errors of the data source as one sentence, where Spark would show the traceback of its worker.
-
-Spark formats an exception in the worker process that raised it, and then ends that process. With
-SPARK_HIDE_TRACEBACK in its environment only the exception's class and text are reported, so the
-variable is set there for our own errors, whose texts are for users, and for no others: a bug keeps
-its traceback.
-"""
+"""Errors of the data source as one sentence, where Spark would show the traceback of its worker."""
 
 from __future__ import annotations
 
@@ -43,6 +37,9 @@ def hide_own_errors() -> Iterator[None]:
     try:
         yield
     except SourceError:
+        # Spark formats the exception in the worker process that raised it, with this variable only
+        # its class and text, and then ends the process. So no other error is affected: a bug keeps
+        # its traceback.
         if worker_module():
             os.environ[HIDE] = "1"
         raise

@@ -6,9 +6,8 @@ Files are named by partition columns, offsets and run. Pure.
 
     date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet
 
-A name has the range of offsets in the file and the run (r) or compaction (c) that wrote it, so that
-a retry writes the same names and files cannot be confused. If a file must not be overwritten, an id
-of the attempt follows: -r7-3f9c.parquet.
+A name has the range of offsets in the file and the run (r) or compaction (c) that wrote it. If a
+file must not be overwritten, an id of the attempt follows: -r7-3f9c.parquet.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ def file_path(part: PartitionRange, values: Values, number: int, *, kind: str, a
     compaction."""
     topic, partition, base, end = part
     shown = topic if topic[:1] not in ("_", ".") else f"~{topic}"  # Spark ignores hidden files
+    # A retry writes the same name, unless `attempt` prevents that.
     suffix = f"-{attempt}" if attempt else ""
     name = f"{shown}-p{partition:05}-o{base:020}-{end:020}-{kind}{number}{suffix}.parquet"
     return f"{folder(values)}{name}"

@@ -77,21 +77,18 @@ class JobSection:
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
     def one_of(self, key: str, allowed: Collection[str], default: str) -> str:
-        """Return one of a few words."""
         value = self.values.get(key, default)
         if value not in allowed:
             raise self.wrong(key, f"one of {', '.join(allowed)}")
         return str(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, "true or false")
         return value
 
     def whole(self, key: str, default: int, least: int, most: int) -> int:
-        """Return a whole number from `least` to `most`."""
         value = self.values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.wrong(key, f"a whole number from {least} to {most}")

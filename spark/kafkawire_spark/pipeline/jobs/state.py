@@ -11,9 +11,7 @@
     replays/<name>.json             the plan of a replay to a topic (replay.record)
     latest.json                     a hint: everything up to this number is settled
 
-Each has a checksum: one flipped bit in a digit would be other offsets. Numbers have 20 digits. All
-except the hint are written if absent and never changed, so that any number of processes may do the
-same work: the first write wins.
+Numbers have 20 digits.
 
 A run has an intent (Run), results of its tasks (Done), and a record (RunRecord).
 """
@@ -180,6 +178,7 @@ def dump(value: Run | Done | RunRecord) -> bytes:
 
 def dump_json(plain: Mapping[str, Any]) -> bytes:
     """Return as JSON with the format version and a checksum."""
+    # The checksum is necessary: one flipped bit in a digit would be other offsets.
     whole = {"version": VERSION, **plain}
     return seal(json.dumps(whole, separators=(",", ":"), ensure_ascii=False))
 
@@ -223,7 +222,6 @@ def positions(plain: Mapping[str, Mapping[str, int]]) -> Positions:
 
 
 def load_files(plain: Iterable[Mapping[str, Any]]) -> tuple[FileFacts, ...]:
-    """Load files from JSON."""
     return _files(plain)
 
 
@@ -405,7 +403,6 @@ class TableState:
         self._put(f"snapshots/{snapshot.run:020}.json", dump_json(asdict(snapshot)))
 
     def expiry(self) -> Expiry | None:
-        """Return pending deletions."""
         plain = self._json("expiry.json")
         return Expiry(tuple(plain["snapshots"]), tuple(plain["files"])) if plain else None
 
@@ -434,6 +431,8 @@ class TableState:
         return load_json(bytes(self.place.get(key)), self.place.where(key))
 
     def _put(self, name: str, data: bytes) -> bool:
+        # Files are written if absent and never changed, except the hint. So any number of processes
+        # may do the same work: the first write wins.
         try:
             self.place.put(f"{FOLDER}/{name}", data, if_absent=True)
         except FileExistsError:

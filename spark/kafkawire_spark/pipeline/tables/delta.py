@@ -1,8 +1,6 @@
 """A Delta table, written with delta-rs, without Spark or a jar.
 
-A run is one Delta commit with the run's number as the version of the application `kafkawire:JOB`
-(the protocol's transaction identifiers, like Spark's txnAppId and txnVersion), so the table itself
-has the number of the last run, committed atomically with its files.
+A run is one Delta commit with the run's number as the version of the application `kafkawire:JOB`.
 """
 
 from __future__ import annotations
@@ -207,6 +205,8 @@ class DeltaTable:
         commit = CommitProperties(
             custom_metadata=said,
             max_commit_retries=0,
+            # The protocol's transaction identifiers, like Spark's txnAppId and txnVersion. So the
+            # table itself has the number of the last run, committed atomically with its files.
             app_transactions=[Transaction(application, version, _now_ms())],
         )
         columns = table.metadata().partition_columns

@@ -1,13 +1,11 @@
 """An Iceberg table, written with pyiceberg, without Spark or a jar.
 
-A run is one snapshot with its job, run and offset ranges in its summary. The same commit stores the
-number of the last run in the table's properties, so that it survives the expiration of snapshots. A
-commit succeeds only if the table has not changed since it was read.
+A run is one snapshot with its job, run and offset ranges in its summary. A commit succeeds only if
+the table has not changed since it was read.
 
 When old snapshots expire, the library removes them from the metadata but deletes no files. As in
 Iceberg's expireSnapshots, files without a reference from a remaining snapshot are deleted here:
-manifest lists, manifests, and data files that a compaction replaced. They are recorded before the
-snapshots expire, so that an interruption leaves no unknown files.
+manifest lists, manifests, and data files that a compaction replaced.
 """
 
 from __future__ import annotations
@@ -216,11 +214,11 @@ class IcebergTable:
         return self._with_ids[schema]
 
     def read_last_run(self) -> int:
-        """Return the last run that the table has, 0 if there is none. Raises CommitError."""
+        """Raises CommitError."""
         return self._number(self._runs, "kafkawire.run")
 
     def read_last_replacement(self) -> int:
-        """Return the last replacement that the table has, 0 if none. Raises CommitError."""
+        """Raises CommitError."""
         return self._number(self._compactions, "kafkawire.compaction")
 
     def _number(self, name: str, said: str) -> int:
@@ -241,6 +239,7 @@ class IcebergTable:
             if not is_next(last, record.run, "run", self._name):
                 return
             with _light(table).transaction() as change:
+                # In the properties it survives the expiration of the run's snapshot.
                 change.set_properties({self._runs: str(record.run)})
                 with change.update_snapshot(properties(record)).merge_append() as append:
                     for file in record.files:
@@ -293,6 +292,7 @@ class IcebergTable:
             theirs = only_theirs(table, old)
             paths = [path.removeprefix(root) for path in sorted(theirs) if path.startswith(root)]
             ids = [one.snapshot_id for one in old]
+            # Before the snapshots expire, so that an interruption leaves no unknown files.
             state.put_expiry(Expiry(tuple(ids), tuple(paths)))
             try:
                 table.maintenance.expire_snapshots().by_ids(ids).commit()

@@ -1,9 +1,7 @@
 """The catalog of an Iceberg table: opened by the job's properties, with its errors converted.
 
 The properties are pyiceberg's, including those of REST catalogs. `${NAME}` in a value is replaced
-from the environment, so that neither the job's file nor the table's folder nor a message contains a
-secret. A temporary error is a Conflict: the table is read again, because after a lost response the
-result of the commit is unknown.
+from the environment.
 """
 
 from __future__ import annotations
@@ -76,6 +74,8 @@ class OpenedCatalog:
     @contextmanager
     def __call__(self, *, make: bool = False) -> Iterator[Catalog]:
         """Yield the catalog, and close it at the end. Raises Conflict, CommitError, JobError."""
+        # Variables are replaced here and not stored, so that neither the job's file nor the table's
+        # folder nor a message contains a secret.
         said = self._own_catalog(make) if self._own else replace_variables(self._said)
         try:
             catalog = load_catalog(self._name, **(iceberg_properties(self._place) | said))
@@ -88,6 +88,7 @@ class OpenedCatalog:
             sentence = _sentence(error)
             for secret in filter(None, _secrets(self._said)):
                 sentence = sentence.replace(secret, "***")
+            # After a lost response the result of a commit is unknown: the table is read again.
             if isinstance(error, _PASSING) and not isinstance(error, _LASTING):
                 raise Conflict(sentence) from None
             raise CommitError(f"the Iceberg table {self.table}: {sentence}") from None
@@ -174,7 +175,7 @@ class _Bounded(requests.Session):
 
 vars(rest)["Session"] = _Bounded
 
-# Another commit was first, or the result is unknown: the table is read again.
+# Another commit was first, or the result is unknown.
 _PASSING = (
     CommitFailedException,
     CommitStateUnknownException,

@@ -1,8 +1,7 @@
 """Convert files of a run to Iceberg's metadata and back.
 
 All data comes from the results of the tasks; no file is opened. Fields of files have the ids of the
-table's fields, and the table has a name mapping for files without ids. Partition columns may be
-missing in files: readers take them from the metadata, as specified for identity transforms.
+table's fields, and the table has a name mapping for files without ids.
 """
 
 from __future__ import annotations
@@ -80,6 +79,8 @@ def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFi
         content=DataFileContent.DATA,
         file_path=f"{location}/{file.path}",
         file_format=FileFormat.PARQUET,
+        # Partition columns may be missing in the file. Readers take them from here, as specified
+        # for identity transforms.
         partition=Record(*_partition(file, spec, schema)),
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,

@@ -1,8 +1,8 @@
 """Owner and columns of a table: `_kafkawire/table.json`.
 
 A table belongs to one job, by its name, because each job numbers its own runs. What no job made is
-refused, unless the job adopts it, which the file says too, as such a table has rows without
-offsets. The file also has the properties to open the table without the job.
+refused, unless the job adopts it. The file also has the properties to open the table without the
+job.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def own(table: Table, job: Job, layout: Layout) -> None:
     plain = description(job, describe_schema(layout.table))
     if known is None:
         first, exists = _of_others(table)
+        # Readers of the table must know it: an adopted table has rows without offsets.
         plain |= {"adopted": True} if first or exists else {}
         try:
             state.describe(plain, new=True)

@@ -71,7 +71,6 @@ class _Parser:
         return StructType(fields)
 
     def whole_type(self) -> DataType:
-        """Return the type that is the whole text."""
         kind = self._type()
         self._need("")
         return kind

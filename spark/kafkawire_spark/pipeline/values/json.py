@@ -2,9 +2,7 @@
 and the reason.
 
 The mode is PERMISSIVE: unknown fields are ignored, missing ones are null; a value that cannot be
-parsed, has a field of another type, or is followed by anything but white space is invalid. The last
-is found here, in a compiled loop, because Spark ignores what follows a complete value; so is the
-reason of an invalid value, because Spark gives none.
+parsed, has a field of another type, or is followed by anything but white space is invalid.
 """
 
 from __future__ import annotations
@@ -249,7 +247,9 @@ class JsonConverter:
         corrupt = columns.pop(parsed.type.get_field_index(CORRUPT))
         failed = pc.or_(pc.is_null(parsed), pc.is_valid(corrupt))
         rows = pc.and_(pc.is_valid(payloads), failed).to_numpy(zero_copy_only=False).nonzero()[0]
+        # Spark gives no reason for an invalid value.
         bad = {int(row): why(payloads[int(row)].as_py(), self._schema) for row in rows}
+        # Spark ignores what follows a complete value.
         for row, left in trailing_bytes(payloads).items():
             bad.setdefault(row, f"{count(left, 'byte')} after the JSON value")
         if self._name == KEY:

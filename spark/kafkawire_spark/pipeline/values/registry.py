@@ -2,7 +2,7 @@
 
 Paths and responses are those of Confluent's Schema Registry, which Karapace and others implement.
 User and password come from SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO=USER:PASSWORD in the environment,
-or from the URL, and are never shown in messages.
+or from the URL.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Registry:
             parts = urllib.parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RegistryError("the registry's URL must be like http://HOST:8081")
+        # Without user and password: messages show this URL.
         host = parts.netloc.rpartition("@")[2]
         self.url = f"{parts.scheme}://{host}{parts.path}".rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -205,5 +206,4 @@ def _schema(answer: dict[str, Any]) -> Schema:
 
 @cache
 def registry(url: str) -> Registry:
-    """Return the registry of this URL, cached in this process."""
     return Registry(url)

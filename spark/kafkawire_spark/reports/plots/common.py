@@ -1,7 +1,6 @@
 """Shared parts of all plots of the reports: figure, colours, time axes, PNG bytes.
 
-Figures use the Agg canvas instead of pyplot: no display, no process-wide state. Independent of
-Spark.
+Independent of Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SERIES = len(COLOURS)
 def figure(title: str, subtitle: str, height_in: float) -> Figure:
     """Create an empty figure with its title and, in grey below, its scope."""
     made = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(made)
+    FigureCanvasAgg(made)  # not pyplot, which needs a display and has process-wide state
     made.text(0.02, 1 - 0.3 / height_in, title, fontsize=15, weight="bold", color=INK, va="center")
     made.text(0.02, 1 - 0.6 / height_in, subtitle, fontsize=9.5, color=GREY, va="center")
     return made
@@ -50,7 +49,6 @@ def top(height_in: float) -> float:
 
 
 def png(made: Figure) -> bytes:
-    """Return the figure as a PNG file."""
     out = io.BytesIO()
     made.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
     return out.getvalue()
