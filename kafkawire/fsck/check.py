@@ -48,40 +48,27 @@ async def check(
     return folder.report
 
 
-class FolderCheck:
-    """One check of a data folder, whose journals are read when it is made. `seen`: what is in its
-    files, for the comparison with the metadata."""
-
-    def __init__(
-        self,
-        env: Env,
-        home: str,
-        node_id: int,
-        catalog: Catalog,
-        storage: SegmentCatalog,
-        metadata: Metadata,
-        progress: Progress,
-        seen: FolderEvidence,
-    ) -> None:
-        self.report = report = FsckReport()
-        self._node_id = node_id
-        self._catalog = catalog
-        self._storage = storage
-        self._metadata = metadata
-        self._progress = progress
-        self._seen = seen
-        self._rebuild = rebuild_command(os.path.dirname(os.path.dirname(home)))
-        self._give_up = GiveUp(env, home)
-        self._journals = JournalCheck(
-            env, home, catalog.name_of, report, progress, self._give_up, seen
-        )
-        # First the journals: what they have is no loss where a segment lacks it.
-        self._held = held = self._journals.run()
-        self._segments = SegmentCheck(
-            env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
-        )
-        self._transactions = TransactionCheck(
-            env.fs, self._segments.intact, held.transactions, report, self._journals.without_index
+async def _topics(
+    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: FsckReport
+) -> None:
+    """Report topics in the journals that the metadata knows neither as existing nor as deleted."""
+    strange: set[str] = set()
+    unknown: set[int] = set()
+    for number in journals.held.ranges:
+        where = catalog.locate(number)
+        if where is None:
+            unknown.add(number)
+            continue
+        names = journals.held.names.get(number, {})
+        strange.update(name for each, name in names.items() if each != where.topic_id)
+    unknown -= await metadata.known_partitions(unknown) if unknown else set()
+    if unknown:
+        strange |= journals.not_deleted(unknown)
+    for name in sorted(strange):
+        report.add(
+            f"topic {name}",
+            "its records are in the journals, and the metadata does not know it: put the newest "
+            "copy of the metadata back, or rebuild it with `kafkawire restore --from-log`",
         )
 
     async def run(self) -> None:

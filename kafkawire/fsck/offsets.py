@@ -16,12 +16,13 @@ def find_missing(
     """Return the offset ranges of a partition that are stored nowhere.
 
     `usable`: segments whose files exist; `held`: its ranges in the journals; `next_offset`: its
-    next offset. A range may be both in a journal and in a segment: readers use the segment.
+    next offset.
     """
     checkpoint = row.checkpoint
     start = checkpoint.log_start if checkpoint is not None else 0
     living = [mapping for mapping in row.mappings if mapping.end_offset > start]
     cut = cut_end(row)
+    # Below the cut without the journals: readers use the segment, also if a journal has the range.
     holes = list(find_uncovered(start, cut, _list_covered(living, usable)))
     return holes + list(find_uncovered(cut, max(cut, next_offset), sorted(held)))
 

@@ -69,7 +69,8 @@ class FsckReport:
                 await problem.fix()
                 problem.repaired = True
             elif skip_lost and problem.skip is not None:
-                if problem.skip not in skipped:  # problems of one segment share it
+                # Problems of one segment share it.
+                if problem.skip not in skipped:
                     skipped.add(problem.skip)
                     await problem.skip()
                 problem.repair = problem.repair or "left out with --skip-lost"
@@ -80,9 +81,7 @@ class GiveUp:
     """Collects the lost ranges that a check finds, in no segment and no journal; `fix` gives all of
     them up.
 
-    It only writes their list (kafkawire.log.recovery.given_up): the next start cuts past the
-    ranges, with the broker's cutter, and moves the damaged journals into the quarantine. A range
-    that was given up before and is not cut yet is harmless."""
+    A range that was given up before and is not cut yet is harmless."""
 
     def __init__(self, env: Env, home: str) -> None:
         self._env = env
@@ -110,4 +109,6 @@ class GiveUp:
         return known is not None
 
     async def _write(self) -> None:
+        # Only their list: the next start cuts past the ranges, with the broker's cutter, and moves
+        # the damaged journals into the quarantine.
         write_given_up(self._env.fs, self._home, self._found)

@@ -265,6 +265,7 @@ class SegmentCheck:
 
     def _drop(self, path: str, ids: Sequence[int]) -> Fix:
         async def fix() -> None:
+            # Durably, before its row: a file without a row is a problem.
             self._fs.remove(path)
             self._fs.sync_dir(self._folder)
             if ids:
@@ -277,8 +278,7 @@ class ObjectCheck:
     """One check of the finished objects of a broker against the rows of its segments, without
     access to the bucket. `segments`: its rows, all of them.
 
-    `kafkawire tier scrub` checks whether the objects exist. The remains of an interrupted upload or
-    removal are no problem: the next start continues with it."""
+    `kafkawire tier scrub` checks whether the objects exist."""
 
     def __init__(
         self,
@@ -299,6 +299,7 @@ class ObjectCheck:
         whole: set[int] = set()
         after = b""
         while True:
+            # Others are the remains of an interrupted upload or removal: the next start continues.
             states = (COPY_FINISHED,)
             rows = await self._storage.objects(self._node_id, states, ROWS_AT_ONCE, after)
             for row in rows:

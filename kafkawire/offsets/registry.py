@@ -19,8 +19,7 @@ from kafkawire.offsets.types import OffsetRange
 
 
 def recovered_next_offset(row: PartitionRow, scanned_end: int = FIRST_OFFSET) -> int:
-    """Return the first unused offset, by the checkpoint, the segments, and `scanned_end`, the end
-    of the scanned records."""
+    """Return the first unused offset; `scanned_end`: the end of the scanned records."""
     checkpoint = FIRST_OFFSET if row.checkpoint is None else row.checkpoint.next_offset
     segments = row.mappings[-1].end_offset if row.mappings else FIRST_OFFSET
     return max(checkpoint, segments, scanned_end)

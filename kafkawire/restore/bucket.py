@@ -96,6 +96,7 @@ async def list_broker_folders(env: Env, store: ObjectStore) -> list[BrokerFolder
         name = found[len(prefix) :].partition("/")[0]
         if name.isascii() and name.isdigit():
             nodes.append(int(name))
+        # Above all keys of the folder.
         after = f"{prefix}{name}{AFTER_SLASH}"
     return [BrokerFolder(node, await _has_manifest(asking, node)) for node in sorted(nodes)]
 
@@ -250,8 +251,7 @@ class _Gathering:
             seen.add_doubt(DoubtKind.MISSING, text)
 
     async def _read_newest_states(self) -> None:
-        """Read producers, which are not in the manifest, from the object at the end of each
-        partition."""
+        """Read producers, which no manifest has, from the object at each partition's end."""
         ends: dict[int, tuple[int, int]] = {}
         objects = self._seen.segments
         for at, found in enumerate(objects):

@@ -78,8 +78,10 @@ def choose_chain(shares: Iterable[SegmentShare], log_start: int) -> list[Segment
     as after an interrupted cut, or with the inputs of a merge."""
     best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare]] = {}  # by end offset
     useful = [share for share in shares if share.offsets[1] > log_start]
+    # By their ends: the chains that a share may continue are known before it.
     for share in sorted(useful, key=lambda share: share.offsets[::-1]):
         begin, end = share.offsets
+        # Ranked by where its whole chain begins.
         if begin in best:
             begin = -best[begin][0][0]
         rank = -begin, bool(share.file.path), share.file.created_ms, share.file.uuid
@@ -146,15 +148,16 @@ def cover_lost_files(pieces: Sequence[SegmentPiece], begin: int, commit: int) ->
     offset of the partition.
 
     A mapping whose segment has a file or an object is kept; finished objects replace those whose
-    files are lost. These objects were replaced locally by a merge or a compaction whose outputs
-    were not uploaded, so they need not end where a kept mapping begins: then the rest of an object
-    is copied from there on. If all of these do not reach the commit offset, records are lost: then
-    a mapping without file and object that begins below the commit offset is kept, if something that
-    can be read follows it."""
+    files are lost."""
+    # These objects were replaced locally by a merge or a compaction whose outputs were not
+    # uploaded, so they need not end where a kept mapping begins: then the rest of an object is
+    # copied from there on.
     sound = [piece for piece in pieces if piece.kind != PieceKind.LOST]
     chosen = _longest_chain(sound, begin)
     if (chosen[-1].piece.end if chosen else begin) >= commit:
         return chosen
+    # Records are lost: then a mapping without file and object is kept, too, if something that can
+    # be read follows it.
     return _longest_chain([p for p in pieces if p.kind != PieceKind.LOST or p.base < commit], begin)
 
 
@@ -174,8 +177,9 @@ def _longest_chain(pieces: Sequence[SegmentPiece], begin: int) -> list[Chosen]:
         if piece.end not in reached:
             ends.append(piece.end)
         reached[piece.end] = best
+    # Nothing that can be read follows it.
     while ends and reached[ends[-1]].last.piece.kind == PieceKind.LOST:
-        ends.pop()  # nothing follows it
+        ends.pop()
     chosen: list[Chosen] = []
     at = ends[-1] if ends else None
     while at is not None:

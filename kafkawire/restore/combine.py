@@ -59,10 +59,9 @@ def combine_folders(found: Mapping[int, FolderEvidence]) -> Combined:
     """Combine the evidence of each broker's folder. Raises LogError where folders contradict each
     other: a partition number is of two topics.
 
-    A partition belongs to the broker in whose folder its leader epoch is highest: a move to another
-    broker raises it. What only an earlier leader's folder has, from the log start on, is `carried`
-    into segments of the new leader's folder; offsets that both have are those of the new leader,
-    because an earlier one may have written records that were never committed."""
+    A partition belongs to the broker in whose folder its leader epoch is highest. What only an
+    earlier leader's folder has, from the log start on, is `carried` into segments of the new
+    leader's folder."""
     seen = FolderEvidence(has_manifest=all(each.has_manifest for each in found.values()))
     combined = Combined(seen)
     for node, each in found.items():
@@ -114,6 +113,7 @@ def _add_folder_partition(
     combined: Combined, number: int, those: Mapping[int, PartitionSeen]
 ) -> None:
     """Add a partition as its leader's folder has it, and what only other folders have."""
+    # A move to another broker raises the epoch.
     order = sorted(those, key=lambda n: (those[n].epoch, those[n].next_offset, -n), reverse=True)
     leader = order[0]
     chosen = those[leader]
@@ -134,6 +134,8 @@ def _carry_missing(
     combined: Combined, chosen: PartitionSeen, leader: int, node: int, other: PartitionSeen
 ) -> None:
     """Note the offsets that another folder has and those before it in order have not."""
+    # Offsets that both have are those of the new leader: an earlier one may have written records
+    # that were never committed.
     for first, end in find_uncovered(chosen.log_start, chosen.next_offset, _ranges(chosen)):
         for begin, stop in _join_ranges(_ranges(other)):
             begin, stop = max(first, begin), min(end, stop)

@@ -150,6 +150,7 @@ def _note_origin(file: SegmentFile, created_ms: int, seen: FolderEvidence) -> No
 
 
 def _last_producer_id(state: PartitionState) -> int:
+    # Only to verify the epochs, too: a damaged file must fail before anything of it is taken.
     unpack_epochs(state.leader_epochs)
     return max((entry.producer_id for entry in unpack_producers(state.producers)), default=-1)
 
@@ -247,8 +248,7 @@ def add_local_manifest(fs: FileSystem, home: str, seen: FolderEvidence) -> bool:
 
 
 def _add_manifest_topics(manifest: Manifest, seen: FolderEvidence) -> None:
-    """Add topics that no frame describes, as older than all others, and log starts of known
-    partitions."""
+    """Add topics that no frame describes, as the oldest, and log starts of known partitions."""
     owners: dict[int, bytes] = {}
     more = {}
     for topic in manifest.state.topics:

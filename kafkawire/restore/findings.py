@@ -2,9 +2,8 @@
 
 Without `find_damage` a restore trusts the manifest and the metadata in the objects. A row may be
 sound and still wrong (`find_differences`): an older page of the database has older rows, and lacks
-newer ones. Rows are stored before anything else says what they say, so a row that says less was
-stored later and is lost: records would be hidden, deleted ones come back, a topic would be deleted,
-or offsets be given again. Used by kafkawire.fsck, too.
+newer ones. Records would be hidden, deleted ones come back, a topic would be deleted, or offsets be
+given again. Used by kafkawire.fsck, too.
 """
 
 from __future__ import annotations
@@ -63,6 +62,7 @@ async def _verify_object(env: Env, asking: RetryingCalls, used: UsedFile, path: 
         and each.first < kept[each.number][1]
         and each.end > kept[each.number][0]
     ]
+    # The sentences about damaged batches come last.
     others = result.problems[: len(result.problems) - len(result.damaged)]
     texts += [problem.replace(f"{path}: ", "").replace(path, "it") for problem in others]
     return [Doubt(DoubtKind.DAMAGED, f"{key}: {text}") for text in texts]
@@ -80,6 +80,8 @@ def find_differences(
     seen: FolderEvidence, catalog: Catalog, row: PartitionRow, log_position: int
 ) -> Iterator[RowDifference]:
     """Compare the row of a partition that the catalog has. `log_position`: of the checkpoint."""
+    # Rows are stored before anything else says what they say: if one says less, a later one is
+    # lost.
     whole = has_all_rows(catalog, row.number)
     if whole and (text := wrong_mappings(row)):
         yield RowDifference(text)
@@ -113,6 +115,7 @@ def _compare_offsets(
 ) -> Iterator[RowDifference]:
     start = row.checkpoint.log_start if row.checkpoint is not None else 0
     end = row.checkpoint.next_offset if row.checkpoint is not None else 0
+    # Only frames before the checkpoint, which was stored after them.
     before = bisect_left(seen.places, log_position)
     if max(seen.ends[:before], default=0) > end:
         text = (
@@ -121,6 +124,7 @@ def _compare_offsets(
         )
         yield RowDifference(text)
     mapped = ((mapping.base_offset, mapping.end_offset) for mapping in row.mappings)
+    # Deleted offsets and those in journals need no row.
     held = sorted([(0, start), *mapped, *seen.ranges])
     for share in seen.shares:
         absent = tuple(find_uncovered(*share.offsets, held))

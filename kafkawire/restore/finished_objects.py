@@ -139,8 +139,7 @@ class FinishedObjects:
         return Manifest(Snapshot(0, "", self._node_id, 0, 0, objects=objects, entries=entries))
 
     async def of(self, numbers: Iterable[int]) -> dict[int, list[StoredPart]]:
-        """Return the parts of these partitions in objects that are finished now. Raises the
-        storage's errors."""
+        """Return the parts of these partitions in objects finished now. The storage's errors."""
         found: dict[int, list[StoredPart]] = {number: [] for number in numbers}
         for tier, manifest in self._manifests:
             places = [

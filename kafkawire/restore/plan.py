@@ -157,7 +157,8 @@ def plan_restore(
             if partition is None and info.number in shares:
                 partition = PartitionSeen(info.number)
             if partition is not None:
-                partition.number = info.number  # a slot of the evidence until now
+                # A slot of the evidence until now.
+                partition.number = info.number
                 name = f"{topic.name}-{info.index}"
                 _plan_partition(name, partition, shares.get(info.number, []), info, seen, plan)
     for holes in plan.holes:
@@ -188,6 +189,7 @@ class _TopicPlanner:
             self._reserve_deleted(self._seen)
             self._plan.mixed |= any(slot < 0 for slot in self._seen.partitions)
         names: dict[str, bytes] = {}
+        # The newest first, which keeps its name.
         for topic_id, name in self._names.items():
             if names.setdefault(name, topic_id) != topic_id:
                 new = recovered_name(name, topic_id)
@@ -305,7 +307,8 @@ class _TopicPlanner:
             self._taken.add(number)
             if slot is not None and partition is not None:
                 self._plan.numbers.setdefault(slot, number)
-            if slot is None and not rule.covers_gaps:  # in a bucket: nothing was ever uploaded
+            # In a bucket that means that nothing was ever uploaded.
+            if slot is None and not rule.covers_gaps:
                 self._plan.add_doubt(
                     DoubtKind.TOPIC, f"nothing is known of {name}-{index}: it is empty"
                 )
@@ -424,8 +427,7 @@ def _begin_after_gaps(
 
 
 def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
-    """Return where the offsets begin that are present without a gap up to `end`; `end` if that is
-    not."""
+    """Return where the offsets begin that are without a gap up to `end`; `end` if none are."""
     start = end
     for begin, stop in sorted(ranges, key=lambda each: each[1], reverse=True):
         if stop < start:

@@ -5,9 +5,7 @@ A copy adds rows and, if that is wanted, replaces rows that differ; it deletes n
 run inside a transaction (`Transactions.transact`), `enter_security` in one for all tables, so an
 interrupted copy has changed nothing.
 
-The secret of `security.sasl.credentials` is copied together with the first users: if the users had
-their salts of before and unknown users others, a client could tell them apart. A target with users
-of its own keeps its secret for the same reason.
+The secret of `security.sasl.credentials` is copied together with the first users.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ def load_source(session: Session) -> CopySource:
 
 
 def compare_security(source: Content, target: Content) -> list[Comparison]:
-    """Return what a copy would do, for each table. Raises CopyRefused if a table would have more
-    rows than it may."""
+    """Return what a copy would do, for each table. CopyRefused: one would have too many rows."""
     found = []
     for table in TABLES:
         there, here = source[table.name], target[table.name]
@@ -131,12 +128,15 @@ def enter_security(session: Session, source: CopySource, expected: Sequence[Comp
     """Add the missing rows and replace those that differ. Raises CopyRefused if the target has
     changed since `expected` was compared."""
     for each in expected:
+        # Other writers wait from here on.
         if each.added or each.different:
-            versions.increment_version(session, each.table.name)  # other writers wait from here on
+            versions.increment_version(session, each.table.name)
     if compare_security(source.content, load_security(session)) != list(expected):
         raise CopyRefused("the target was changed meanwhile: run the command again")
     for each in expected:
         _write(session, each, source.content[each.table.name])
+        # If the users had their salts of before and unknown users others, a client could tell them
+        # apart. A target with users of its own keeps its secret for the same reason.
         first_users = each.added and not (each.different or each.same or each.only_in_target)
         if each.table.name == versions.SCRAM_CREDENTIALS and first_users and source.secret:
             replace_secret(session, source.secret)

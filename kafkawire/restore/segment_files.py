@@ -178,8 +178,7 @@ class Conversion:
         self.damaged = 0
 
     def write(self, progress: Progress) -> None:
-        """Write the new files, which nothing refers to yet. If it raises OSError they are
-        removed."""
+        """Write the new files, which nothing refers to yet; an OSError removes them."""
         if self._seen.damage:
             self._pass_over_lost()
         try:

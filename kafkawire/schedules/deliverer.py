@@ -396,8 +396,7 @@ class Deliverer:
         return [arrival for arrival in found if arrival is not None]
 
     async def _contents(self, entries: Sequence[Due], now_ms: int) -> StepContents:
-        """Read the records of a step and find their targets. Records that are not in the log any
-        more are left out."""
+        """Read the records of a step and find their targets, without those no more in the log."""
         found = await self._records(entries)
         held: dict[Due, str] = {}
         repeating: list[tuple[Record, Delivery]] = []
@@ -432,8 +431,7 @@ class Deliverer:
     def _target(
         self, record: Record, delivery: Delivery, known: dict[str, TargetTopic | str]
     ) -> TargetTopic | str:
-        """Return the target of a record, or why it cannot be delivered there now. `known`: those
-        of the same step."""
+        """Return a record's target, or why it is not deliverable now. `known`: of the same step."""
         name = delivery.target or self._partition.config.schedule_topic
         target = known.get(name)
         if target is None:

@@ -73,8 +73,7 @@ class ScheduleStarter:
             await self.service.resign(indexes)
 
     async def lead(self, indexes: Collection[int]) -> None:
-        """Begin to deliver with partitions that this broker leads from now on; `indexes` as of
-        `resign`."""
+        """Begin to deliver partitions led from now on; `indexes` as of `resign`."""
         if self.service is not None:
             await self.service.lead(indexes)
         self.start()

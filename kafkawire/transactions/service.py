@@ -190,8 +190,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         return coordinator is not None and coordinator.answer_at_once(request)
 
     async def wait_for_completion(self, transactional_id: str, timeout_s: float) -> None:
-        """Return when no markers of an id are outstanding as far as is known here, or after
-        `timeout_s` seconds."""
+        """Return when no markers of an id are outstanding as known here, or after `timeout_s`."""
         coordinator = self.find_coordinator(transactional_id)
         # Elsewhere: its completion is not known here, so the caller asks again after the time.
         if coordinator is None:

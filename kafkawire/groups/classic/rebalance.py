@@ -217,8 +217,7 @@ def _session_due(draft: Draft, member_id: str) -> None:
 
 
 def _elect(group: ClassicGroup) -> str | None:
-    """Return the leader of the next generation: the previous one if it joined, else the first that
-    did."""
+    """Return the next leader: the previous one if it joined, else the first that did."""
     # Removing the leader makes another member the leader, so a group with members has one.
     assert group.leader is not None
     if group.members[group.leader].join is not None:

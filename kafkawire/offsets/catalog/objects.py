@@ -46,8 +46,7 @@ def may_finish(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
 
 
 def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
-    """Return whether an object is the finished one of a live segment, so that a copy may replace
-    it."""
+    """Return whether an object is the finished one of a live segment: a copy may replace it."""
     if row is None or segment is None or row.state != COPY_FINISHED:
         return False
     return segment.state == LIVE and segment.object == row.uuid
@@ -95,8 +94,7 @@ def match_moved(
 
 
 def change_local(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
-    """Return the segments whose `local` may be set to this value and differs, with the new
-    value."""
+    """Return the segments whose `local` may have this value and differs, with the new value."""
     found = []
     for row in rows:
         # A segment without an object keeps its file, which is the only copy.

@@ -143,8 +143,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class StoredStats:
-    """Statistics of one partition. Records and bytes are those in segments; -1: no checkpoint or
-    cut yet."""
+    """Statistics of one partition. Records and bytes: in segments; -1: no checkpoint or cut yet."""
 
     number: int
     checkpoint_offset: int = -1
@@ -201,8 +200,7 @@ class CheckpointCatalog(Protocol):
 
 
 class RangeCatalog(Protocol):
-    """Segments, and the offset ranges of partitions in them. See SegmentCatalog for
-    transactions."""
+    """Segments, and offset ranges of partitions in them. See SegmentCatalog for transactions."""
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
         """Insert segments that will be written as STARTED; return their ids."""

@@ -87,6 +87,7 @@ def read_sql(session: Session, node_id: int) -> StoredOffsets:
     mappings = statements.mappings_where(
         session, f"{statements.led_by(node_id)} ORDER BY partition_number, base_offset"
     )
+    # The mark of deleted topics is one of SQL: a key-value store asks for the leader.
     stored.mappings = [m._replace(due_ms=NEVER) if m.due_ms < 0 else m for m in mappings]
     stored.segments = statements.segments_where(session, f"node_id = {node_id:d}")
     stored.objects = objects_where(session, f"node_id = {node_id:d} ORDER BY uuid", [])
@@ -128,6 +129,7 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
         f"INSERT INTO segments ({statements.SEGMENT})",
         [_segment(s) for s in stored.segments],
     )
+    # As the deletion of a topic marks its mappings.
     deleted = [m._replace(due_ms=m.due_ms if living[m.number] else ORPHANED)
                for m in stored.mappings]  # fmt: skip
     if not statements.add_mappings(session, deleted, now_ms):
@@ -192,6 +194,7 @@ def _object(row: ObjectRow) -> Row:
 
 
 def _set_next_id(session: Session, next_id: int) -> None:
+    # Never lower: other brokers have segments in this table, too.
     if session.dialect == "postgresql":
         sequence = "pg_get_serial_sequence('segments', 'id')"
         session.rows(f"SELECT setval({sequence}, greatest(nextval({sequence}), {next_id:d}))")

@@ -290,8 +290,7 @@ def segments_of_cut(loads: Sequence[TopicLoad], every_s: float) -> list[CutSegme
 
 
 def _rounds(tiered: Sequence[TopicLoad], every_s: float) -> int:
-    """Return the number of separate times at which objects of one cut are uploaded: at once, or
-    near their lag limit."""
+    """Return at how many times objects of one cut are uploaded: at once, or near their limit."""
     sizes = {load.kind: 0.0 for load in tiered}
     for load in tiered:
         sizes[load.kind] += load.bytes_per_s * every_s

@@ -142,8 +142,7 @@ class Tiers:
         return url in (self.current.url, self.setting(self.current))
 
     def store(self, tier: int) -> ObjectStore | None:
-        """Return the store of a tier by its number; None if there is no such tier, or its URL is
-        invalid."""
+        """Return the store of a tier by number; None if there is none, or its URL is invalid."""
         if tier == self.current.id:
             return self.store_at(self.current.url)
         row = next((row for row in self.rows if row.id == tier), None)

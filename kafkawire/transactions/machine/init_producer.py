@@ -69,8 +69,7 @@ def needs_producer_id(at: Transaction | None, ask: InitProducer, transaction_ver
 def initialize(
     at: Transaction | None, ask: InitProducer, fresh_id: int, now_ms: int
 ) -> Transaction | ErrorCode:
-    """The id after the request; or why it is refused. `fresh_id` is used where `needs_producer_id`
-    says so."""
+    """The id after the request; or why it is refused. `fresh_id`: see `needs_producer_id`."""
     # Here no transaction is open and none is being ended.
     timeout_ms = NO_TIMEOUT_MS if ask.two_phase_commit else ask.timeout_ms
     if at is None:

@@ -118,6 +118,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
         def work() -> list[ObjectRow]:
             uuids: list[bytes] = []
             for state in set(states):
+                # With a zero byte the key after that of `after`.
                 low = layout.state_key(node_id, state, after) + (b"\0" if after else b"")
                 high = layout.state_key(node_id, state + 1, b"")
                 uuids += [layout.uuid_of(key) for key, _ in self._store.scan(low, high, limit)]
@@ -179,6 +180,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
                 object_row = replace(made, segment_id=segment_id, state=COPY_FINISHED)
                 stored.enter_objects([object_row])
             for row in SwapPlan(self._store, Swap(finished), led, self._now_ms()).enter(writes):
+                # None of its partitions exists any more.
                 if row.state != LIVE:
                     writes.put(layout.unneeded_key(row.node_id, row.object), b"")
             return ids
@@ -205,6 +207,7 @@ class KeyValueObjects(KeyValueBase, ObjectChanges):
         following = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
         again = []
         for given, stored, segment, mappings in find_finished(rows, entered, led):
+            # As if all its mappings had been removed: the swap makes it LIVE, without a local file.
             if segment is None:
                 segment = replace(
                     given, id=following, state=DELETING, live_bytes=0, delete_after_ms=0,

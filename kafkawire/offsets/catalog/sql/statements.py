@@ -185,6 +185,7 @@ def find_ended_mappings(session: Session, below: Sequence[tuple[int, int]]) -> l
     """Return the mappings that end at or below the log start of (number, log start)."""
     made: list[SegmentRange] = []
     for part in parts(below):
+        # The limit of `base_offset` follows from that of `end_offset`: it is for the primary key.
         found = session.rows(
             f"WITH wanted(number, low) AS (VALUES {values_text(part)})"
             f" SELECT {_of('m', MAPPING)}, m.intact FROM wanted w CROSS JOIN offset_mappings m"
@@ -206,8 +207,7 @@ def groups_led_by(node_id: int) -> str:
 
 
 def led_by(node_id: int) -> str:
-    """A condition on mappings: of partitions that this broker leads, or led until they were
-    deleted."""
+    """A condition on mappings: of partitions that this broker leads, or led until deleted."""
     return (
         "EXISTS (SELECT 1 FROM partitions p WHERE p.number = offset_mappings.partition_number"
         f" AND p.lead_group IN ({groups_led_by(node_id)}))"
