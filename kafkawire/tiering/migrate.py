@@ -70,8 +70,7 @@ def copy_uuid(uuid: bytes, url: str) -> bytes:
 
 
 class Copying:
-    """Copies objects from `source`, the store of `source_url`, into `target`. `site`: where copies
-    are checked."""
+    """Copies objects from `source`, the store of `source_url`, to `target`; `site`: checks them."""
 
     def __init__(
         self, site: Site, source: ObjectStore, source_url: str, target: ObjectStore

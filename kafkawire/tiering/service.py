@@ -301,8 +301,7 @@ class Tiering:
                 await self.env.sleep(REPORT_INTERVAL_S)
 
     async def _run(self) -> None:
-        """Attach the bucket, with retries, then start the components; continue with what other
-        brokers upload."""
+        """Attach the bucket, with retries, then start the components and follow other brokers."""
         failures = 0
         self.dispatcher.detach(self.state)
         self.uploader.start()

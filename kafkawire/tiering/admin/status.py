@@ -161,10 +161,11 @@ def _in_journals(
 
 
 def merge_neighbours(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:
-    """Merge neighbours with the same reason; the newer range supplies the details."""
+    """Merge neighbours with the same reason; the earliest of their times are kept."""
     joined: list[LocalOnlyRange] = []
     for piece in found:
         last = joined[-1] if joined else None
+        # Not with what is only in the journals.
         if (
             last is not None
             and piece.segments

@@ -103,6 +103,7 @@ class Spending:
         self._summed_s = self._ticked_s - SUM_S
         try:
             says = json.loads(self._saved or b"{}")
+            # A later month, too: the clock may have moved back since.
             if says.get("version") == VERSION and says["month"] >= self.month:
                 self._take(says)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -199,6 +200,7 @@ class Spending:
                 "the remote tier cost %.2f %s in %s, %.0f %% of tier.budget.month=%g",
                 self.sum_month_costs(), self.prices.currency, self.month, percent, budget,
             )  # fmt: skip
+        # Lower after the budget was raised: then the same steps are logged again.
         self._warned = reached
 
     def _take(self, says: Mapping[str, Any]) -> None:

@@ -204,7 +204,7 @@ def log_objects(flowing: Sequence[TopicLoad], machine: Machine) -> LogObjects:
 
 @dataclass(slots=True)
 class _Merged:
-    """Return the work that merges cause per cut."""
+    """The work that merges cause per cut."""
 
     count: float = 0.0
     puts: float = 0.0
@@ -217,7 +217,7 @@ def merges_done(
     made: CutSegments, every_s: float, machine: Machine, prices: Prices
 ) -> Iterator[tuple[Merges, float]]:
     """Yield the merges of the segments of a cut, each with the share of its bytes that is read from
-    the tier. Segments that are not copied are merged whatever that costs."""
+    the tier."""
     load = made.load
     kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
     # Segments of a cut are adjacent, so they are merged with one another, too.
@@ -225,6 +225,7 @@ def merges_done(
     for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
         away = _part_away(one, every_s, load, machine)
         size, inputs = int(one.size_bytes), round(one.inputs)
+        # Segments that are not copied are merged whatever that costs.
         if load.copies and not pays(
             inputs, size, int(inputs * away), int(size * away), machine.part_bytes, prices
         ):
@@ -261,6 +262,7 @@ def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
     scan_interval_s = min(
         machine.cut_interval_ms / 1000, max(MIN_SCAN_INTERVAL_S, lag_s / SCANS_PER_LAG)
     )
+    # Less a rounding error, which would make a whole number one more.
     scans = max(1, ceil(CUT_PART * lag_s / scan_interval_s - 1e-9) - SCANS_AHEAD)
     full_s = machine.journal_bytes / sum(load.bytes_per_s for load in flowing)
     return min(scans * scan_interval_s, full_s, machine.journal_roll_ms / 1000)

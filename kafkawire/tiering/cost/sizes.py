@@ -99,8 +99,7 @@ class _Kept:
 
 
 def sizes(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Sizes:
-    """Return the sizes for loads that share journals, segments and metadata; at least one has
-    traffic."""
+    """Return the sizes for loads that share journals, segments and metadata; some have traffic."""
     flowing = [load for load in loads if load.bytes_per_s > 0]
     rate = sum(load.bytes_per_s for load in flowing)
     full_s = machine.journal_bytes / rate
@@ -124,6 +123,7 @@ def sizes(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Sizes
     )
     return Sizes(
         bytes_a_day=rate * DAY_S,
+        # Into a journal, into a segment, and by merges.
         written_a_day=(2 * rate + kept.merged_bytes_per_s) * DAY_S,
         journal_bytes=journal_bytes,
         segment_bytes=-1 if kept.unending else kept.local_bytes,
@@ -144,7 +144,8 @@ def journals(flowing: Sequence[TopicLoad], machine: Machine) -> int:
     full_s = machine.journal_bytes / sum(load.bytes_per_s for load in flowing)
     roll_s = machine.journal_roll_ms / 1000
     every_s = cut_every_s(flowing, machine)
-    if full_s >= min(every_s or roll_s, roll_s):  # rolled by age
+    # They are rolled by age, not because they are full.
+    if full_s >= min(every_s or roll_s, roll_s):
         return 2 if every_s else 3
     waiting_s = every_s or roll_s
     hot = machine.hot_bytes / machine.journal_bytes
@@ -161,8 +162,10 @@ def _add(made: CutSegments, every_s: float, machine: Machine, prices: Prices, to
     span_s = every_s / made.count / (merges[-1].per_cut if merges else 1 / made.count)
     bytes_per_s = made.count * made.size_bytes / every_s
     merged_per_s = sum(one.per_cut * one.size_bytes for one in merges) * made.count / every_s
+    # A segment is kept until its newest record expires.
     local_s = _seconds(local_ms) + late_s + (span_s if kept_s > span_s else 0)
     total.local_bytes += bytes_per_s * (1 + INDEX_PART) * local_s
+    # The inputs of a merge stay for the delay.
     total.local_bytes += merged_per_s * machine.file_delete_delay_ms / 1000
     total.merged_bytes_per_s += merged_per_s
     segments = _alive(made, merges, every_s, kept_s + late_s)
@@ -181,12 +184,12 @@ def _alive(made: CutSegments, merges: Sequence[Merges], every_s: float, kept_s: 
 
 
 def segment_rows(partitions: float, in_tier: bool) -> float:
-    """Return the bytes of the rows of a segment of so many partitions, and of its object. A row
-    that is larger than a quarter of a page has pages that it does not share."""
+    """Return the bytes of the rows of a segment of so many partitions, and of its object."""
     rows = SEGMENT_BYTES + MAPPING_BYTES * partitions
     if not in_tier:
         return rows
     row = OBJECT_BYTES + OBJECT_RANGE_BYTES * partitions
+    # A row that is larger than a quarter of a page has pages that it does not share.
     if row > PAGE_BYTES / 4:
         row = PAGE_BYTES * ceil(row / PAGE_BYTES) + PAGE_BYTES / 8
     return rows + row

@@ -216,6 +216,7 @@ async def measure(tiering: Tiering) -> dict[str, _Traffic]:
         one.bytes_per_s += rate_of(partition, now_ms, _made_ms(tiering, partition, now_ms))
         if at % SLICE == 0:
             await tiering.env.slices.pause()
+    # Topics may have been deleted during the pauses.
     by_name = tiering.catalog.by_name
     for name in list(found):
         if name in by_name:
@@ -228,7 +229,8 @@ async def measure(tiering: Tiering) -> dict[str, _Traffic]:
 def rate_of(partition: Partition, now_ms: int, made_ms: int) -> float:
     """Return bytes a second over the last WINDOW_MS, or since its creation (`made_ms`)."""
     rows = partition.segments
-    size_bytes = max(0, partition.size_bytes - sum(rows.length))  # in the journals
+    # Those in the journals, which are newer than all segments.
+    size_bytes = max(0, partition.size_bytes - sum(rows.length))
     since_ms, oldest = made_ms, len(rows) - 1
     for at, newest, length in zip(count(), reversed(rows.newest), reversed(rows.length)):
         # If older records have expired, the oldest segment only shows when the next one began.
@@ -249,16 +251,15 @@ def _made_ms(tiering: Tiering, partition: Partition, now_ms: int) -> int:
 
 
 def _read_rate(tiering: Tiering) -> float:
-    """Return bytes a second read from the tier for clients since the start. Merges and the manifest
-    are left out, because the estimate adds its own."""
+    """Return bytes a second read from the tier for clients since the start."""
+    # Without merges and the manifest: the estimate adds its own.
     meter = tiering.meter
     size_bytes = tiering.cold.counts.bytes_read
     return size_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
 def describe_traffic(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
-    """Return the traffic that an estimate assumes, for JSON; only the busiest topics are listed
-    individually."""
+    """Return the traffic that an estimate assumes, for JSON; only the busiest topics by name."""
     flowing = [load for load in traffic if load.bytes_per_s > 0]
     return {
         "topics": [

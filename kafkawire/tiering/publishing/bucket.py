@@ -113,8 +113,7 @@ class BucketState:
             await self._begin(self._env.clock.now_ms(), etag)
 
     async def _begin(self, sequence: int, etag: str | None) -> None:
-        """Write an empty snapshot, then `current` in place of the one with this ETag (None: only if
-        there is none)."""
+        """Write an empty snapshot, then `current` if it has this ETag (None: if there is none)."""
         now_ms = self._env.clock.now_ms()
         nothing = empty(self._cluster_id, self._node_id, self._owner.epoch, sequence, now_ms)
         # The snapshot first: `current` never names a file that is missing.

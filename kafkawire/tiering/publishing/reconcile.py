@@ -113,8 +113,7 @@ class Comparing:
                 await self._env.slices.pause()
 
     async def missing(self, said: KeySlices) -> list[bytes]:
-        """Return finished objects of this tier that the manifest lacks; there are none unless a
-        manifest was lost."""
+        """Return finished objects of this tier that the manifest lacks; none unless it was lost."""
         missing: list[bytes] = []
         # Both sides are sorted by uuid, so one pass over them is enough.
         rest = (uuid for uuid, _ in said.items())

@@ -50,8 +50,7 @@ class CachedBlock:
 
 
 class BlockCache:
-    """A cache of object blocks in shared memory. `evicted_unread`: blocks evicted before they were
-    read."""
+    """A cache of object blocks in shared memory. `evicted_unread`: blocks evicted before a read."""
 
     __slots__ = ("_blocks", "_free", "_leased", "_limbo", "_memory", "block_bytes",
                  "evicted_unread", "slots")  # fmt: skip

@@ -182,6 +182,7 @@ class ColdReader:
                     await self._find_tier(row.tier)
                 with charging({partition.topic: 1}):
                     task = self._index(mapping, row)
+                # Other readers may wait for it, too.
                 warm = await asyncio.shield(task)
             return warm
         except (StoreError, DamagedSegment) as failure:
@@ -369,7 +370,7 @@ class ColdReader:
             raise trouble
 
     def _check_refused(self, row: SegmentRow) -> None:
-        """Return a refused object's error until a retry is due."""
+        """Raise a refused object's error until a retry is due."""
         known = self._refused.get(row.object)
         if known is not None:
             if self._env.clock.monotonic() < known[0]:
@@ -417,6 +418,7 @@ class ColdReader:
         # CORRUPT_MESSAGE, and can seek past its offsets.
         if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        # Its file is another copy.
         if row.local:
             self._report(segment, Copy.OBJECT)
         if isinstance(failure, DamagedSegment):
@@ -432,6 +434,7 @@ class ColdReader:
                 return False
             if not found:
                 return True
+            # Unless another call has changed it meanwhile.
             if segment.row is row:
                 segment.row = found[0]
         now = segment.row

@@ -1,9 +1,8 @@
 """Local retention: when files of uploaded segments are removed from the local disk.
 
 The file of a segment with a finished object is removed when all partitions in it are past their
-local retention, and earlier if the disk fills up. The tier is asked whether it has the object
-(kafkawire.tiering.retention.local_files). Then its row is marked as not local, and readers
-use the remote tier from then on. The file is deleted after `file.delete.delay.ms`, when it has no
+local retention, and earlier if the disk fills up. Its row is marked as not local, and readers use
+the remote tier from then on. The file is deleted after `file.delete.delay.ms`, when it has no
 readers (kafkawire.tiering.retention.local_files). Every check works from the current state, so a
 step that failed or was cut off by a crash is repeated by a later check.
 """

@@ -32,8 +32,7 @@ class Checker:
         self._skip_lost = repair and skip_lost
 
     async def verify(self, suspect: Suspect) -> list[Finding]:
-        """Check an object again that seems to have no row, or a row that seems to have no
-        object."""
+        """Check an object again that seems to have no row, or a row that seems without object."""
         key = segment_key(suspect.uuid)
         try:
             if suspect.kind == FindingKind.ORPHAN:

@@ -31,6 +31,7 @@ async def local_copy(
 
     def prepare() -> int:
         fs.makedirs(site.folder)
+        # What a crash has left.
         fs.remove(path)
         return fs.free_bytes(site.folder)[1]
 
@@ -45,8 +46,7 @@ async def local_copy(
 
 
 async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
-    """Verify a file that should be the segment of this uuid; return its problems. Raises OSError,
-    WorkerError."""
+    """Return the problems of a file that should be this segment. Raises OSError, WorkerError."""
     arguments = ScrubArguments(path, segment)
     result: ScrubResult = await site.env.worker.run("scrub", arguments, site.bytes_per_second())
     return result
@@ -57,6 +57,7 @@ async def is_sound_here(site: Site, row: ObjectRow) -> bool:
     segment = site.segments.by_id.get(row.segment_id)
     if segment is None or not segment.has_file:
         return False
+    # Its file is not removed meanwhile.
     segment.pins += 1
     try:
         return not (await scrub_file(site, segment.path, segment.row.uuid)).problems

@@ -64,8 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ScrubProgress:
-    """Progress of a scrub: `what` is being processed, how many are done, how many there are (0:
-    unknown)."""
+    """Progress of a scrub: `what` is processed, how many are done and are there (0: unknown)."""
 
     what: str
     done: int
@@ -129,6 +128,7 @@ def compare(
     sizes = {each.uuid: each.size_bytes for each in seen}
     for each in seen:
         row = by_uuid.get(each.uuid)
+        # It may still get a row.
         if row is None and each.modified_ms >= before_ms:
             result.young += 1
         elif row is None:

@@ -83,7 +83,7 @@ class LogStores:
         return ChargedStore(found)
 
     async def check(self) -> str:
-        """All brokers of a tier share the object that this check stores."""
+        # In the tier itself: all its brokers share the object that the check stores.
         if self._checked:
             return ""
         try:

@@ -179,8 +179,7 @@ class StorageChild:
             self._process.send(frame)
 
     async def listen(self) -> bool:
-        """Read responses until the process has ended. Return whether it died before its first
-        response."""
+        """Read responses until the process has ended; return whether it never responded."""
         why = ""
         try:
             while True:
@@ -237,6 +236,7 @@ class StorageChild:
         self._watching = None
         if not self._pending:
             self._missed = 0
+        # `listen` then fails the calls.
         elif self._missed >= MAX_PINGS_MISSED:
             self._process.kill()
         else:
@@ -327,8 +327,7 @@ class StoreProcess:
         return data, etag
 
     async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
-        """Read ranges of objects into memory. Raises ValueError if the parts are not contiguous or
-        not in the memory."""
+        """Read ranges into memory. ValueError: parts not contiguous or outside the memory."""
         _check_parts(parts, len(self.memory))
         await self._call("read", _key(key), tuple(parts))
 
@@ -361,6 +360,7 @@ class StoreProcess:
 
     async def close(self) -> None:
         self._closed = True
+        # A child that is being started must be ended, too.
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)
         child, self._child = self._child, None
@@ -371,8 +371,7 @@ class StoreProcess:
             self._memory_fd = -1
 
     async def _call(self, operation: str, *arguments: Any) -> Any:
-        """Make one call and return its response. A cancelled call occupies its lane until the child
-        has ended it."""
+        """Make one call and return its response. A cancelled one has its lane until it ends."""
         lane = self._lanes[LANES[operation]]
         await lane.enter()
         try:

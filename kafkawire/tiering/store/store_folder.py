@@ -12,8 +12,7 @@ from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 
 
 class StoreFolder:
-    """An ObjectStore of the keys below `folder` of another one, `whole`. See the port for its
-    methods."""
+    """An ObjectStore of the keys below `folder` of another one, `whole`. Methods: see the port."""
 
     def __init__(self, whole: ObjectStore, folder: str) -> None:
         self.whole = whole
@@ -62,6 +61,5 @@ class StoreFolder:
 
 
 def whole_store(store: ObjectStore) -> tuple[ObjectStore, str]:
-    """Return the store that a store is a folder of, and the prefix of the keys there; without one,
-    the store itself."""
+    """Return the store that a store is a folder of, and its key prefix there; else itself."""
     return (store.whole, store.prefix) if isinstance(store, StoreFolder) else (store, "")

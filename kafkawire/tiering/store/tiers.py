@@ -179,7 +179,8 @@ class Tiers:
         """Return the URL of the tier that a URL is a broker's folder of, and that folder."""
         try:
             tier = parse_tier(url)
-        except ValueError:  # of an older version
+        # A URL of an older version.
+        except ValueError:
             return None
         node = tier.path.rpartition("/")[2]
         folder = f"{NODES}/{node}"
@@ -193,7 +194,7 @@ class Tiers:
         return next((row for row in self.own() if row.url in places), None)
 
     async def begin_move(self, url: str) -> None:
-        """Make `url` the current tier, also after a crash."""
+        # The mark first: with it the next start continues the move after a crash.
         await self._env.offload.submit("files", mark_move, self._env.fs, self.data_folder, url)
         self.moving = True
         await self._set_current(url)

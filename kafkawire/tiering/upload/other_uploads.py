@@ -65,4 +65,5 @@ class OtherUploads:
         while ids := list(islice(rest, SEGMENTS_AT_ONCE)):
             mappings = await self._storage.segment_mappings(ids)
             await self._finisher.catch_up({mapping.number for mapping in mappings})
+            # Not before: after a failure the next check finds them again.
             self._known.update(ids)

@@ -231,8 +231,7 @@ class Dispatcher:
             self._admitted.remove(candidate)
 
     def fail(self, segment_id: int, fault: Fault, error: str, now: float, jitter: float) -> float:
-        """An attempt has failed. Return the seconds until the storage is tried again (0: other
-        uploads continue)."""
+        """An attempt has failed. Return the seconds to the next try (0: other uploads continue)."""
         self.failures[fault] += 1
         candidate = self.candidates[segment_id]
         if candidate.state == _BEGUN:
@@ -288,8 +287,7 @@ class Dispatcher:
         return self._gate_error
 
     def error(self, now: float) -> tuple[str, float]:
-        """Return the error that blocks all uploads (code, time of the next attempt); ("", 0) if
-        there is none."""
+        """Return what blocks all uploads (code, time of the next attempt); ("", 0): nothing."""
         return (self._gate_error, self._gate_until) if now < self._gate_until else ("", 0.0)
 
     def _wait(self, candidate: Candidate, when: float) -> None:
