@@ -48,27 +48,40 @@ async def check(
     return folder.report
 
 
-async def _topics(
-    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: FsckReport
-) -> None:
-    """Report topics in the journals that the metadata knows neither as existing nor as deleted."""
-    strange: set[str] = set()
-    unknown: set[int] = set()
-    for number in journals.held.ranges:
-        where = catalog.locate(number)
-        if where is None:
-            unknown.add(number)
-            continue
-        names = journals.held.names.get(number, {})
-        strange.update(name for each, name in names.items() if each != where.topic_id)
-    unknown -= await metadata.known_partitions(unknown) if unknown else set()
-    if unknown:
-        strange |= journals.not_deleted(unknown)
-    for name in sorted(strange):
-        report.add(
-            f"topic {name}",
-            "its records are in the journals, and the metadata does not know it: put the newest "
-            "copy of the metadata back, or rebuild it with `kafkawire restore --from-log`",
+class FolderCheck:
+    """One check of a data folder, whose journals are read when it is made. `seen`: what is in its
+    files, for the comparison with the metadata."""
+
+    def __init__(
+        self,
+        env: Env,
+        home: str,
+        node_id: int,
+        catalog: Catalog,
+        storage: SegmentCatalog,
+        metadata: Metadata,
+        progress: Progress,
+        seen: FolderEvidence,
+    ) -> None:
+        self.report = report = FsckReport()
+        self._node_id = node_id
+        self._catalog = catalog
+        self._storage = storage
+        self._metadata = metadata
+        self._progress = progress
+        self._seen = seen
+        self._rebuild = rebuild_command(os.path.dirname(os.path.dirname(home)))
+        self._give_up = GiveUp(env, home)
+        self._journals = JournalCheck(
+            env, home, catalog.name_of, report, progress, self._give_up, seen
+        )
+        # First the journals: what they have is no loss where a segment lacks it.
+        self._held = held = self._journals.run()
+        self._segments = SegmentCheck(
+            env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
+        )
+        self._transactions = TransactionCheck(
+            env.fs, self._segments.intact, held.transactions, report, self._journals.without_index
         )
 
     async def run(self) -> None:
@@ -79,59 +92,74 @@ async def _topics(
         finally:
             self._transactions.close()
 
-async def _partitions(
-    catalog: Catalog,
-    node_id: int,
-    storage: SegmentCatalog,
-    held: JournalContents,
-    usable: set[int],
-    report: FsckReport,
-    progress: Progress,
-    give_up: GiveUp,
-    transactions: TransactionCheck,
-    segments: SegmentCheck,
-    seen: FolderEvidence,
-    rebuild: str,
-) -> None:
-    last = catalog.last_number()
-    for first in count(0, PARTITIONS_AT_ONCE):
-        if first > last:
-            break
-        progress("partitions", first, last + 1)
-        some = range(first, min(first + PARTITIONS_AT_ONCE, last + 1))
-        numbers = [number for number in some if catalog.leader_of(number) == node_id]
-        rows = await storage.load_partitions(numbers)
-        usable |= await segments.of_others(rows)
-        for row in rows:
-            report.partitions += 1
-            where = catalog.locate(row.number)
-            assert where is not None, "only those of the catalog are asked for"
-            for problem in find_beyond(row):
-                report.add(f"{where.topic}-{where.index}", problem)
-            ranges = held.ranges.get(row.number, [])
-            next_offset = held.next_offset(row.number, stored_end(row))
-            name, border = f"{where.topic}-{where.index}", cut_end(row)
-            wrong = list(find_differences(seen, catalog, row, held.recovered.checkpoint))
-            for each in wrong:
-                report.add(name, f"{each.text}: rebuild the metadata with {rebuild}")
-            unmapped = sorted(part for each in wrong for part in each.unmapped)
-            # What a file has without a mapping is not lost: a rebuild restores it.
-            absent = [
-                part
-                for gap in find_missing(row, usable, ranges, next_offset)
-                for part in find_uncovered(*gap, unmapped)
-            ]
-            # A batch that is missing in the journals may have begun or ended a transaction.
-            if all(end <= border for _, end in absent):
-                transactions.run(name, row)
-            for start, end in absent:
-                text = f"offsets {start}-{end - 1} are in no segment and no journal"
+    async def _check_topics(self) -> None:
+        """Report the topics in the journals that the metadata does not know, neither existing nor
+        deleted."""
+        strange: set[str] = set()
+        unknown: set[int] = set()
+        for number in self._held.ranges:
+            where = self._catalog.locate(number)
+            if where is None:
+                unknown.add(number)
+                continue
+            names = self._held.names.get(number, {})
+            strange.update(name for each, name in names.items() if each != where.topic_id)
+        unknown -= await self._metadata.known_partitions(unknown) if unknown else set()
+        if unknown:
+            strange |= self._journals.not_deleted(unknown)
+        for name in sorted(strange):
+            self.report.add(
+                f"topic {name}",
+                "its records are in the journals, and the metadata does not know it: put the "
+                "newest copy of the metadata back, or rebuild it with "
+                "`kafkawire restore --from-log`",
+            )
+
+    async def _check_partitions(self, usable: set[int]) -> None:
+        """Check the partitions that this broker leads. `usable`: the segments that can be read."""
+        last = self._catalog.last_number()
+        for first in range(0, last + 1, PARTITIONS_AT_ONCE):
+            self._progress("partitions", first, last + 1)
+            some = range(first, min(first + PARTITIONS_AT_ONCE, last + 1))
+            led = [number for number in some if self._catalog.leader_of(number) == self._node_id]
+            rows = await self._storage.load_partitions(led)
+            usable |= await self._segments.of_others(rows)
+            for row in rows:
+                self._check_partition(row, usable)
+        self._progress("partitions", last + 1, last + 1)
+
+    def _check_partition(self, row: PartitionRow, usable: set[int]) -> None:
+        report = self.report
+        report.partitions += 1
+        where = self._catalog.locate(row.number)
+        assert where is not None, "only those of the catalog are asked for"
+        name, border = f"{where.topic}-{where.index}", cut_end(row)
+        for problem in find_beyond(row):
+            report.add(name, problem)
+        wrong = list(
+            find_differences(self._seen, self._catalog, row, self._held.recovered.checkpoint)
+        )
+        for each in wrong:
+            report.add(name, f"{each.text}: rebuild the metadata with {self._rebuild}")
+        unmapped = sorted(part for each in wrong for part in each.unmapped)
+        ranges = self._held.ranges.get(row.number, [])
+        next_offset = self._held.next_offset(row.number, stored_end(row))
+        absent = [
+            part
+            for gap in find_missing(row, usable, ranges, next_offset)
+            # What is only unmapped is no loss: a rebuild restores it.
+            for part in find_uncovered(*gap, unmapped)
+        ]
+        # A batch that is missing in the journals may have begun or ended a transaction.
+        if all(end <= border for _, end in absent):
+            self._transactions.run(name, row)
+        for start, end in absent:
+            text = f"offsets {start}-{end - 1} are in no segment and no journal"
+            if start < border:
                 # The check of the segment offers a repair.
-                if start < border:
-                    report.add(name, text)
-                elif give_up.offsets(row.number, where.topic_id, start, end):
-                    text += "; they were given up, and the broker cuts past them"
-                    report.add(name, text, harmless=True)
-                else:
-                    report.add(name, text, skip=None if wrong else give_up.fix)
-    progress("partitions", last + 1, last + 1)
+                report.add(name, text)
+            elif self._give_up.offsets(row.number, where.topic_id, start, end):
+                text += "; they were given up, and the broker cuts past them"
+                report.add(name, text, harmless=True)
+            else:
+                report.add(name, text, skip=None if wrong else self._give_up.fix)

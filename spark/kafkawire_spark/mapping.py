@@ -24,10 +24,14 @@ def map_in_arrow(
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    def work_quietly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with hide_own_errors():
+            yield from work(batches)
+
     # Spark's own function requires pandas, although its tasks do not use it, and importing pandas
     # takes half a second. So this calls the function below it.
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    called: Any = UserDefinedFunction(hidden, returnType=ddl, evalType=kind)
+    called: Any = UserDefinedFunction(work_quietly, returnType=ddl, evalType=kind)
     column = called(*[frame[name] for name in frame.columns])
     plain: Any = frame
     return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
