@@ -1,5 +1,5 @@
-"""Run seeds of a simulation: quietly, ten to a test, with the failing seed in the failure
-message."""
+"""Run seeds of a simulation: quietly, ten to a test, with the failing seed in the failure message;
+or until one fails, with a mutation of the product."""
 
 from __future__ import annotations
 
@@ -30,3 +30,14 @@ def run_seeds(simulate: Callable[[int], object], first: int, end: int) -> None:
             except BaseException as failure:
                 failure.add_note(f"seed {seed}")
                 raise
+
+
+def first_failing(simulate: Callable[[int], object], seeds: range) -> int:
+    """Return the first seed with which a check fails; -1 if there is none."""
+    with quiet():
+        for seed in seeds:
+            try:
+                simulate(seed)
+            except (AssertionError, TimeoutError):
+                return seed
+    return -1

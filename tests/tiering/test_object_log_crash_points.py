@@ -19,10 +19,8 @@ import pytest
 
 from tests.kit.memfs import MemFileSystem
 from tests.kit.seeds import quiet
-from tests.kit.tier.crash_points import Died, Points
-from tests.kit.tier.object_clients import Producer
-from tests.kit.tier.object_lives import ObjectLife
-from tests.tiering.test_object_log_simulation import TIERED, Simulation
+from tests.kit.sinks.object_simulation import ObjectLife, ObjectSimulation
+from tests.kit.tier.crash_points import Points
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
 STRIDES = {True: 1, False: 10} if SEEDS >= 500 else {True: 12, False: 160}
@@ -30,7 +28,7 @@ STRIDES = {True: 1, False: 10} if SEEDS >= 500 else {True: 12, False: 160}
 MIN_POINTS = 150
 
 
-class Scenario(Simulation):
+class Scenario(ObjectSimulation):
     """`points`: where the life ends that has them: the first one, or with `starts` the second one,
     which begins with an empty folder. `kept`: the next life has the folder of the ended one."""
 
@@ -72,17 +70,10 @@ class Scenario(Simulation):
     async def scenario(self, life: ObjectLife, seconds: float) -> None:
         """Let producers produce, for so long or until a point."""
         if not self.producers:
-            await self.until_ended(life, self.create_two(life))
+            creating = self.create_with_two_producers(life, 2, local_retention_ms="1")
+            await self.until_ended(life, creating)
         if not life.over:
             await self.until_ended(life, asyncio.sleep(seconds))
-
-    async def create_two(self, life: ObjectLife) -> None:
-        partitions = await life.create("t", 2, durability="s3", local_retention_ms="1", **TIERED)
-        self.producers = [
-            Producer(self.world, 100 + at, each.number, self.rng, b"p%d" % at)
-            for at, each in enumerate(partitions)
-        ]
-        self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
 
     async def until_ended(self, life: ObjectLife, work: object) -> None:
         """Run something of a life, until it is done or the life has ended."""
@@ -92,26 +83,6 @@ class Scenario(Simulation):
             await asyncio.sleep(0.01)
         if not life.over:
             task.result()
-
-    def run_to_point(self) -> None:
-        """Run; a point raises out of the loop, which continues without that life."""
-        loop = self.world.loop
-        asyncio.set_event_loop(None)
-        task = loop.create_task(self.main())
-        try:
-            while not task.done():
-                try:
-                    loop.run_until_complete(task)
-                except Died:
-                    self.world.lives[-1].die("kill")
-            task.result()
-        finally:
-            left = loop.tasks()
-            for each in left:
-                each.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=1))
-            loop.close()
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
 from copy import deepcopy
-from dataclasses import dataclass
 
 from kafkawire.broker.liveness.service import Liveness
 from kafkawire.broker.liveness.starting import StartingHeartbeats
@@ -20,19 +18,19 @@ from tests.kit.env import InlineOffload, MachineClock, MachineEnv, OffloadWorker
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.simloop import drifting
-from tests.kit.tier.object_clients import Pending, Producer
-from tests.kit.tier.object_lives import EXPECTED, ObjectLife, ObjectTierWorld
+from tests.kit.sinks.lives import EXPECTED, SinkWorld
+from tests.kit.sinks.object_simulation import ObjectLife
 from tests.kit.tier.world import CLUSTER_NODE
 
 LEASE_MS = 5000
 
 
 class GuestLife(ObjectLife):
-    """One process of broker 1. `sql_down_until`: when SQL answers it again; `beat_s` and `beat_ms`:
-    when it sent its last heartbeat that was stored, by its own clocks; `served`: the end of each
-    partition when it began to serve."""
+    """One process of broker 1. `after`: the broker epoch that its start must find;
+    `sql_down_until`: when SQL answers it again; `beat_s` and `beat_ms`: when it sent its last
+    heartbeat that was stored, by its own clocks."""
 
-    def __init__(self, world: ObjectTierWorld, disk: MemFileSystem, after: int | None) -> None:
+    def __init__(self, world: SinkWorld, disk: MemFileSystem, after: int | None) -> None:
         super().__init__(world, disk)
         self.after = after
         self.metadata = MemoryMetadata(world.database, self.sql_pause, self._fault)
@@ -40,7 +38,6 @@ class GuestLife(ObjectLife):
         self.sql_down_until = 0.0
         self.beat_s = self.env.clock.monotonic()
         self.beat_ms = self.env.clock.now_ms()
-        self.served: dict[int, int] = defaultdict(int)
         self.liveness: Liveness | None = None
 
     def _fault(self, _: str) -> Exception | None:
@@ -64,38 +61,24 @@ class GuestLife(ObjectLife):
         """Delete the heartbeat."""
         await self.metadata.end_heartbeats(node_id)
 
+    def former_epoch(self) -> int | None:
+        return self.after
+
     async def registered(self) -> None:
         await self.starting.begin(CLUSTER_NODE, self.catalog)
 
     def serve(self) -> None:
         super().serve()
-        for number, partition in self.log.partitions.items():
-            self.served[number] = partition.high_watermark
         self.liveness = Liveness(self.env, self, self.catalog, CLUSTER_NODE, LEASE_MS)
         self.liveness.when_superseded(self.superseded)
         self.liveness.start()
-
-
-@dataclass(eq=False)
-class GuestProducer(Producer):
-    """A producer that is answered for nothing that a newer process of the broker lacks."""
-
-    def _answered(self, pending: Pending, base: int, epoch: int) -> None:
-        life, end = self.life, base + len(pending.values)
-        for each in self.world.lives:
-            if isinstance(each, GuestLife) and life is not None and each.epoch > life.epoch:
-                assert not each.started or end <= each.served[self.number], (
-                    f"a process of epoch {life.epoch} has acknowledged offset {end - 1}, and epoch "
-                    f"{each.epoch} has served up to {each.served[self.number]}"
-                )
-        super()._answered(pending, base, epoch)
 
 
 class DriftingMachine:
     """A machine with a broker `node_id` that watches broker 1. `life`: the process of broker 1 that
     runs here."""
 
-    def __init__(self, world: ObjectTierWorld, node_id: int) -> None:
+    def __init__(self, world: SinkWorld, node_id: int) -> None:
         self.world, self.node_id = world, node_id
         disk = MemFileSystem(random.Random(node_id))
         self.clock: MachineClock = world.clock_of(disk)

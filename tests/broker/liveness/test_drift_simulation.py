@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,11 +33,10 @@ from tests.broker.liveness.drifting_machines import (
     LEASE_MS,
     DriftingMachine,
     GuestLife,
-    GuestProducer,
 )
-from tests.kit.seeds import quiet, run_seeds
-from tests.kit.tier.object_lives import CALM, ObjectLife, ObjectTierWorld
-from tests.tiering import test_object_log_simulation as object_logs
+from tests.kit.seeds import first_failing, run_seeds
+from tests.kit.sinks.lives import CALM, SinkWorld
+from tests.kit.sinks.object_simulation import ObjectSimulation
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "40")) // 10
 RIGHT_SEEDS = range(10)
@@ -50,7 +50,7 @@ MARGIN_MS = 2500
 """Before the end of a lease: longer than a request to the bucket takes here."""
 
 
-class Simulation(object_logs.Simulation):
+class DriftSimulation(ObjectSimulation):
     """One seed."""
 
     def __init__(self, seed: int, drifts: float) -> None:
@@ -63,7 +63,7 @@ class Simulation(object_logs.Simulation):
         for machine in self.machines:
             await machine.start()
         await self.machines[0].take_over(None)
-        await self.create(await self.newest())
+        await self.create_with_two_producers(await self.newest())
         reading = world.loop.create_task(self.reader())
         for _ in range(ROUNDS):
             await asyncio.sleep(rng.random() * rng.choice((1, 5)))
@@ -80,16 +80,7 @@ class Simulation(object_logs.Simulation):
                 if len(world.serving) != started and rng.random() < 0.1:
                     break
         reading.cancel()
-        await self.settle()
-
-    async def create(self, life: ObjectLife) -> None:
-        """Create one partition with two producers."""
-        (partition,) = await life.create("t", 1, durability="s3", **object_logs.TIERED)
-        self.producers = [
-            GuestProducer(self.world, 100 + at, partition.number, self.rng, b"p%d" % at)
-            for at in range(2)
-        ]
-        self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
+        await self.settle_machines()
 
     async def newest(self) -> GuestLife:
         """Wait until a process serves, and return the newest one."""
@@ -104,16 +95,14 @@ class Simulation(object_logs.Simulation):
         """Return whether any machine takes the broker for silent."""
         return any(each.finds_silent for each in self.machines)
 
-    async def settle(self) -> None:
+    async def settle_machines(self) -> None:
         """Let nothing fail any more, and check what is left."""
         world = self.world
         world.bucket.faults = CALM
         for life in world.lives:
             assert isinstance(life, GuestLife)
             life.sql_down_until = 0.0
-        for producer in self.producers:
-            producer.over = True
-        await asyncio.wait_for(asyncio.gather(*self.clients), SERVED_S)
+        await self.finish_clients(SERVED_S)
         async with asyncio.timeout(SERVED_S):
             while len(world.serving) != 1 or self.finds_silent():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -128,12 +117,12 @@ class Simulation(object_logs.Simulation):
         await life.bury()
 
 
-WORLDS: list[ObjectTierWorld] = []
+WORLDS: list[SinkWorld] = []
 """That of the present run."""
 
 
-def simulate(seed: int, drifts: float = 0.7) -> ObjectTierWorld:
-    simulation = Simulation(seed, drifts)
+def simulate(seed: int, drifts: float = 0.7) -> SinkWorld:
+    simulation = DriftSimulation(seed, drifts)
     WORLDS[:] = [simulation.world]
     return simulation.run()
 
@@ -166,17 +155,6 @@ def lease(patch: pytest.MonkeyPatch, age_ms: Callable[[GuestLife], float]) -> No
     patch.setattr(LogObjectWriter, "store", store)
 
 
-def first_failing(seeds: range, drifts: float) -> int:
-    """Return the first seed that fails; -1 if none does."""
-    with quiet():
-        for seed in seeds:
-            try:
-                simulate(seed, drifts)
-            except AssertionError:
-                return seed
-    return -1
-
-
 def test_one_process_acknowledges_although_clocks_drift() -> None:
     run_seeds(simulate, 0, SEEDS)
 
@@ -187,7 +165,9 @@ def test_lease_in_place_of_the_fence_is_found(
     monkeypatch: pytest.MonkeyPatch, age_ms: Callable[[GuestLife], float]
 ) -> None:
     lease(monkeypatch, age_ms)
-    assert first_failing(RIGHT_SEEDS, 0.0) < 0, "with clocks that agree it is safe"
-    seed = first_failing(WRONG_SEEDS, 0.7)
+    assert first_failing(partial(simulate, drifts=0.0), RIGHT_SEEDS) < 0, (
+        "with clocks that agree it is safe"
+    )
+    seed = first_failing(simulate, WRONG_SEEDS)
     print(f"{age_ms.__name__}: seed {seed}")
     assert seed >= 0

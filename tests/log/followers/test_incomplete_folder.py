@@ -9,8 +9,8 @@ import asyncio
 
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import batch
-from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.sinks.follower_lives import ReplicatedLife, ReplicatedWorld
 
 
 def test_set_keeps_a_follower_until_the_folder_is_complete() -> None:

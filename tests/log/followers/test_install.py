@@ -18,10 +18,10 @@ from kafkawire.metadata.session import Session
 from kafkawire.offsets.catalog import replica_sets
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, batch
-from tests.kit.log.replica_network import FOLDER as REPLICAS
-from tests.kit.log.replica_network import SimFollower
-from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.sinks.follower_lives import ReplicatedLife, ReplicatedWorld
+from tests.kit.sinks.follower_network import FOLDER as REPLICAS
+from tests.kit.sinks.follower_network import SimFollower
 from tests.kit.tier.world import CLUSTER_NODE
 from tests.kit.waiting import until
 

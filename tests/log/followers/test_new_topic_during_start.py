@@ -13,8 +13,8 @@ import pytest
 from kafkawire.metadata.store import MetadataError
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import batch
-from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.sinks.follower_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.waiting import until
 
 

@@ -10,8 +10,8 @@ import asyncio
 
 from kafkawire.log.followers.in_sync import InSyncSet, Limits, choose_followers
 from kafkawire.offsets.catalog.replica_sets import FollowerRow
-from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.sinks.follower_lives import ReplicatedLife, ReplicatedWorld
 
 ROWS = [FollowerRow(f"r{node}", node, "host", 1, b"") for node in (1, 2, 3, 4)]
 

@@ -27,12 +27,11 @@ import pytest
 from kafkawire.log import fresh_folder
 from kafkawire.log.followers.source import LogBehindCopies
 from kafkawire.replication import journal_copy
-from tests.kit.log.replicated_clients import ReplicatedProducer
-from tests.kit.log.replicated_lives import Machine, ReplicatedLife
 from tests.kit.memfs import MemFileSystem, Node
 from tests.kit.seeds import quiet
-from tests.kit.tier.crash_points import Died, Points
-from tests.log.followers import test_replication_simulation as replication
+from tests.kit.sinks.follower_lives import Machine, ReplicatedLife
+from tests.kit.sinks.follower_simulation import FollowerSimulation
+from tests.kit.tier.crash_points import Points
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
 TRIED = 24
@@ -44,7 +43,7 @@ OLD, STARTING, OTHER = 0, 3, 1
 """Machines: with the folder of the first process; where a start ends; with a follower."""
 
 
-class Scenario(replication.Simulation):
+class Scenario(FollowerSimulation):
     """`ends`: where starts end, one after the other; `is_older`: with an older copy of the folder,
     not an empty one; `how` they end: "kill" or "power"; `after`: the machine that starts next."""
 
@@ -64,7 +63,7 @@ class Scenario(replication.Simulation):
         life = ReplicatedLife(world, world.sites[OLD])
         await life.begin()
         life.serve()
-        await self.create_one(life)
+        await self.create_with_two_producers(life)
         await self.complete(life)
         await asyncio.sleep(1)
         older = copy_of(life.disk)
@@ -86,15 +85,6 @@ class Scenario(replication.Simulation):
         await self.finish(await self.begin(self.site))
         if self.ends[0].fatal < 0:
             assert self.replaced == self.is_older
-
-    async def create_one(self, life: ReplicatedLife) -> None:
-        """Create one partition with two producers."""
-        (partition,) = await life.create("t", 1, **replication.TIERED)
-        self.producers = [
-            ReplicatedProducer(self.world, 100 + at, partition.number, self.rng, b"p%d" % at)
-            for at in range(2)
-        ]
-        self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
 
     async def begin(self, site: Machine, points: Points | None = None) -> ReplicatedLife:
         """Start the broker; in a folder that is replaced, again. With `points` it may have ended
@@ -131,34 +121,11 @@ class Scenario(replication.Simulation):
     async def finish(self, life: ReplicatedLife) -> None:
         """Let everything come to its end, and check it."""
         await self.complete(life)
-        for producer in self.producers:
-            producer.over = True
-        await asyncio.wait_for(asyncio.gather(*self.clients), 60)
+        await self.finish_clients()
         await self.check(life)
         self.raise_failures()
         await life.close()
         await life.bury()
-
-    def run_to_point(self) -> None:
-        """Run; a point raises out of the loop, which continues without that process."""
-        loop = self.world.loop
-        asyncio.set_event_loop(None)
-        task = loop.create_task(self.main())
-        try:
-            while not task.done():
-                try:
-                    loop.run_until_complete(task)
-                except Died:
-                    self.world.lives[-1].die(self.how)
-            task.result()
-        finally:
-            for _ in range(3):
-                left = loop.tasks()
-                for each in left:
-                    each.cancel()
-                if left:
-                    loop.run_until_complete(asyncio.wait(left, timeout=1))
-            loop.close()
 
 
 def copy_of(disk: MemFileSystem) -> MemFileSystem:
@@ -175,7 +142,7 @@ def run_until(*fatal: int, is_older: bool, how: str, after: int) -> Points:
     """Run once, with starts that end at these points; return the points of the first one."""
     ends = [Points(each) for each in fatal]
     with patch.object(journal_copy, "RECORD_EVERY_BYTES", 3000):
-        Scenario(ends, is_older=is_older, how=how, after=after).run_to_point()
+        Scenario(ends, is_older=is_older, how=how, after=after).run_to_point(how)
     return ends[0]
 
 

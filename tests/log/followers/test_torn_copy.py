@@ -14,9 +14,9 @@ from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import batch
-from tests.kit.log.replica_network import BUFFERED_BYTES, SimFollower
-from tests.kit.log.replicated_lives import ReplicatedLife, ReplicatedWorld
 from tests.kit.simloop import run
+from tests.kit.sinks.follower_lives import ReplicatedLife, ReplicatedWorld
+from tests.kit.sinks.follower_network import BUFFERED_BYTES, SimFollower
 from tests.kit.waiting import until
 from tests.replication.memory_files import SECTOR_BYTES, Crashed
 

@@ -1,5 +1,4 @@
-"""Clients of the lives of a broker: producers that retry until they are answered, readers that
-check everything they get, deletion of records."""
+"""Clients of the lives of a broker: producers that retry until they are answered, and reads."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from random import Random
 from kafkawire.codec.batches import Record, iter_batches, pack, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
-from tests.kit.tier.object_lives import ObjectLife, ObjectTierWorld
-from tests.kit.tier.object_records import Row
+from tests.kit.sinks.lives import SinkLife, SinkWorld
+from tests.kit.sinks.records import Row
 
 RETRIED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -35,21 +34,23 @@ class Pending:
 class Producer:
     """An idempotent producer of one partition, with up to WINDOW batches in flight; with
     `producer_id` -1 one without a producer id, which sends some values twice. `life`: the process
-    it is connected to, `since`: when it was; a new connection begins with the oldest unanswered
-    batch. `time_ms`: the timestamp of its records, None: the time at the broker."""
+    it is connected to; a new connection begins with the oldest unanswered batch. `time_ms`: the
+    timestamp of its records, None: the time at the broker. `acks_all`: without it the producer has
+    acks=1, is answered at once and sends nothing again."""
 
-    world: ObjectTierWorld
+    world: SinkWorld
     producer_id: int
     number: int
     rng: Random
     name: bytes = b""
     next: int = 0
     pending: list[Pending] = field(default_factory=list)
-    life: ObjectLife | None = None
+    life: SinkLife | None = None
     attempt: int = 0
     last_answer_s: float = 0.0
     over: bool = False
     time_ms: int | None = None
+    acks_all: bool = True
 
     async def run(self) -> None:
         """Produce until `over`, then until everything is answered."""
@@ -87,12 +88,15 @@ class Producer:
     def _send(self, pending: Pending) -> bool:
         """Send a batch; return whether it was accepted. The connection is given up otherwise."""
         life, attempt = self.life, self.attempt
+        if not self.acks_all:
+            self.pending.remove(pending)  # it is not sent again
         if life is None or life.over:
             return False
         try:
             partition = life.log.loader.get(self.number)
             if life.log.commit_log.full:
-                self.life = None
+                if self.acks_all:
+                    self.life = None
                 return False
             base = partition.append(self._batch(life, pending), life.env.clock.now_ms()).base_offset
         except KafkaError as failure:
@@ -102,7 +106,8 @@ class Producer:
                 ) from failure
             self.life = None
             return False
-        epoch = partition.leader_epoch
+        if not self.acks_all:
+            return True
 
         def answered(failure: BaseException | None) -> None:
             if life.over or self.attempt != attempt or pending.answered:
@@ -111,19 +116,27 @@ class Producer:
                 self.life = None
                 self.attempt += 1
             else:
-                self._answered(pending, base, epoch)
+                self._answered(life, pending, base)
 
         partition.after_commit(answered)
         return True
 
-    def _retries(self, code: ErrorCode, life: ObjectLife) -> bool:
+    def _retries(self, code: ErrorCode, life: SinkLife) -> bool:
         """Whether a process may refuse a batch with this error. A superseded one does not know what
         its successor has acknowledged."""
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return any(each.epoch > life.epoch for each in self.world.lives)
         return code in RETRIED
 
-    def _answered(self, pending: Pending, base: int, epoch: int) -> None:
+    def _answered(self, life: SinkLife, pending: Pending, base: int) -> None:
+        """Take an answer. A superseded process may give one only for what its successor has."""
+        end = base + len(pending.values)
+        for each in self.world.lives:
+            if each.started and each.epoch > life.epoch:
+                assert end <= each.served[self.number], (
+                    f"a superseded process of epoch {life.epoch} has acknowledged offset {end - 1},"
+                    f" and epoch {each.epoch} has served up to {each.served[self.number]}"
+                )
         pending.answered = True
         if pending in self.pending:
             self.pending.remove(pending)
@@ -132,7 +145,7 @@ class Producer:
             self.world.records.ack(self.number, base + at, value)
         self.world.note(f"{self.name.decode()} {pending.first} at {base}")
 
-    def _batch(self, life: ObjectLife, pending: Pending) -> memoryview:
+    def _batch(self, life: SinkLife, pending: Pending) -> memoryview:
         time_ms = life.env.clock.now_ms() if self.time_ms is None else self.time_ms
         rows = [Record(at, time_ms, None, value) for at, value in enumerate(pending.values)]
         if self.producer_id < 0:

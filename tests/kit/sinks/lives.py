@@ -1,24 +1,25 @@
-"""Lives of one broker with topics of durability=s3, on machines that are lost, paused or put back.
+"""Lives of one broker on machines that are lost, paused or put back.
 
-`ObjectTierWorld` is what outlives processes: SQL, the bucket, the disks of all machines, and the
-records of clients (tests.kit.tier.object_clients). `ObjectLife` is one process, put together like
-kafkawire.broker.broker. All run on one event loop, so an earlier process may still run while its
-successor starts: a process that was paused and continues does the same, later.
+`SinkWorld` is what outlives processes: SQL, the bucket, the disks of all machines, and the records
+of clients (tests.kit.sinks.clients). `SinkLife` is one process, put together like
+kafkawire.broker.broker; a subclass has the sink, the store of acknowledged records. All run on one
+event loop, so an earlier process may still run while its successor starts: a process that was
+paused and continues does the same, later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from kafkawire.broker.objects.fresh import begin_afresh
+from kafkawire.broker.objects.fresh import begin_afresh, replacing_if_behind
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import Log, lock_folder
-from kafkawire.log.object_logs import ObjectLogs
 from kafkawire.log.recovery.identity import (
     IdentityRecorder,
     check_pairing,
@@ -31,15 +32,13 @@ from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.tiering.service import Tiering
-from kafkawire.tiering.store.store_folder import StoreFolder
 from tests.kit.env import EPOCH_MS, MachineClock, MachineEnv
 from tests.kit.log.logs import FOLDER
-from tests.kit.log.object_world import OneStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, drifting
+from tests.kit.sinks.records import Recorded
 from tests.kit.tier.crash_points import Points
 from tests.kit.tier.fake_bucket import StoreFaults
-from tests.kit.tier.object_records import Recorded
 from tests.kit.tier.world import CLUSTER_NODE, PointStorage, TierProcess, TierWorld
 
 T = TypeVar("T")
@@ -57,10 +56,11 @@ AHEAD_MS = (0, -5 * 60_000, -3600_000, 60_000, 2 * 3600_000, 11 * 3600_000)
 """How far a wall clock is set off. Two of them differ by less than `producer.id.expiration.ms`."""
 
 
-class ObjectTierWorld(TierWorld):
-    """`machines`: the disks that there are, `clocks`: their clocks;
-    `newest_ms`: the latest time that a wall clock has shown; `records`: what clients know; `trace`:
-    what happened, with the virtual time."""
+class SinkWorld(TierWorld):
+    """`machines`: the disks that there are, `clocks`: their clocks; `newest_ms`: the latest time
+    that a wall clock has shown; `records`: what clients know; `lives`: all processes, in the order
+    of their starts; `trace`: what happened, with the virtual time; `violations`: what a check has
+    found within a step of a process."""
 
     def __init__(self, seed: int, drifts: float = 0.0, **values: Any) -> None:
         """`drifts`: how likely a monotonic clock drifts, and a wall clock is set."""
@@ -73,7 +73,8 @@ class ObjectTierWorld(TierWorld):
         self.machines = [self.fs]
         self.records = Recorded()
         self.trace: list[tuple[float, str]] = []
-        self.lives: list[ObjectLife] = []
+        self.lives: list[Any] = []
+        self.violations: list[AssertionError] = []
         self.bucket.faults = CALM
 
     def note(self, what: str) -> None:
@@ -110,7 +111,7 @@ class ObjectTierWorld(TierWorld):
         return self.newest_ms >= time_ms
 
     @property
-    def serving(self) -> list[ObjectLife]:
+    def serving(self) -> list[Any]:
         """The processes that clients reach, the newest last."""
         return [life for life in self.lives if life.started and not life.over]
 
@@ -118,7 +119,7 @@ class ObjectTierWorld(TierWorld):
 class TermStorage(PointStorage):
     """As the storage in SQL, a superseded process changes no state of partitions."""
 
-    process: ObjectLife
+    process: SinkLife
 
     def _require_leader(self, numbers: Collection[int], node_id: int) -> set[int]:
         catalog = self.process.world.database.catalog
@@ -133,17 +134,17 @@ class TermStorage(PointStorage):
         return await super()._write(method, work)
 
 
-class ObjectLife(TierProcess):
+class SinkLife(TierProcess):
     """One process on a machine. `started`: clients may use it; `fresh`: it has filled an empty
-    folder; `no_checkpoints`: SQL fails for all of them; `reason`: why it was superseded; `after`:
-    the broker epoch that a start must find."""
+    folder; `served`: the end of each partition when it began to serve; `no_checkpoints`: SQL fails
+    for all of them; `reason`: why it was superseded.
 
-    world: ObjectTierWorld
+    A subclass has the sink. The methods that it replaces are called at a start, in their order."""
+
+    world: SinkWorld
     store: Any
 
-    def __init__(
-        self, world: ObjectTierWorld, fs: MemFileSystem, points: Points | None = None
-    ) -> None:
+    def __init__(self, world: SinkWorld, fs: MemFileSystem, points: Points | None = None) -> None:
         world.fs = fs
         super().__init__(world, points, loop=world.loop, kind_of=lambda path: path.split("/")[-2])
         self.disk = fs
@@ -154,9 +155,34 @@ class ObjectLife(TierProcess):
         self.number = len(world.lives)
         self.started = self.fresh = self.no_checkpoints = False
         self.epoch = -1
-        self.after: int | None = None
+        self.served: dict[int, int] = defaultdict(int)
         self.reason = ""
         world.lives.append(self)
+
+    async def check_fresh(self) -> None:
+        """Raise an error of EXPECTED if an empty folder cannot be filled."""
+
+    async def stall(self) -> None:
+        """Wait at a step of a start, while other processes run."""
+
+    def former_epoch(self) -> int | None:
+        """Return the broker epoch that this start must find in SQL; None for any."""
+
+    async def registered(self) -> None:
+        """Called once the broker is registered."""
+
+    async def prepare_sink(self) -> None:
+        """Load what the sink needs to fill an empty folder."""
+
+    async def copy_into(self, home: str) -> None:
+        """Copy what the sink has into an empty folder."""
+
+    def open_sink(self) -> dict[str, Any]:
+        """Return the arguments of Log.open that are the sink."""
+        raise NotImplementedError
+
+    def completed(self) -> None:
+        """Called once an empty folder has everything."""
 
     async def open_metadata(self) -> None:
         """Open catalog and storage."""
@@ -173,14 +199,14 @@ class ObjectLife(TierProcess):
         self.stored = await self._pairing()
         begun = fresh_folder.is_begun(self.env.fs, FOLDER)
         self.fresh = begun or is_superseded(self.found, self.stored)
-        if not self.fresh:
+        if self.fresh:
+            await self.check_fresh()
+        else:
             check_pairing(self.found, self.stored, "SQL")
-        await metadata.register_broker(CLUSTER_NODE, {}, None, None, self.after)
+        await self.stall()
+        await metadata.register_broker(CLUSTER_NODE, {}, None, None, self.former_epoch())
         self.epoch = self.catalog.brokers[CLUSTER_NODE].epoch
         await self.registered()
-
-    async def registered(self) -> None:
-        """Called once the broker is registered."""
 
     async def _pairing(self) -> StoredPairing:
         """As kafkawire.metadata.pairing.load, whose tables this SQL has not."""
@@ -202,21 +228,24 @@ class ObjectLife(TierProcess):
         )
 
     async def open_log(self) -> None:
-        """Open the log, the tier, and the log of objects."""
+        """Open the log, its sink and the tier."""
         world = self.world
-        own: Any = StoreFolder(self.store, f"nodes/{CLUSTER_NODE}")
         metadata: Any = self.metadata
-        logs = ObjectLogs(self.env, OneStore(own), metadata, self.storage, CLUSTER_NODE, self.epoch)
-        logs.when_superseded(self.superseded)
+        await self.stall()
+        await self.prepare_sink()
         if self.fresh:
             self.found, self.stored = await begin_afresh(
                 self.env, self.found, FOLDER, self.storage, self.catalog, world.config,
-                self.store, metadata, self.stored, _copy_nothing,
+                self.store, metadata, self.stored, self.copy_into,
             )  # fmt: skip
-        self.log = await Log.open(
-            self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
-            self.lock, object_logs=logs, fresh=self.fresh,
-        )  # fmt: skip
+        await self.stall()
+        sink = self.open_sink()
+        async with replacing_if_behind(self.env, self.found, self.storage, self.catalog, FOLDER):
+            self.log = await Log.open(
+                self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
+                self.lock, fresh=self.fresh, **sink,
+            )  # fmt: skip
+        await self.stall()
         self.identity = IdentityRecorder(
             self.env, metadata, FOLDER, CLUSTER_NODE, self.catalog.cluster_id
         )
@@ -224,6 +253,7 @@ class ObjectLife(TierProcess):
         await self.identity.start(self.found, self.stored)
         if self.fresh:
             fresh_folder.complete(self.env.fs, FOLDER)
+            self.completed()
         self.tiering = Tiering(
             self.env, world.config, self.log, self.storage, self.catalog, self.store,
             CLUSTER_NODE, self.catalog.cluster_id,
@@ -242,6 +272,8 @@ class ObjectLife(TierProcess):
     def serve(self) -> None:
         """Let clients in."""
         self.started = True
+        for number, partition in self.log.partitions.items():
+            self.served[number] = partition.high_watermark
 
     def superseded(self, why: str) -> None:
         """End: another life has begun."""
@@ -282,7 +314,3 @@ class ObjectLife(TierProcess):
 
 EXPECTED = (OSError, KafkaError, LogError)
 """Errors of a start when SQL or the bucket fails: an operator starts it again."""
-
-
-async def _copy_nothing(_: str) -> None:
-    """Copy nothing: no follower has a copy."""

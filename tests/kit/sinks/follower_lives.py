@@ -1,45 +1,35 @@
 """Lives of one broker with topics of durability=replicated, on machines with followers.
 
-`ReplicatedWorld` is what outlives processes: SQL, the bucket, and the machines, each with the disk
-of a data folder and a follower (tests.kit.log.replica_network). `ReplicatedLife` is one process,
-put together like kafkawire.broker.broker. Earlier processes may still run, on other machines.
+`ReplicatedWorld` has the machines, each with the disk of a data folder and a follower
+(tests.kit.sinks.follower_network). `ReplicatedLife` is one process. Earlier processes may still
+run, on other machines.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kafkawire.broker.followers.opening import StartingReplicas, check_copies
-from kafkawire.broker.objects.fresh import begin_afresh, replacing_if_behind
 from kafkawire.log import fresh_folder
 from kafkawire.log.followers.service import ReplicatingProcess, Replication
 from kafkawire.log.io.ports import Done
 from kafkawire.log.journal.file import POSITION_BITS
-from kafkawire.log.manager import Log, lock_folder
-from kafkawire.log.recovery.identity import (
-    IdentityRecorder,
-    check_pairing,
-    inspect_folder,
-    is_superseded,
-    read_identity,
-)
+from kafkawire.log.recovery.identity import read_identity
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import BrokerSuperseded, MetadataError
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.replica_sets import ReplicaSet
 from kafkawire.replication.failures import DiskFailed, FollowerError
-from kafkawire.tiering.service import Tiering
 from tests.kit.env import OffloadWorker, SimOffload
 from tests.kit.log.logs import FOLDER
-from tests.kit.log.replica_network import SimFollower, SimNetwork
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
+from tests.kit.sinks.follower_network import SimFollower, SimNetwork
+from tests.kit.sinks.lives import DATA, SinkLife, SinkWorld
 from tests.kit.tier.crash_points import Points
-from tests.kit.tier.object_lives import DATA, ObjectLife, ObjectTierWorld, TermStorage
 from tests.kit.tier.world import CLUSTER_NODE
 
 T = TypeVar("T")
@@ -54,24 +44,16 @@ class Machine:
     follower: SimFollower
 
 
-class ReplicatedWorld(ObjectTierWorld):
-    """`sites`: the machines by index; `stalled_starts`: how likely a start waits somewhere;
-    `violations`: what a check has found."""
-
-    lives: list[Any]
+class ReplicatedWorld(SinkWorld):
+    """`sites`: the machines by index; `stalled_starts`: how likely a start waits somewhere."""
 
     def __init__(self, seed: int, machines: int, **values: Any) -> None:
         super().__init__(seed, **values)
         self.sites: list[Machine] = []
         self.stalled_starts = 0.0
-        self.violations: list[AssertionError] = []
         for at in range(machines):
             disk = self.fs if at == 0 else MemFileSystem(self.rng)
             self.sites.append(Machine(at + 1, disk, self._new_follower(at + 1)))
-
-    @property
-    def serving(self) -> list[Any]:
-        return super().serving
 
     def _new_follower(self, node_id: int) -> SimFollower:
         follower = SimFollower(self.loop, self.rng, node_id, self.new_rate())
@@ -148,10 +130,9 @@ class SlowOffload(SimOffload):
         super().submit_then(pool, done, fn, *args)
 
 
-class ReplicatedLife(ObjectLife):
-    """One process on a machine. `served`: the end of each partition when it began to serve;
-    `copied`: it has the journals of a follower, or its own ones; `sql_down_until`: when SQL answers
-    again; `sql_lost`: how likely an answer of it is lost."""
+class ReplicatedLife(SinkLife):
+    """One process on a machine. `copied`: it has the journals of a follower, or its own ones;
+    `sql_down_until`: when SQL answers again; `sql_lost`: how likely an answer of it is lost."""
 
     world: ReplicatedWorld
 
@@ -168,7 +149,6 @@ class ReplicatedLife(ObjectLife):
         self.replication: Replication | None = None
         self.sql_down_until = self.sql_lost = 0.0
         self.sql_delay_s = 0.004
-        self.served: dict[int, int] = defaultdict(int)
         self.copied = asyncio.Event()
 
     def _hit(self, what: str) -> None:
@@ -211,88 +191,46 @@ class ReplicatedLife(ObjectLife):
         if self.rng.random() < self.world.stalled_starts:
             await self.env.sleep(self.rng.random() * 4)
 
-    async def open_metadata(self) -> None:
-        """Open catalog and storage, as Broker.start does."""
-        world, metadata = self.world, self.metadata
-        self.lock = lock_folder(self.env, FOLDER)
-        self.catalog = await metadata.open()
-        self.storage = TermStorage(
-            world.database.offsets, CLUSTER_NODE, self.env.clock.now_ms,
-            world.database.leader_of, pause=self.sql_pause,
-        )  # fmt: skip
-        self.storage.process = self
-        metadata._storages.append(self.storage)
-        self.found = inspect_folder(self.env.fs, DATA, FOLDER, CLUSTER_NODE)
-        self.stored = await self._pairing()
-        begun = fresh_folder.is_begun(self.env.fs, FOLDER)
-        self.fresh = begun or is_superseded(self.found, self.stored)
-        sql: Any = metadata
-        if self.fresh:
-            await check_copies(sql, self.catalog, CLUSTER_NODE, DATA)
-        else:
-            check_pairing(self.found, self.stored, "SQL")
-        await self.stall()
+    async def check_fresh(self) -> None:
+        sql: Any = self.metadata
+        await check_copies(sql, self.catalog, CLUSTER_NODE, DATA)
+
+    def former_epoch(self) -> int | None:
         known = self.catalog.brokers.get(CLUSTER_NODE)
-        after = None if known is None else known.epoch
-        await metadata.register_broker(CLUSTER_NODE, {}, None, None, after)
-        self.epoch = self.catalog.brokers[CLUSTER_NODE].epoch
+        return None if known is None else known.epoch
+
+    async def registered(self) -> None:
         if not self.fresh and (await self._pairing()).metadata_id != self.stored.metadata_id:
             raise BrokerSuperseded(CLUSTER_NODE, self.epoch)
 
-    async def open_log(self) -> None:
-        """Open the replication, the log and the tier."""
-        world, metadata = self.world, self.metadata
-        sql: Any = metadata
-        await self.stall()
+    async def prepare_sink(self) -> None:
+        sql: Any = self.metadata
         loaded = await StartingReplicas.load(
-            self.env, world.config, sql, self.catalog, {}, DATA, guest=True
+            self.env, self.world.config, sql, self.catalog, {}, DATA, guest=True
         )
-        replicas = replace(loaded, network=self.network)
-        if self.fresh:
-            self.found, self.stored = await begin_afresh(
-                self.env, self.found, FOLDER, self.storage, self.catalog, world.config,
-                self.store, sql, self.stored, replicas.copy_into,
-            )  # fmt: skip
-        await self.stall()
-        self.copied.set()
-        self.replication = self._replication(replicas.stored)
-        async with replacing_if_behind(self.env, self.found, self.storage, self.catalog, FOLDER):
-            self.log = await Log.open(
-                self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE,
-                self.lock, replication=self.replication, fresh=self.fresh,
-            )  # fmt: skip
-        await self.stall()
-        self.identity = IdentityRecorder(
-            self.env, metadata, FOLDER, CLUSTER_NODE, self.catalog.cluster_id
-        )
-        self.log.hooks.when_stored(self.identity.note_change)
-        await self.identity.start(self.found, self.stored)
-        if self.fresh:
-            fresh_folder.complete(self.env.fs, FOLDER)
-            self.replication.note_complete_folder()
-        self.tiering = Tiering(
-            self.env, world.config, self.log, self.storage, self.catalog, self.store,
-            CLUSTER_NODE, self.catalog.cluster_id,
-        )  # fmt: skip
-        await self.tiering.start()
+        self.replicas = replace(loaded, network=self.network)
 
-    def _replication(self, stored: ReplicaSet | None) -> Replication:
-        """Return the replication, as StartingReplicas.open does."""
+    async def copy_into(self, home: str) -> None:
+        await self.replicas.copy_into(home)
+
+    def open_sink(self) -> dict[str, Any]:
+        """Return the replication, as StartingReplicas.open makes it."""
+        self.copied.set()
+        stored = self.replicas.stored
         process = ReplicatingProcess(
             self.catalog.cluster_id, CLUSTER_NODE, self.epoch,
             self.machine.follower.replica_id, stored,
         )  # fmt: skip
-        made = Replication(
+        self.replication = Replication(
             self.env, self.world.config, self.metadata, self.network, process,
             waits=stored is not None, complete=not self.fresh,
         )  # fmt: skip
-        made.when_superseded(self.superseded)
-        return made
+        self.replication.when_superseded(self.superseded)
+        return {"replication": self.replication}
 
-    def serve(self) -> None:
-        super().serve()
-        for number, partition in self.log.partitions.items():
-            self.served[number] = partition.high_watermark
+    def completed(self) -> None:
+        assert self.replication is not None
+        self.replication.note_complete_folder()
 
     def die(self, how: str) -> None:
         if self.over:

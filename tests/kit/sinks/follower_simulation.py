@@ -1,121 +1,60 @@
 """A broker with topics of durability=replicated in a seeded simulation: machines that fail.
 
-Idempotent producers with acks=all retry until they are answered, others send with acks=1; readers
-read from every process. Processes are killed, machines lose their power or their disks, a successor
-starts on another machine while its predecessor is still running, with clients. Followers crash at
-any call of the operating system, hang, have full disks and failed fsyncs; connections are cut or
-silent; SQL fails, and its answers are lost. With half of the seeds wall clocks are set, and the
-monotonic clocks of brokers and followers run at half to double the speed. In every life, and at the
-end:
+A producer without a producer id has acks=1. Processes are killed, machines lose their power or
+their disks, a successor starts on another machine while its predecessor is still running, with
+clients. Followers crash at any call of the operating system, hang, have full disks and failed
+fsyncs; connections are cut or silent; SQL fails, and its answers are lost. With half of the seeds
+wall clocks are set, and the monotonic clocks of brokers and followers run at half to double the
+speed. In addition to the checks of tests.kit.sinks.simulation:
 
-- a record that was acknowledged, or read by anyone, is at its offset, and no other ever was;
 - each follower in the set has what was acknowledged, whenever the set changes;
-- a partition has no gap, and each value of an idempotent producer once, in order;
-- what a superseded process acknowledges, its successor has;
-- when nothing fails any more the set is complete again, and everything is acknowledged.
+- when nothing fails any more the set is complete again.
 
 Something that has all acknowledged records always stays: a disk is only lost if another one has
-them. `SIM_SEEDS=500 pytest` runs more; `simulate(seed)` runs a failing one again. Mutations of the
-product must be found (tests/log/followers/test_replication_mutations.py).
-
-Covers: kafkawire.log.followers.service, kafkawire.log.followers.link,
-kafkawire.log.followers.source, kafkawire.log.append.follower_sink, kafkawire.log.followers.network,
-kafkawire.broker.followers.install, kafkawire.broker.followers.opening.
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
-import pytest
-
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import KafkaError
 from kafkawire.replication import journal_copy
-from tests.kit.log.replica_network import SimFollower
-from tests.kit.log.replicated_clients import ReplicatedProducer
-from tests.kit.log.replicated_lives import Machine, ReplicatedLife, ReplicatedWorld
-from tests.kit.seeds import AT_ONCE, quiet, run_seeds
+from tests.kit.sinks.follower_lives import Machine, ReplicatedLife, ReplicatedWorld
+from tests.kit.sinks.follower_network import SimFollower
+from tests.kit.sinks.lives import CALM
+from tests.kit.sinks.simulation import STARTED_S, TRIES, Simulation
 from tests.kit.tier.fake_bucket import StoreFaults
-from tests.kit.tier.object_clients import read
-from tests.kit.tier.object_lives import CALM, EXPECTED
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "15"))
-LIVES = 6
-STARTED_S = 600.0
-"""In which a start is complete: far more than anything fails at a time."""
 HEALED_S = 60.0
 """In which the set is complete when nothing fails any more."""
-TRIES = 60
-READ_RECORDS = 50
-"""Records of one read, so that most of the time is not spent there."""
-READ_ERRORS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
-TIERED: dict[str, Any] = {
-    "tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "1", "retention_ms": "-1",
-    "segment_bytes": "1048576", "durability": "replicated",
-}  # fmt: skip
 
 
-class Simulation:
-    """One seed."""
+class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
+    """One seed. `stalled`: starts that wait somewhere."""
+
+    topic = {
+        "tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "1", "retention_ms": "-1",
+        "segment_bytes": "1048576", "durability": "replicated",
+    }  # fmt: skip
+    life_count = 6
+    longest_s = (1, 3, 12)
+    max_read = 50  # so that most of the time is not spent there
+    deletes_records = False
+    plain_acks_all = False
 
     def __init__(self, seed: int) -> None:
-        self.world = world = ReplicatedWorld(
-            seed, machines=3 + seed % 2, drifts=(seed % 4 > 1) * 0.5
-        )
-        rng = self.rng = world.rng
-        config = world.config
-        config.journal_bytes = rng.choice((1 << 14, 1 << 16))
-        config.hot_bytes = rng.choice((0, 20_000))
+        drifts = (seed % 4 > 1) * 0.5
+        super().__init__(ReplicatedWorld(seed, machines=3 + seed % 2, drifts=drifts))
+        rng, config = self.rng, self.world.config
         config.log_unreleased_max_bytes = rng.choice((200_000, 1 << 30))
         config.replica_group_size = rng.choice((2, 3, 3))
         config.min_insync_replicas = rng.choice((1, 2, 2, config.replica_group_size))
         config.replica_lag_time_max_ms = rng.choice((500, 2000))
-        self.producers: list[ReplicatedProducer] = []
-        self.clients: list[asyncio.Task[None]] = []
         self.stalled: list[tuple[ReplicatedLife, asyncio.Task[None]]] = []
-
-    def run(self) -> ReplicatedWorld:
-        loop = self.world.loop
-        asyncio.set_event_loop(None)
-        try:
-            loop.run_until_complete(self.main())
-        finally:
-            for _ in range(3):
-                left = loop.tasks()
-                for task in left:
-                    task.cancel()
-                if left:
-                    loop.run_until_complete(asyncio.wait(left, timeout=1))
-            loop.close()
-        self.raise_failures()
-        return self.world
-
-    async def main(self) -> None:
-        world, rng = self.world, self.rng
-        life = await self.start(calm=True)
-        await self.create(life)
-        troubles = [world.loop.create_task(each()) for each in (self.weather, self.reader)]
-        for _ in range(LIVES):
-            await asyncio.sleep(rng.random() * rng.choice((1, 3, 12)))
-            self.raise_failures()
-            life = await self.next_life(life)
-        for task in troubles:
-            task.cancel()
-        await asyncio.wait(troubles)
-        await self.end(life)
-
-    def raise_failures(self) -> None:
-        for task in self.clients:
-            if task.done() and not task.cancelled():
-                task.result()
-        for failure in [*self.world.violations, *self.world.loop.failures]:
-            if isinstance(failure, AssertionError):
-                raise failure
 
     # --- lives
 
@@ -126,6 +65,9 @@ class Simulation:
         if stored is not None and world.members(stored.in_sync):
             return list(world.sites)
         return [paired or world.sites[0]]
+
+    async def start_first(self) -> ReplicatedLife:
+        return await self.start(calm=True)
 
     async def start(self, *, calm: bool = False, machine: Machine | None = None) -> ReplicatedLife:
         """Start a process, again and again while it fails, is killed or stalls."""
@@ -153,7 +95,7 @@ class Simulation:
                 self.stalled.append((life, starting))
                 starting.add_done_callback(partial(self.finished, life))
                 continue
-            self.judge(life, starting)
+            self.expect(life, starting)
             life.die(rng.choice(("kill", "power")))
             starting.cancel()
             await life.bury()
@@ -161,17 +103,9 @@ class Simulation:
             await asyncio.sleep(0.1)
         raise AssertionError("no start succeeds")
 
-    def judge(self, life: ReplicatedLife, starting: asyncio.Task[None]) -> None:
-        """Check why a start has failed."""
-        if starting.done() and not starting.cancelled() and not life.over:
-            failure = starting.exception()
-            if failure is not None:
-                self.world.note(f"life {life.number} does not start: {failure}")
-                assert isinstance(failure, EXPECTED), repr(failure)
-
     def finished(self, life: ReplicatedLife, starting: asyncio.Task[None]) -> None:
         """A start that has stalled has ended: clients may use this process, too."""
-        self.judge(life, starting)
+        self.expect(life, starting)
         if not starting.cancelled() and starting.exception() is None and not life.over:
             self.world.loop.create_task(self.serve_late(life))
 
@@ -265,63 +199,6 @@ class Simulation:
             if rng.random() < 0.3:
                 life.network.silent_until[name] = now + rng.random() * 10
 
-    async def create(self, life: ReplicatedLife) -> None:
-        rng = self.rng
-        partitions = await life.create("t", rng.randrange(1, 3), **TIERED)
-        partitions += await life.create(
-            "u", 1, local_retention_ms=rng.choice(("-2", "1")), **TIERED
-        )
-        for at, partition in enumerate(partitions * 2):
-            producer_id = -1 if at == 0 else 100 + at
-            name = b"plain" if at == 0 else b"p%d" % at
-            self.producers.append(
-                ReplicatedProducer(
-                    self.world, producer_id, partition.number, rng, name, acks_all=at > 0
-                )
-            )
-        self.clients = [self.world.loop.create_task(each.run()) for each in self.producers]
-
-    # --- checks
-
-    async def check(self, life: ReplicatedLife) -> None:
-        """Check all partitions of a life; the bucket is well meanwhile."""
-        records = self.world.records
-        for partition in await life.partitions():
-            number = partition.number
-            records.lead(number, partition.leader_epoch, rises=life.fresh and not life.started)
-            for tried in range(TRIES):
-                self.world.bucket.faults = CALM
-                start, end = partition.log_start, partition.high_watermark
-                try:
-                    rows = await read(partition, start, end)
-                    break
-                except KafkaError as failure:
-                    if life.over:
-                        return
-                    if tried == TRIES - 1 or failure.code not in READ_ERRORS:
-                        raise AssertionError(f"{partition.topic} cannot be read") from failure
-                    await asyncio.sleep(0.5)
-            rows = [row for row in rows if start <= row[0] < end]
-            if not life.over:
-                records.check(number, start, end, rows)
-
-    async def reader(self) -> None:
-        """Read from any process, also from one that was superseded and does not know it."""
-        world, rng = self.world, self.rng
-        while True:
-            await asyncio.sleep(rng.random() * 0.5)
-            if not world.serving:
-                continue
-            life = rng.choice(world.serving)
-            partition = rng.choice(list(life.log.partitions.values()))
-            at = rng.randrange(partition.log_start, partition.high_watermark + 1)
-            try:
-                rows = await read(partition, at, at + READ_RECORDS)
-                if not life.over:
-                    world.records.see(partition.number, rows)
-            except (KafkaError, OSError):
-                continue
-
     # --- failures
 
     async def weather(self) -> None:
@@ -332,7 +209,7 @@ class Simulation:
             world.set_clocks()
             chance = rng.random()
             if chance < 0.6:
-                self.trouble(rng.choice(world.sites).follower)
+                self.fail_follower(rng.choice(world.sites).follower)
             elif chance < 0.75 and world.serving:
                 self.isolate(rng.choice(world.serving))
             elif chance < 0.9:
@@ -365,7 +242,7 @@ class Simulation:
         for follower in self.world.followers():
             follower.silent_until = until
 
-    def trouble(self, follower: SimFollower) -> None:
+    def fail_follower(self, follower: SimFollower) -> None:
         """One fault of a follower, or the end of all of them."""
         rng, now = self.rng, self.world.loop.now
         match rng.randrange(12):
@@ -395,40 +272,31 @@ class Simulation:
             case _:
                 follower.heal()
 
-    async def end(self, life: ReplicatedLife) -> None:
-        """Let everything come to its end without faults; then start once more, and read it all."""
-        world = self.world
-        self.heal()
-        for each in world.lives:
+    async def heal(self, life: ReplicatedLife) -> ReplicatedLife:
+        self.world.bucket.faults = CALM
+        self.world.stalled_starts = 0.0
+        for each in self.world.lives:
+            each.sql_lost = each.sql_down_until = 0.0
+            each.sql_delay_s = 0.004
+            each.offload.fsync_s = 0.0
+            each.network.silent_until.clear()
+        for follower in self.world.followers():
+            follower.heal()
+        for each in self.world.lives:
             if each is not life or each.over:
                 each.die("kill")
                 await each.bury()
         if life.over:
             life = await self.start(calm=True)
         await self.complete(life)
-        for producer in self.producers:
-            producer.over = True
-        await asyncio.wait_for(asyncio.gather(*self.clients), 120)
-        await self.check(life)
-        self.raise_failures()
+        return life
+
+    async def start_last(self, life: ReplicatedLife) -> ReplicatedLife:
         life.die("power")
         await life.bury()
         life = await self.start(calm=True)
         await self.complete(life)
-        await life.close()
-        await life.bury()
-
-    def heal(self) -> None:
-        """Have nothing fail any more."""
-        self.world.bucket.faults = CALM
-        self.world.stalled_starts = 0.0
-        for life in self.world.lives:
-            life.sql_lost = life.sql_down_until = 0.0
-            life.sql_delay_s = 0.004
-            life.offload.fsync_s = 0.0
-            life.network.silent_until.clear()
-        for follower in self.world.followers():
-            follower.heal()
+        return life
 
     async def complete(self, life: ReplicatedLife) -> None:
         """Wait until the set is complete."""
@@ -445,17 +313,4 @@ class Simulation:
 def simulate(seed: int) -> ReplicatedWorld:
     every_bytes = 3000 if seed % 3 else 1 << 20  # how much a restarted follower wants again
     with patch.object(journal_copy, "RECORD_EVERY_BYTES", every_bytes):
-        return Simulation(seed).run()
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_acknowledged_records_survive_loss_of_machines(first: int) -> None:
-    run_seeds(simulate, first, SEEDS)
-
-
-@pytest.mark.slow
-def test_same_seed_gives_same_run_with_followers() -> None:
-    with quiet():
-        once, again = simulate(7), simulate(7)
-    assert once.trace == again.trace
-    assert once.rng.random() == again.rng.random()
+        return FollowerSimulation(seed).run()
