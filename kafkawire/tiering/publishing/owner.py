@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 2
 """Format 1 has no checksum."""
+_START = b'{"format": '
 MAX_CLAIMS = 10
 """Attempts to claim while other brokers claim, too; after that the caller tries again later."""
 NONCE_BYTES = 16
@@ -71,13 +72,25 @@ class OwnerRecord:
                 str(says["nonce"]), int(says["claimed_ms"]),
             )  # fmt: skip
         except (ValueError, KeyError, TypeError) as failure:  # FormatError is a ValueError
-            # An empty object has nothing of another program that could be overwritten.
-            if not data or any(b'"%s"' % name in data for name in (b"claimed_ms", b"crc")):
+            if _is_damaged(data):
                 raise DamagedOwner(str(failure), data) from None
             raise OwnedByOther(
                 f"the object {OWNER!r} of the tier is not what kafkawire writes: remove it if this "
                 "broker is the only one that uses the tier"
             ) from None
+
+
+def _is_damaged(data: bytes) -> bool:
+    """Return whether bytes that are no owner were one, and are not something of another program."""
+    # An empty object, or a block of zeros, has nothing that could be overwritten.
+    if not data.strip(b"\0") or any(b'"%s"' % name in data for name in (b"claimed_ms", b"crc")):
+        return True
+    # The beginning of an owner. A complete object that begins like one is that of someone else.
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return data[: len(_START)] == _START[: len(data)]
+    return False
 
 
 async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:

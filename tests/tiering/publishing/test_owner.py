@@ -119,6 +119,7 @@ async def test_concurrent_claims() -> None:
     ("data", "says"),
     [(b"[]", "not what kafkawire writes"), (b"{}", "not what"),
      (b'{"format": 1, "epoch": "x"}', "not what"), (b"\xff", "not what"),
+     (b"not ours", "not what"), (b'{"forms": ', "not what"),
      (b"[" * 100_000, "not what"), (b'{"format": 3}', "format 3, this kafkawire reads up to 2")],
 )  # fmt: skip
 async def test_unknown_owner_format_is_not_overwritten(data: bytes, says: str) -> None:
@@ -136,10 +137,14 @@ async def test_owner_of_format_1_is_taken_over() -> None:
     assert await owner(bucket).claim() == 9
 
 
-async def test_empty_owner_is_written_again() -> None:
+async def test_torn_owner_is_written_again() -> None:
+    """Cut anywhere, or a block of zeros, as a disk leaves a file of a folder tier."""
     bucket = FakeBucket()
-    bucket.store(OWNER, b"")
-    assert await owner(bucket).claim() > 1_000_000
+    await owner(bucket).claim()
+    sound = bucket.objects[OWNER]
+    for data in (*(sound[:end] for end in range(len(sound) - 2)), bytes(len(sound))):
+        bucket.store(OWNER, data)
+        assert await owner(bucket).claim() > 1_000_000
 
 
 async def test_damaged_owner_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
