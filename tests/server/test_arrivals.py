@@ -62,6 +62,12 @@ def test_invalid_limits_of_addresses_are_refused(text: str) -> None:
         check_broker({"max.connections.per.ip.overrides": text})
 
 
+def test_no_connections_by_default_need_other_limits() -> None:
+    with pytest.raises(ConfigError, match=r"max.connections.per.ip.overrides"):
+        check_broker({"max.connections.per.ip": "0"})
+    check_broker({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "::1:5"})
+
+
 def test_limits_of_addresses() -> None:
     found = address_limits("0:0:0:0:0:0:0:1:4, 10.0.0.1:0")
     assert found == {"::1": 4, "10.0.0.1": 0}

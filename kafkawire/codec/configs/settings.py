@@ -150,7 +150,11 @@ def check_broker(texts: Mapping[str, str]) -> None:
     _not_above(values, "log.object.bytes", "log.unreleased.max.bytes")
     check_broker_durability(values, tiered_by_default(texts))
     super_users(str(values["super.users"]))
-    address_limits(str(values["max.connections.per.ip.overrides"]))
+    limits = address_limits(str(values["max.connections.per.ip.overrides"]))
+    if values["max.connections.per.ip"] == 0 and not limits:
+        # As in Kafka (KafkaConfig.validateValues): no client could connect.
+        why = "it may be 0 only with max.connections.per.ip.overrides, for all other addresses"
+        raise ConfigError("max.connections.per.ip", 0, why)
     check_topic({}, texts)
 
 

@@ -357,8 +357,8 @@ _BROKER_ROWS = (
            "or takes the place of one that has sent no request for 10 s. Kafka has no limit by "
            "default, and takes 0, with which no client can connect.", at_least=1, dynamic=True),
     Config("max.connections.per.ip", I, INT32_MAX,
-           "The most connections from one address at a time; a further one is closed at once.",
-           at_least=0, dynamic=True),
+           "The most connections from one address at a time; a further one is closed at once. 0 "
+           "only with max.connections.per.ip.overrides.", at_least=0, dynamic=True),
     Config("max.connections.per.ip.overrides", S, "",
            "Other limits for some addresses, as ADDRESS:COUNT,ADDRESS:COUNT; an address is not a "
            "name, unlike in Kafka.", dynamic=True),
