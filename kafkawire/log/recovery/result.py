@@ -7,6 +7,7 @@ kafkawire.fsck, kafkawire.log.recovery.unknown_topics, kafkawire.restore) needs 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
 from kafkawire.log.journal.losses import Damage, DamagedEnds, Loss, names
 from kafkawire.log.journal.scan import Gap, Scanned
-from kafkawire.log.partition.damaged_ranges import lost_ranges
+from kafkawire.log.partition.damaged_ranges import Range, find_uncovered, lost_ranges
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import SegmentCatalog
@@ -167,13 +168,19 @@ async def report(
             "%d more partitions may have lost offsets: `kafkawire fsck` lists them",
             len(losses) - MAX_REPORTED,
         )
-    # Without the journal only gaps between what is there show the loss: in all partitions.
-    if any(gap.missing or gap.cut_short for gap in recovered.damage):
+    # Damaged bytes may not say whose records they were, and missing ones cannot: what is lost shows
+    # as a gap between the offsets that are there, in any partition.
+    if recovered.damage:
         numbers = range(catalog.last_number() + 1)
         led = (number for number in numbers if catalog.leader_of(number) == node_id)
-        named = {(loss.number, loss.first) for loss in losses}
-        lost = await lost_ranges(led, partitions, storage)
-        lost = [loss for loss in lost if (loss.number, loss.first) not in named]
+        named: dict[int, list[Range]] = defaultdict(list)
+        for loss in (*losses, *(loss for damage in recovered.examined for loss in damage.losses)):
+            named[loss.number].append((loss.first, loss.last))
+        lost = [
+            Loss(gap.number, first, end)
+            for gap in await lost_ranges(led, partitions, storage)
+            for first, end in find_uncovered(gap.first, gap.last, sorted(named[gap.number]))
+        ]
         if lost:
             logger.critical(
                 "lost offsets, found in no journal and no segment: %s", names(lost, name)

@@ -31,6 +31,13 @@ def flip_bit(world: World, log_position: int, *, bit: int = 1) -> None:
     node.durable[log_position & POSITION_MASK] ^= bit
 
 
+def write_zeros(world: World, log_position: int, count: int) -> None:
+    """Overwrite bytes of a file."""
+    node = world.fs.files[f"{JOURNALS}/{journal_name(log_position >> 32)}"]
+    at = log_position & POSITION_MASK
+    node.data[at : at + count] = node.durable[at : at + count] = bytes(count)
+
+
 async def everything(world: World) -> list[bytes | None]:
     return [value for _, value in await read_all(world.find("t"))]
 

@@ -17,7 +17,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
-from tests.kit.log.recovery import JOURNALS, everything, flip_bit, start
+from tests.kit.log.recovery import JOURNALS, everything, flip_bit, start, write_zeros
 
 
 async def test_clean_end_needs_no_scan_and_keeps_epochs(
@@ -117,6 +117,20 @@ async def test_damage_to_acknowledged_data_is_quarantined(
     assert await everything(world) == [b"c", b"d"]
     assert partition.append(batch(b"e"), EPOCH_MS).base_offset == 4
     await world.log.commit_log.wait_until_committed()
+
+
+async def test_lost_offsets_are_named_though_their_bytes_do_not_say(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A block of zeros over the end of a frame and the head of the next, as a bad sector is."""
+    world, partition = await start(b"a", b"rotten", b"lost", b"d")
+    before = partition.rows.log_position[2] - journal_format.HEAD_BYTES
+    write_zeros(world, before - 10, 10 + journal_format.HEAD_BYTES)
+    with caplog.at_level(logging.CRITICAL):
+        await world.crash()
+    assert "offsets 1-1 of t-0 are lost" in caplog.text
+    assert "whose records they were is unknown" in caplog.text
+    assert "in no journal and no segment: offsets 2-2 of t-0 are lost" in caplog.text
 
 
 async def test_damage_at_end_of_checkpointed_data_is_reported(
