@@ -13,7 +13,6 @@ import sys
 from setuptools import setup
 
 COMPILED = [
-    "kafkawire/codec/counts.py",
     "kafkawire/codec/fetch.py",
     "kafkawire/codec/flat.py",
     "kafkawire/codec/validate.py",
@@ -40,6 +39,7 @@ COMPILED = [
     "kafkawire/log/partition/read_plan.py",
     "kafkawire/log/partition/state.py",
     "kafkawire/messages/flat_produce.py",
+    "kafkawire/metric_counters.py",
     "kafkawire/offsets/manager.py",
     "kafkawire/server/connection.py",
     "kafkawire/server/memory.py",

@@ -16,12 +16,12 @@ from types import SimpleNamespace
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
-from kafkawire.codec.counts import TopicTraffic
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.partition import Partition
+from kafkawire.metric_counters import TopicTraffic
 
 try:
     from uvloop import new_event_loop

@@ -50,7 +50,6 @@ from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.counts import Counts
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.manager import Log, leave_folder, lock_folder
@@ -68,6 +67,7 @@ from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import SeenInSql, StoredPairing
 from kafkawire.metadata.store import SqlStore
+from kafkawire.metric_counters import Counts
 from kafkawire.offsets.catalog.port import COPY_FINISHED, SegmentCatalog
 from kafkawire.offsets.catalog.sql.statements import LeaderTerm
 from kafkawire.offsets.storage.open import check_storage, open_storage

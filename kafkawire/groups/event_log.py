@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from kafkawire.codec.counts import Histogram
 from kafkawire.groups.model.events import (
     Event,
     GroupStuck,
@@ -19,6 +18,7 @@ from kafkawire.groups.model.events import (
     RebalanceStarted,
 )
 from kafkawire.log_lines import LineLimit, shorten_for_log
+from kafkawire.metric_counters import Histogram
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.log.io.file_span import FileSpan
+from kafkawire.metric_counters import Counts
 
 if TYPE_CHECKING:
     from kafkawire.server.memory import Memory

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafkawire.server.receiving import DRAINING
 
 if TYPE_CHECKING:
-    from kafkawire.codec.counts import Counts
+    from kafkawire.metric_counters import Counts
     from kafkawire.server.connection import Connection, ConnectionHost
 
 WINDOW_TICKS = 3

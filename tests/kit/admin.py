@@ -25,7 +25,6 @@ from kafkawire.broker.rack_reads.selector import ReplicaSelector
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
-from kafkawire.codec.counts import Counts
 from kafkawire.handlers.context import RequestContext
 from kafkawire.log.io.slices import Slices
 from kafkawire.log.object_logs import ObjectLogs
@@ -34,6 +33,7 @@ from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
 from kafkawire.metadata.changes import CatalogChanges
+from kafkawire.metric_counters import Counts
 from kafkawire.offsets.catalog.port import StoredStats
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.security.acls.security import Security

@@ -10,10 +10,10 @@ from struct import pack, unpack_from
 from typing import Any, cast
 
 from kafkawire.broker.answer_memory import AnswerMemory
-from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.log.io.file_span import FileSpan
+from kafkawire.metric_counters import Counts
 from kafkawire.security.principals import Principal
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas

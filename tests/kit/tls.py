@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from kafkawire.cli.certs import Issued, issue, write
-from kafkawire.codec.counts import Counts
+from kafkawire.metric_counters import Counts
 from kafkawire.security.tls.contexts import TlsSettings, load
 from kafkawire.server.tls.handshakes import Handshakes
 from kafkawire.server.tls_wire import TlsProtocol

@@ -14,12 +14,12 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.produce.pending import PendingProduces, Waiting
 from kafkawire.handlers.slices import AnswerTooLarge
 from kafkawire.messages.list_groups import ListGroupsRequest
+from kafkawire.metric_counters import Counts
 from kafkawire.server.host import CLOSED_BURST, Host
 from tests.kit import client as clients
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame

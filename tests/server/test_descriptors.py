@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.counts import Counts
+from kafkawire.metric_counters import Counts
 from kafkawire.server import descriptors
 from kafkawire.server.descriptors import DescriptorCheck, for_connections
 from kafkawire.server.host import TICKS_BETWEEN_REPORTS, Host

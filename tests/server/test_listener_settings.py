@@ -18,9 +18,9 @@ import pytest
 from kafkawire.broker.options import Listener, SecurityProtocol
 from kafkawire.codec.configs.listeners import ListenerConfig
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.counts import Counts
 from kafkawire.log.io.disk import real_env
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.metric_counters import Counts
 from kafkawire.security.principals import Principal
 from kafkawire.server.listeners.addresses import AddressError
 from kafkawire.server.listeners.limits import ListenerLimits

@@ -21,7 +21,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkawire.codec.batches import Record, pack
-from kafkawire.codec.counts import SECONDS, Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import Producers
@@ -30,6 +29,7 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kafkawire.metric_counters import SECONDS, Histogram
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families, quotas, transactions

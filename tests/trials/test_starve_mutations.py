@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafkawire.broker.answer_memory import AnswerMemory
-from kafkawire.codec.counts import Counts
+from kafkawire.metric_counters import Counts
 from kafkawire.server.connection import Connection
 from kafkawire.server.host import Host
 from kafkawire.server.listener import ClientProtocol

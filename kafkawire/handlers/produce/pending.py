@@ -15,7 +15,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.handlers.exchange import (
     SMALL_ANSWER_BYTES,
@@ -27,6 +26,7 @@ from kafkawire.handlers.exchange import (
 )
 from kafkawire.log.partition.waiting_queue import FailedPartitions
 from kafkawire.messages.flat_produce import FLEXIBLE_FROM, ProduceResult, write_response
+from kafkawire.metric_counters import Counts
 
 if TYPE_CHECKING:
     from kafkawire.handlers.leader_hints import LeaderHints

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from kafkawire.broker.partitions import PartitionTable
     from kafkawire.broker.verification import TransactionVerifier
-    from kafkawire.codec.counts import Counts
     from kafkawire.codec.errors import KafkaError
     from kafkawire.handlers.exchange import Exchange, Peer
     from kafkawire.handlers.hot_rights import TopicRights
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Inspected, Partition
     from kafkawire.log.partition.verification import Guard
     from kafkawire.messages.flat_produce import ProduceAsk, ProduceItem, ProduceResult
+    from kafkawire.metric_counters import Counts
 
 
 class ProduceHandler(Protocol):

@@ -20,7 +20,6 @@ from functools import partial
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.disk_sink import DiskSink
 from kafkawire.log.append.follower_sink import FollowerSink
@@ -54,6 +53,7 @@ from kafkawire.log.partition.state import (
 )
 from kafkawire.log.partition.waiting_queue import after_calls, unless_for_others
 from kafkawire.log_lines import reason_of
+from kafkawire.metric_counters import Histogram
 
 logger = logging.getLogger(__name__)
 

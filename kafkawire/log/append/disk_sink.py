@@ -12,7 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, await_callbacks, call_all
 from kafkawire.log.io.ports import File
@@ -25,6 +24,7 @@ from kafkawire.log.partition.waiting_queue import (
     move_high_watermarks,
 )
 from kafkawire.log_lines import reason_of
+from kafkawire.metric_counters import Histogram
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.state import AppendLog, Frame, LoadedPartition

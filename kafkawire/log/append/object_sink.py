@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.io.ports import Superseded
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, pad_length
 from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
+from kafkawire.metric_counters import Histogram
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.plural import count

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
-from kafkawire.codec.counts import Histogram
 from kafkawire.log.io.slices import MAX_STRETCH_S
+from kafkawire.metric_counters import Histogram
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
-from kafkawire.codec.counts import Traffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.damaged_ranges import Range, holes, lacks_rows
 from kafkawire.log.partition.partition import Partition
@@ -31,6 +30,7 @@ from kafkawire.log.partition.stored_rows import (
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from kafkawire.metric_counters import Traffic
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog, SegmentRange
 from kafkawire.plural import count
 

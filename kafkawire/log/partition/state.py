@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.counts import TopicTraffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback
 from kafkawire.log.io.ports import Buffer, Env
@@ -27,6 +26,7 @@ from kafkawire.log.partition.producers import Producers
 from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.verification import Guard
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from kafkawire.metric_counters import TopicTraffic
 from kafkawire.offsets.manager import PartitionOffsetManager
 
 logger = logging.getLogger(__name__)

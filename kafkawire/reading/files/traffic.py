@@ -1,7 +1,7 @@
 """Requests and bytes of this process by the place that was read, for `kafkawire find --explain`.
 
 Places are values (compared, pickled, keys of caches) and have no state, so the counts are the
-process's own, as in kafkawire.codec.counts: a caller takes the difference between two readings.
+process's own, as in kafkawire.metric_counters: a caller takes the difference between two readings.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kafkawire.security.quotas.arithmetic import Rate, SampleWindow
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.listeners import ListenerConfig
-    from kafkawire.codec.counts import Counts
+    from kafkawire.metric_counters import Counts
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from kafkawire.server.metrics.families import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.codec.counts import Counts
     from kafkawire.log.io.watchdog import Watchdog
+    from kafkawire.metric_counters import Counts
     from kafkawire.server.monitored import MonitoredServer
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12

@@ -12,7 +12,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from kafkawire.codec.counts import Histogram
+from kafkawire.metric_counters import Histogram
 
 MAX_SERIES = 1_000
 """Maximum series of one family with a series per partition. Prometheus keeps each for hours and

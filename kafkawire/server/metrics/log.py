@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.codec.counts import MAX_TOPICS
+from kafkawire.metric_counters import MAX_TOPICS
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.server.metrics.families import (
     counter,
@@ -21,9 +21,9 @@ from kafkawire.server.metrics.families import (
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from kafkawire.codec.counts import TopicTraffic
     from kafkawire.log.maintenance.disk_watch import DiskWatch
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.metric_counters import TopicTraffic
 
 OTHERS = "(others)"
 STATES = {STARTED: "started", LIVE: "live", DELETING: "deleting"}

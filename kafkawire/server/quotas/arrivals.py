@@ -22,8 +22,8 @@ from kafkawire.security.quotas.arithmetic import Rate, SampleWindow
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
-    from kafkawire.codec.counts import Counts
     from kafkawire.log.io.ports import Timer
+    from kafkawire.metric_counters import Counts
     from kafkawire.security.quotas.service import Quotas
     from kafkawire.server.connection import Connection
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from kafkawire.codec.counts import Histogram
+from kafkawire.metric_counters import Histogram
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.objectstore.port import FileRange, Listed, Stored
 from kafkawire.tiering.store.port import ObjectPart, ObjectStore

@@ -10,7 +10,6 @@ import pytest
 
 from kafkawire.broker.rack_reads.selector import ReplicaSelector
 from kafkawire.codec.compile import decode, encode
-from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.model.transactional import Verification, Verified
@@ -24,6 +23,7 @@ from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
+from kafkawire.metric_counters import Counts
 from kafkawire.security.acls.security import Security
 from tests.kit.groups.log import FakeCommitLog, FakePartition, fake_env
 from tests.kit.groups.script import GroupSettings

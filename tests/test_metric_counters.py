@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec import counts as module
-from kafkawire.codec.counts import Traffic
+from kafkawire import metric_counters as module
+from kafkawire.metric_counters import Traffic
 
 
 def added(traffic: Traffic, topic: str, count: int = 1) -> None:
