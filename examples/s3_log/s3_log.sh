@@ -10,6 +10,7 @@ tier=$1 port=${2:-9092} folder=$(mktemp -d)
 export KAFKAWIRE_SERVER="127.0.0.1:$port"
 
 serve() { # DATA: start a broker, and return when it is ready
+  : >"$folder/log" # at once: the lines of an earlier broker say that it is ready, too
   kafkawire serve --listen "$KAFKAWIRE_SERVER" --data "$1" --tier "$tier" >"$folder/log" 2>&1 &
   broker=$!
   until grep -q "listens on" "$folder/log"; do
