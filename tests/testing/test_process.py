@@ -268,7 +268,7 @@ extra.start()
 if sys.argv[3] == "forked":
     if os.fork() == 0:  # holds the connection to the fork server open
         time.sleep(1000)
-servers = [shared()._process.pid, extra._server._process.pid]
+servers = [find_or_start_server()._process.pid, extra._server._process.pid]
 print(broker.pid, extra.pid, *servers, flush=True)
 sys.stdin.read()
 """
@@ -282,7 +282,7 @@ from kafkawire.testing.forks import find_or_start_server
 
 def test_that_is_killed(kafkawire_broker, kafkawire_session_broker):
     brokers = kafkawire_broker.pid, kafkawire_session_broker.pid
-    print("PIDS", *brokers, shared()._process.pid, os.getpid(), flush=True)
+    print("PIDS", *brokers, find_or_start_server()._process.pid, os.getpid(), flush=True)
     time.sleep(1000)
 """
 
