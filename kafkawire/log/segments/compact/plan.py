@@ -63,7 +63,7 @@ def dirty_part(
     segments, lag_ms = partition.segments, partition.config.min_compaction_lag_ms
     first = stop = 0
     ids = segments.segment
-    # The leading segments of the cleaner are clean; what follows is dirty, whoever wrote it.
+    # The leading segments of the cleaner are clean; what follows is dirty, whatever wrote it.
     while first < len(ids) and is_clean(ids[first]):
         first += 1
     stop, more_ms = first, NEVER

@@ -180,7 +180,7 @@ def _copy_span(
                 return damage
             following = rows.base[end - 1] + rows.count[end - 1]
             start = end
-    # Every offset must be there: a gap here is damage that nobody has given up.
+    # Every offset must be there: a gap here is damage that was not given up.
     if following != upto:
         path = journals[-1].mapped.path if journals else ""
         text = f"the journals end at offset {following} of it, not at {upto}"
