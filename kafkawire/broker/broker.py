@@ -144,7 +144,7 @@ class Broker:
         self.schedules = ScheduleStarter(env, catalog, self._make_schedules)
         log.hooks.register(self.schedules)
         self.topics = TopicService(
-            self, self._may_lead, lambda: self.mover.check(), self.liveness.wait_until_decided
+            self, self._may_lead, self._check_moves, self.liveness.wait_until_decided
         )
         self.mover: PartitionMover = PartitionMover(
             self, self.topics.lock, self._moved_services(), self.liveness.may_lead
@@ -178,6 +178,11 @@ class Broker:
             return self.schedules
 
         return {**services_of(self), self.schedules.topic: schedules}
+
+    def _check_moves(self) -> None:
+        """Start what a change of the catalog by another broker requires here."""
+        self.controlled_shutdown.check()
+        self.mover.check()
 
     def _may_lead(self) -> list[int]:
         """Return the brokers that new partitions are given to, in order."""
@@ -407,7 +412,7 @@ class Broker:
         counts its requests."""
         self.topics.follower.start()
         self.liveness.start()
-        self.controlled_shutdown.start()
+        self.controlled_shutdown.check()
         if self.config.replication_listener:
             wanted = self.config.replica_group_size - 1
             live = (lambda: None) if self.log.replication is None else self.log.replication.live

@@ -85,7 +85,9 @@ def test_moves_restarts_and_a_kill_lose_nothing(machines: Machines, tmp_path: Pa
             machines.wait_for_all_at_home()
             wait_until(
                 lambda node=node, led=led: led_by(machines, node) == led,  # type: ignore[misc]
-                f"the partitions of machine {node} are back",
+                lambda node=node, led=led: (  # type: ignore[misc]
+                    f"machine {node} leads {led} again; it leads {led_by(machines, node)}"
+                ),
             )
             if machines.machines[node].settings["durability"] == "replicated":
                 machines.wait_for_all_in_sync()

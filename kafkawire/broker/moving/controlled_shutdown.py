@@ -4,7 +4,7 @@
 What another machine can lead is moved there as by a drain (mover.py), while this broker still
 serves; each of these moves stores another one, back to this broker, which waits until this broker
 is alive again. The setting STOPPING keeps other brokers from moving partitions here meanwhile. The
-next start removes it, on whichever machine, once it can acknowledge records.
+next process of this broker removes it, on whichever machine, once it can acknowledge records.
 """
 
 from __future__ import annotations
@@ -42,15 +42,21 @@ class ControlledShutdown:
         self._broker = broker
         self._mover = mover
         self._task: asyncio.Task[None] | None = None
+        self._stops = False
 
-    def start(self) -> None:
-        """Have the partitions moved back that the process before has handed over."""
+    def check(self) -> None:
+        """Have the partitions moved back that an earlier process has handed over. Called at the
+        start and after each poll of the catalog: the process before, on another machine, may store
+        STOPPING after this one has read the settings."""
         broker = self._broker
-        if is_set(broker.catalog, broker.node_id, STOPPING):
+        if self._stops or not is_set(broker.catalog, broker.node_id, STOPPING):
+            return
+        if self._task is None or self._task.done():
             self._task = broker.env.spawn(self._take_back(), "take partitions back")
 
     async def close(self) -> None:
-        """Stop what `start` has begun."""
+        """Stop what `check` has begun, and begin nothing more."""
+        self._stops = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -59,6 +65,7 @@ class ControlledShutdown:
         """Hand over what brokers on other machines can lead. Never raises for SQL or the remote
         tier."""
         broker, mover = self._broker, self._mover
+        await self.close()
         if not broker.config.controlled_shutdown_enable or len(broker.catalog.brokers) < 2:
             return
         left = await mover.remaining()

@@ -91,13 +91,36 @@ async def test_start_has_partitions_moved_back_that_a_stop_has_handed_over() -> 
     database = MemoryDatabase()
     await stopped(database)
     again = await Process(database).open()
-    again.shutdown.start()
+    again.shutdown.check()
     await again.shutdown._task  # type: ignore[misc]
     assert not await stopping(database)
     await again.shutdown.close()
     other = await Process(database).open()
-    other.shutdown.start()  # nothing was handed over
+    other.shutdown.check()  # nothing was handed over
     await other.shutdown.close()
+
+
+async def test_partitions_come_back_if_the_process_before_ends_after_the_start() -> None:
+    """A machine takes its broker back while another one still hands over what it leads."""
+    database = MemoryDatabase()
+    process = await Process(database).open()
+    process.shutdown.check()
+    await stopped(database)
+    process._broker.catalog = await process.metadata.open()  # as a poll of the catalog
+    process.shutdown.check()
+    await process.shutdown._task  # type: ignore[misc]
+    assert not await stopping(database)
+
+
+async def test_process_that_stops_takes_nothing_back() -> None:
+    database = MemoryDatabase()
+    process = await Process(database).open()
+    process.mover.left = 3
+    await process.shutdown.hand_over()
+    process._broker.catalog = await process.metadata.open()
+    process.shutdown.check()
+    assert process.shutdown._task is None
+    assert await stopping(database)
 
 
 async def test_partitions_come_back_when_followers_are_in_sync() -> None:
@@ -105,7 +128,7 @@ async def test_partitions_come_back_when_followers_are_in_sync() -> None:
     await stopped(database)
     again = await Process(database).open()
     again.replicas.began, again.replicas.refusal = True, "no follower is in sync"
-    again.shutdown.start()
+    again.shutdown.check()
     for _ in range(20):
         await asyncio.sleep(0)
     assert await stopping(database)
@@ -119,7 +142,7 @@ async def test_partitions_come_back_without_followers_after_a_time() -> None:
     await stopped(database)
     again = await Process(database).open()
     again.replicas.began, again.replicas.refusal = True, "no follower is in sync"
-    again.shutdown.start()
+    again.shutdown.check()
     await again.shutdown._task  # type: ignore[misc]
     assert again.now_s >= FOLLOWERS_S
     assert not await stopping(database)
@@ -130,7 +153,7 @@ async def test_taking_back_waits_for_the_database(caplog: pytest.LogCaptureFixtu
     await stopped(database)
     again = await Process(database).open()
     again.faults["alter_configs"] = MetadataError("the database is gone")
-    again.shutdown.start()
+    again.shutdown.check()
     await until(lambda: "cannot be moved back to this broker yet" in caplog.text)
     await again.shutdown.close()
     assert await stopping(database)
