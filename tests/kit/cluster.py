@@ -41,6 +41,10 @@ SETTINGS = {
 """Fewer partitions of internal topics than usual, but some for each broker."""
 QUIET = 2
 """Log level of clients that outlive a broker: they would report each lost connection."""
+KEEPS_BROKERS = {"metadata.recovery.strategy": "none"}
+"""Setting of librdkafka's clients that use a coordinator while brokers are killed. By default they
+forget all brokers when none is reachable for a moment, and `send_offsets_to_transaction` then waits
+forever for the coordinator that was known before (librdkafka issue 5511)."""
 NO_LEADER = frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,
