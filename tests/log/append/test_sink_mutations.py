@@ -43,8 +43,25 @@ from tests.kit.sinks.lives import TermStorage
 from tests.kit.sinks.object_simulation import EXPIRED_MS
 
 MAX_SEEDS = 200
-FIRST_SEED = {"copies_are_not_cut": 110, "established_early": 20}
-"""Where few seeds find a mutation, the search begins near one that does: any would do."""
+FIRST_SEED = {
+    "checkpoint_of_what_is_not_stored": 12,
+    "completed_out_of_order": 7,
+    "copies_are_not_cut": 226,
+    "established_early": 48,
+    "expired_early": 59,
+    "fence_collected": 29,
+    "follower_counts_late": 156,
+    "journals_not_stored": 6,
+    "leaving_follower_does_not_count": 6,
+    "no_epoch_guard": 11,
+    "no_fence_at_followers": 3,
+    "own_fsync_is_not_needed": 5,
+    "refused_put_counts": 10,
+    "released_before_checkpoint": 15,
+    "set_of_a_superseded_process": 4,
+}
+"""Where few seeds find a mutation, the search begins near one that does: any would do. A change of
+the simulation may move them: a test that takes a minute prints the seed to begin with."""
 LEASE_S = 3.0
 Break = Callable[[pytest.MonkeyPatch], None]
 
