@@ -39,7 +39,8 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": 2000,
 }
 MANIFEST = (OWNER, CURRENT, SNAPSHOTS, DELTAS, CONDITIONAL_PUT)
-TIMEOUT_S = 240
+TIMEOUT_S = 480
+"""On a busy machine: dozens of segments are copied, one after another, under load."""
 
 
 @pytest.fixture
