@@ -30,10 +30,8 @@ unexport PYTHONDONTWRITEBYTECODE
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-# One worker more than there are cores: for a third of the run's time tests wait for processes.
-test: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 # `make test-of kafkawire/log/append`: the fast tests of a module or folder.
 test-of: .venv/.dev
