@@ -52,15 +52,15 @@ class Load:
             while not self._ending.is_set():
                 if self._transactional:
                     self._producer.begin_transaction()
-                for _ in range(50):
+                for _ in range(20):
                     sent += 1
                     self._send(sent)
                 if self._transactional:
                     self._producer.commit_transaction(60)
                 self._producer.poll(0)
-                # At most 1,000 records a second: on a busy machine as many as the library takes
+                # At most 200 records a second: on a busy machine as many as the library takes
                 # would fill its queue, and each move would wait for their uploads.
-                self._ending.wait(0.05)
+                self._ending.wait(0.1)
             self._producer.flush(60)
         except KafkaException as failure:
             self.errors.append(str(failure))
