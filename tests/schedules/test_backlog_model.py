@@ -311,14 +311,18 @@ class BacklogMachine(RuleBasedStateMachine):
         self.durable.clear()
         saving = self.loop.create_task(self.saved())
         self.loop.run_until_complete(asyncio.sleep(0))
-        due = [each for each in self.waiting() if each[0] <= self.clock.ms]
-        entries = self.backlog.next(count, self.clock.ms)
-        assert entries == due[: len(entries)]
-        if entries:
-            records = self.loop.run_until_complete(self.backlog.records(entries))
-            self.committed(entries, self.backlog.until(entries, count, self.clock.ms), records)
-        self.durable.set()
-        self.run(awaited(saving))
+        try:
+            due = [each for each in self.waiting() if each[0] <= self.clock.ms]
+            entries = self.backlog.next(count, self.clock.ms)
+            assert entries == due[: len(entries)]
+            until = self.backlog.until(entries, count, self.clock.ms) if entries else NOTHING
+            # The index may have been lost: then a deliverer begins again.
+            records = self.run(self.backlog.records(entries)) if entries else None
+            if records is not None:
+                self.committed(entries, until, records)
+        finally:  # otherwise every later save would wait forever, and hide what has failed
+            self.durable.set()
+            self.run(awaited(saving))
 
     @rule()
     def reopen(self) -> None:
@@ -439,3 +443,18 @@ def test_waiting_records_against_a_list() -> None:
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(BacklogMachine, settings=chosen)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_index_may_be_lost_before_a_delivery_during_a_save(
+    machine: BacklogMachine, large: bool
+) -> None:
+    machine.add(b"a", 0, 0, large=large)
+    machine.follow()
+    machine.save()
+    machine.reopen()
+    machine.run(machine.filled())
+    machine.fault("lost", 0)
+    machine.deliver_during_a_save(1)
+    machine.live(0)
+    assert len(machine.delivered) == 1
