@@ -558,6 +558,7 @@ class Log:
             await self.commit_log.end()
             self.commit_log.ledger.close()
             self.segments.close()
+            await self.journals.wait_for_files()
             self.journals.close()
             # Last: another process may start then.
             self._lock.release()

@@ -11,6 +11,7 @@ import errno
 import logging
 import os.path
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.file import (
@@ -32,6 +33,11 @@ deleting a topic or moving a log start is a transaction, and a disk that is full
 accepts none."""
 
 
+CLOSE_S = 10.0
+"""How long the end of a process waits for files that are being made or retired: they take
+milliseconds."""
+
+
 class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
@@ -39,6 +45,7 @@ class Journals:
     """
 
     __slots__ = (
+        "_moving",
         "_retiring_bytes",
         "_tried",
         "active",
@@ -80,6 +87,8 @@ class Journals:
         # Spares that a thread is making; they count, so that several journals that die together do
         # not exceed `recycle.bytes`.
         self._retiring_bytes = 0
+        # Files that a thread is making or retiring.
+        self._moving: set[asyncio.Future[Any]] = set()
         # The active journal's number when the next one was last prepared.
         self._tried = -1
         self.next_number = 1
@@ -188,6 +197,7 @@ class Journals:
                 self.spares.append(spare)
             return
         self.preparing = True
+        self._note_moving(future)
         future.add_done_callback(self._on_prepared)
 
     def _on_prepared(self, future: asyncio.Future[Journal]) -> None:
@@ -288,8 +298,26 @@ class Journals:
             if spare and not failed:
                 self.spares.append((spare, size))
 
+        self._note_moving(future)
         future.add_done_callback(on_retired)
         return future
+
+    def _note_moving(self, future: asyncio.Future[Any]) -> None:
+        self._moving.add(future)
+        future.add_done_callback(self._moving.discard)
+
+    async def wait_for_files(self) -> None:
+        """Wait until no file is being made or retired: the next start must find each file where it
+        stays. A disk that does not respond is waited for no longer than CLOSE_S."""
+        # A journal that was prepared too late is retired in its turn.
+        while self._moving:
+            done, _ = await asyncio.wait(self._moving, timeout=CLOSE_S)
+            if not done:
+                logger.warning(
+                    "the disk does not respond: a file of %s is still being made or deleted; the "
+                    "next start may fail, and succeeds when it is repeated", self.folder,
+                )  # fmt: skip
+                return
 
     def _spare_of(self, journal: Journal) -> str:
         """Return the path as a spare of a file that is not needed; empty: there are enough."""

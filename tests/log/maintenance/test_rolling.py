@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.kit.env import EPOCH_MS
+import asyncio
+
+from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.log.logs import World, batch, read_all
 from tests.kit.waiting import settle
 
@@ -60,3 +62,24 @@ async def test_failed_roll_is_repeated_with_next_write() -> None:
     assert world.log.journals.active is not first
     await world.crash()
     assert await read_all(world.find("t")) == [(0, b"one"), (1, b"two")]
+
+
+async def test_end_waits_for_a_journal_that_is_being_prepared() -> None:
+    """Otherwise it would be renamed while the next process starts, which has found it."""
+    world = World()
+    await world.start()
+    await world.topic("t")
+    await one_more(world, b"one")
+    offload = world.env.offload
+    assert isinstance(offload, InlineOffload)
+    offload.hold("files")
+    await ready(world)
+    assert world.log.journals.preparing
+    closing = asyncio.ensure_future(world.log.close())
+    await settle()
+    assert not closing.done()
+    offload.release("files")
+    await closing
+    assert not world.log.journals.preparing
+    await world.start()
+    assert await read_all(world.find("t")) == [(0, b"one")]
