@@ -59,7 +59,7 @@ COMMIT_REFUSED = frozenset(
 )
 COMMIT_INTERVAL_S = 0.3
 RATE_PER_S = 80.0
-"""Of each producer: some records are always under way, and three machines and the clients of one
+"""Of each producer: some records are always in flight, and three machines and the clients of one
 test leave time for the tests that run next to it."""
 ENDS_WITHIN_S = 120.0
 """A client that was asked to stop may wait for answers as long as librdkafka does (60 s)."""
