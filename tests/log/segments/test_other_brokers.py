@@ -92,6 +92,24 @@ async def test_missing_file_is_named(pair: Pair) -> None:
     assert f"segment {segment.name} of broker 1 has no file {segment.path}" in str(caught.value)
 
 
+async def test_segment_of_another_machine_is_no_damage_before_its_upload(pair: Pair) -> None:
+    """Otherwise a coordinator would begin without the groups or transactions in it."""
+    (partition,) = await pair.topic("t")
+    await fill(pair.first, partition)
+    (moved,) = await pair.move([partition.number], 2)
+    (segment,) = pair.second.log.segments.store.others.values()
+    folder = os.path.dirname(segment.path)
+    file = pair.fs.files.pop(segment.path)  # as on another machine
+    pair.fs.folders.discard(folder)
+    with pytest.raises(KafkaError) as caught:
+        await read_all(moved)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"segment {segment.name} is on the machine of broker 1 only" in str(caught.value)
+    pair.fs.makedirs(folder)
+    pair.fs.files[segment.path] = file
+    assert [at for at, _ in await read_all(moved)] == [0, 1, 2]
+
+
 async def test_segment_with_an_object_and_without_a_file_is_not_local(pair: Pair) -> None:
     (partition,) = await pair.topic("t")
     await fill(pair.first, partition)

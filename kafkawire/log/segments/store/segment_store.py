@@ -330,6 +330,18 @@ class SegmentStore:
         if row.object:
             segment.row = replace_fields(row, local=False)
             return not_local(segment)
+        folder = os.path.dirname(segment.path)
+        if row.local and not await self._env.offload.submit(
+            "warm", has_folder, self._env.fs, folder
+        ):
+            # Of another machine: a merge or a cleaning has replaced a segment that was uploaded
+            # before the partition was moved. It is no damage, by which a coordinator would lose
+            # its groups or transactions: they are loaded when it is uploaded.
+            text = (
+                f"segment {segment.name} is on the machine of broker {row.node_id} only, until "
+                "that broker has uploaded it: it is read again later"
+            )
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         text = f"segment {segment.name} of broker {row.node_id} has no file {segment.path}"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
@@ -425,6 +437,15 @@ def _gone_until(segment: Segment, grace_s: float) -> float:
     """Return until when (monotonic seconds) the file of a dead segment stays."""
     assert segment.gone_at is not None, "it is dead"
     return segment.gone_at + (grace_s if segment.grace_s is None else segment.grace_s)
+
+
+def has_folder(fs: FileSystem, path: str) -> bool:
+    """Return whether a folder exists. Blocks."""
+    try:
+        fs.listdir(path)
+    except OSError:
+        return False
+    return True
 
 
 def not_local(segment: Segment) -> NotLocal:
