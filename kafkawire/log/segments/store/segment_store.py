@@ -202,7 +202,8 @@ class SegmentStore:
 
     async def prepare_others(self, segments: Iterable[Segment]) -> None:
         """Have other brokers' segments without a file in this data folder downloaded to
-        `downloads` when they are needed. Raises CORRUPT_MESSAGE if one has no object either."""
+        `downloads` when they are needed. Raises CORRUPT_MESSAGE if one has no object either,
+        KAFKA_STORAGE_ERROR if its broker, on another machine, has not uploaded it yet."""
         for segment in segments:
             own = segment_path(self.downloads, segment.row.uuid)
             if segment.row.node_id == self._node_id:
@@ -443,7 +444,7 @@ def has_folder(fs: FileSystem, path: str) -> bool:
     """Return whether a folder exists. Blocks."""
     try:
         fs.listdir(path)
-    except OSError:
+    except FileNotFoundError:
         return False
     return True
 
