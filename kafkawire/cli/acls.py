@@ -74,7 +74,7 @@ Host = Annotated[
     str,
     typer.Option(
         "--host", metavar="ADDRESS", callback=not_empty,
-        help='Address of the clients; "*": any.',
+        help='Address of the clients, or their network, such as 10.0.0.0/8; "*": any.',
     ),
 ]  # fmt: skip
 OfUser = Annotated[

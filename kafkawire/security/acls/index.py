@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from ipaddress import ip_address
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from kafkawire.security.acls.model import (
     Operation,
     PatternType,
     Permission,
+    network_of,
 )
 
 # Names in order, to find those under a prefix and those after it.
@@ -116,6 +118,55 @@ def _common(a: str, b: str) -> str:
     return min(a, b, key=len)
 
 
+class HostNetworks:
+    """The networks that rules have as their host, such as `10.0.0.0/8` (KIP-1276)."""
+
+    # By IP version and prefix length: an address is compared once for each length, of which there
+    # are few, and not with each network, of which there may be thousands.
+    def __init__(self) -> None:
+        self._by_length: dict[tuple[int, int], dict[int, dict[str, int]]] = {}
+
+    def add(self, host: str) -> None:
+        """Add the host of a rule; no effect if it is not a network."""
+        network = network_of(host)
+        if network is None:
+            return
+        of_length = self._by_length.setdefault((network.version, network.prefixlen), {})
+        # The same network in several notations, such as 10.0.0.0/8 and 10.1.2.3/8.
+        names = of_length.setdefault(int(network.network_address), {})
+        names[host] = names.get(host, 0) + 1
+
+    def remove(self, host: str) -> None:
+        """Remove the host of one rule that was added."""
+        network = network_of(host)
+        if network is None:
+            return
+        length, first = (network.version, network.prefixlen), int(network.network_address)
+        names = self._by_length[length][first]
+        names[host] -= 1
+        if not names[host]:
+            del names[host]
+        if not names:
+            del self._by_length[length][first]
+        if not self._by_length[length]:
+            del self._by_length[length]
+
+    def hosts_of(self, host: str) -> tuple[str, ...]:
+        """Return the hosts of rules that apply to a client's address: all, itself, networks."""
+        if not self._by_length:
+            return ANYTHING, host
+        found = [ANYTHING, host]
+        try:
+            address = ip_address(host)
+        except ValueError:  # a path, of a socket in the file system
+            return ANYTHING, host
+        for (version, length), of_length in self._by_length.items():
+            if version == address.version:
+                rest = address.max_prefixlen - length
+                found += of_length.get(int(address) >> rest << rest, ())
+        return tuple(found)
+
+
 K = TypeVar("K")
 
 SUPER_USER = "the principal is in super.users"
@@ -194,6 +245,7 @@ class AclIndex:
     ) -> None:
         self._acls: dict[Acl, None] = {}
         self._types: dict[int, _Named] = {}
+        self._networks = HostNetworks()
         self._super_users = super_users
         self._default_allow = default_allow
         for acl in acls:
@@ -213,6 +265,7 @@ class AclIndex:
         if acl in self._acls:
             return
         self._acls[acl] = None
+        self._networks.add(acl.host)
         named = self._types.setdefault(acl.resource_type, _Named())
         named.groups.setdefault(_key_of(acl), _Group()).add(acl)
         patterns = named.literal
@@ -228,6 +281,7 @@ class AclIndex:
         if acl not in self._acls:
             return
         del self._acls[acl]
+        self._networks.remove(acl.host)
         named = self._types[acl.resource_type]
         group = named.groups[_key_of(acl)]
         group.remove(acl)
@@ -250,6 +304,7 @@ class AclIndex:
         """Exchange the rules of this index and another one, in one step."""
         self._acls, other._acls = other._acls, self._acls
         self._types, other._types = other._types, self._types
+        self._networks, other._networks = other._networks, self._networks
 
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
@@ -277,10 +332,11 @@ class AclIndex:
         allow: Acl | None = None
         found = False
         allowed_by = IMPLIED_BY.get(Operation(operation), (operation, Operation.ALL))
+        hosts = self._networks.hosts_of(host)
         for pattern in () if named is None else named.matching(name):
             found = True
             for acl in chain(pattern.get(principal, ()), pattern.get(EVERYBODY, ())):
-                if acl.host not in (ANYTHING, host):
+                if acl.host not in hosts:
                     continue
                 if acl.permission == Permission.DENY:
                     if acl.operation in (operation, Operation.ALL):
@@ -331,7 +387,7 @@ class AclIndex:
         keys: dict[_Key, None] = dict.fromkeys(
             (who, where, each, permission, prefixed)
             for who in (principal, EVERYBODY)
-            for where in (ANYTHING, host)
+            for where in self._networks.hosts_of(host)
             for each in (operation, int(Operation.ALL))
         )
         return [group for key in keys if (group := named.groups.get(key)) is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import NamedTuple
 
 ANYTHING = "*"
@@ -110,6 +111,18 @@ class Acl(NamedTuple):
         allows = "may" if self.permission == Permission.ALLOW else "may not"
         host = "" if self.host == ANYTHING else f" from {self.host}"
         return f"{self.principal} {allows} {name} {resource} {self.resource_name} ({kind}){host}"
+
+
+def network_of(host: str) -> IPv4Network | IPv6Network | None:
+    """Return the network that the host of a rule is, in CIDR notation; None if it is none. Bits
+    after the prefix do not count (Kafka: CidrUtils)."""
+    address, slash, length = host.partition("/")
+    if not slash or not length.isdecimal():  # Python reads 10.0.0.0/255.0.0.0, too
+        return None
+    try:
+        return ip_network(f"{address}/{length}", strict=False)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

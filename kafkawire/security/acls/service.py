@@ -24,7 +24,7 @@ from kafkawire.metadata.store import Transactions
 from kafkawire.plural import count
 from kafkawire.security import versions
 from kafkawire.security.acls.index import AclDecision, AclIndex
-from kafkawire.security.acls.model import Acl, AclFilter
+from kafkawire.security.acls.model import Acl, AclFilter, network_of
 from kafkawire.security.acls.rights import Cache, Rights, java_address
 from kafkawire.security.principals import Principal
 
@@ -305,4 +305,6 @@ def fault_of(acl: Acl) -> str | None:
             return f"A text of {len(text)} characters; at most {TEXT_MAX} are allowed."
         if "\0" in text:
             return "A text with the character U+0000, which cannot be stored."
+    if "/" in acl.host and network_of(acl.host) is None:
+        return f"The host {acl.host} is no network in CIDR notation, such as 10.0.0.0/8."
     return None

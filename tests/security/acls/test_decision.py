@@ -6,6 +6,7 @@ Covers: kafkawire.security.acls.index, kafkawire.security.acls.model.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from kafkawire.security.acls.model import (
     PatternType,
     Permission,
     ResourceKind,
+    network_of,
 )
 
 TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
@@ -35,7 +37,8 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 
 names = st.sampled_from(["a", "ab", "abc", "b", "*", "hardcode", "kafka-cluster", "é"])
 principals = st.sampled_from(["User:a", "User:b", "User:*", "Group:a"])
-hosts = st.sampled_from(["*", "1.2.3.4", "::1"])
+NETWORKS = ["1.2.0.0/16", "1.2.3.9/16", "0.0.0.0/0", "9.9.9.9/32", "::/0", "0:0:0:0:0:0:0:1/64"]
+hosts = st.sampled_from(["*", "1.2.3.4", "::1", *NETWORKS])
 operations = st.sampled_from([each for each in Operation if each >= Operation.ALL])
 acls = st.builds(
     Acl,
@@ -66,6 +69,11 @@ def for_any(index: AclIndex, *asked: Any) -> AclDecision:
             return cast("AclDecision", end.value)
 
 
+def applies(rule_host: str, host: str) -> bool:
+    network = network_of(rule_host)
+    return rule_host in ("*", host) or (network is not None and ip_address(host) in network)
+
+
 def matching(rules: Iterable[Acl], kind: int, name: str) -> list[Acl]:
     return [
         acl
@@ -84,7 +92,7 @@ def plain(
 ) -> bool:
     """One rule after another, without an index."""
     about = matching(rules, kind, name)
-    mine = [a for a in about if a.principal in (who, "User:*") and a.host in ("*", host)]
+    mine = [a for a in about if a.principal in (who, "User:*") and applies(a.host, host)]
     if any(a.permission == DENY and a.operation in (operation, Operation.ALL) for a in mine):
         return False
     if any(
@@ -109,7 +117,7 @@ def plain_any(
         if (
             acl.resource_type != kind
             or acl.principal not in (who, "User:*")
-            or acl.host not in ("*", host)
+            or not applies(acl.host, host)
             or acl.operation not in (operation, Operation.ALL)
         ):
             continue
@@ -198,6 +206,34 @@ def test_one_unrelated_rule_ends_the_default() -> None:
     index.add(rule("t", Operation.ALTER, "User:z", DENY, host="9.9.9.9"))
     assert index.decide("User:a", "h", READ, TOPIC, "t") == (False, DEFAULT_DENY)
     assert index.decide("User:a", "h", READ, TOPIC, "t2") == (True, DEFAULT_ALLOW)
+
+
+def test_networks_are_read_as_kafka_does() -> None:
+    for text in (
+        "10.0.0.0/33",
+        "10.0.0.0/255.0.0.0",
+        "10.0.0/8",
+        "::/129",
+        "h/8",
+        "/8",
+        "10.0.0.0/",
+    ):
+        assert network_of(text) is None, text
+    assert str(network_of("10.1.2.3/8")) == "10.0.0.0/8"
+
+
+def test_client_without_an_address_has_no_network() -> None:
+    index = AclIndex([rule("t", host="0.0.0.0/0"), rule("u", host="/tmp/socket")])
+    assert not index.decide("User:a", "/tmp/socket", READ, TOPIC, "t").allowed
+    assert index.decide("User:a", "/tmp/socket", READ, TOPIC, "u").allowed
+
+
+def test_networks_of_removed_rules_are_forgotten() -> None:
+    rules = [rule(name, host=host) for name in "ab" for host in NETWORKS]
+    index = AclIndex(rules)
+    for each in rules:
+        index.remove(each)
+    assert not index._networks._by_length
 
 
 def test_filter_by_match_finds_all_that_affect_a_name() -> None:

@@ -233,6 +233,8 @@ def test_texts_that_cannot_be_stored() -> None:
     assert fault_of(rule("a")) is None
     assert fault_of(rule("a\0")) is not None
     assert fault_of(rule("a" * 5_000)) is not None
+    assert fault_of(rule("a")._replace(host="10.0.0.0/8")) is None
+    assert fault_of(rule("a")._replace(host="10.0.0.0/33")) is not None
 
 
 @pytest.mark.real
