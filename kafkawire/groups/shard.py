@@ -40,6 +40,8 @@ from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.pending import PendingRecord
+from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -264,6 +266,9 @@ class Shard:
         decision.effects.append(Reply(ask.token, response))
         return decision
 
+    def _refuse(self, ask: GroupRequest[Any, Any], now_ms: int) -> Decision:
+        return _answer(ask, ask.error(ErrorCode.UNSUPPORTED_VERSION))
+
     def _tombstones(self, group_id: str) -> list[Record]:
         return [*self.offsets.tombstones(group_id), GroupRecord(group_id, None)]
 
@@ -383,4 +388,6 @@ _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = 
     DescribeGroupsRequest: Shard._describe,
     ListGroupsRequest: Shard._list,
     DeleteGroupsRequest: Shard._delete,
+    ConsumerGroupHeartbeatRequest: Shard._refuse,
+    ConsumerGroupDescribeRequest: Shard._refuse,
 }

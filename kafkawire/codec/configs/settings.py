@@ -374,6 +374,13 @@ class BrokerConfig:
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: list[str]
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int

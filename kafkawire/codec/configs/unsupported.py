@@ -44,8 +44,7 @@ _CLUSTER_WIDE: dict[str, Config] = {
         follower.fetch.last.tiered.offset.enable
     """),
     **_rows(I, """
-        group.consumer.assignment.interval.ms group.share.assignment.interval.ms
-        group.streams.assignment.interval.ms
+        group.share.assignment.interval.ms group.streams.assignment.interval.ms
     """, 0),
     **_rows(I, """
         group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
@@ -115,13 +114,10 @@ _STATIC = """
     controller.quorum.voters
     controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
     delete.records.purgatory.purge.interval.requests early.start.listeners
-    fetch.purgatory.purge.interval.requests group.consumer.assignors
-    group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+    fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
     group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
-    group.consumer.max.size group.consumer.migration.policy
     group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-    group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
-    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+    group.consumer.min.session.timeout.ms group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.rebalance.protocols
     group.coordinator.threads group.share.assignors group.share.delivery.count.limit
     group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms

@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kafkawire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -90,6 +99,8 @@ Request = (
     | DescribeGroupsRequest
     | ListGroupsRequest
     | DeleteGroupsRequest
+    | ConsumerGroupHeartbeatRequest
+    | ConsumerGroupDescribeRequest
 )
 Response = (
     JoinGroupResponse
@@ -104,6 +115,8 @@ Response = (
     | DescribeGroupsResponse
     | ListGroupsResponse
     | DeleteGroupsResponse
+    | ConsumerGroupHeartbeatResponse
+    | ConsumerGroupDescribeResponse
 )
 RequestT = TypeVar("RequestT", bound=Request)
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -128,14 +141,30 @@ class Settings(Protocol):
     def offsets_retention_minutes(self) -> int: ...
     @property
     def offsets_retention_check_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_session_timeout_ms(self) -> int: ...
+    @property
+    def group_consumer_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_assignment_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_max_size(self) -> int: ...
+    @property
+    def group_consumer_assignors(self) -> list[str]: ...
+    @property
+    def group_consumer_migration_policy(self) -> str: ...
+    @property
+    def group_consumer_regex_refresh_interval_ms(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The sender of a request: its client id and its address."""
+    """The sender of a request: its client id and its address. `may_describe`: which topics may be
+    shown to it if a pattern matches them; None: all."""
 
     id: str | None
     host: str
+    may_describe: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +256,17 @@ def _delete(request: DeleteGroupsRequest, code: int) -> DeleteGroupsResponse:
     )
 
 
+def _describe_consumer(
+    request: ConsumerGroupDescribeRequest, code: int
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedConsumerGroup(group_id=group_id, error_code=code)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
 
@@ -293,4 +333,15 @@ LIST = RequestKind(
 )
 DELETE = RequestKind(
     DeleteGroupsRequest, DeleteGroupsResponse, _delete, lambda request: request.groups_names[0]
+)
+CONSUMER_HEARTBEAT = RequestKind(
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    lambda _, code: ConsumerGroupHeartbeatResponse(error_code=code),
+)
+CONSUMER_DESCRIBE = RequestKind(
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    _describe_consumer,
+    lambda request: request.group_ids[0],
 )

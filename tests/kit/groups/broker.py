@@ -43,7 +43,7 @@ def topic(name: str, count: int, number: int) -> TopicInfo:
 class House:
     """A broker as the group handlers see it."""
 
-    def __init__(self, **changed: int) -> None:
+    def __init__(self, **changed: Any) -> None:
         self.env = fake_env()
         self.log = FakeCommitLog()
         self.log.by_itself = True

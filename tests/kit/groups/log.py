@@ -265,7 +265,7 @@ def fake_env() -> Env:
 class Bench:
     """One coordinator on a fake log, and short forms of the calls that tests make."""
 
-    def __init__(self, env: Env | None = None, **changed: int) -> None:
+    def __init__(self, env: Env | None = None, **changed: Any) -> None:
         self.env = env or fake_env()
         self.log = FakeCommitLog()
         self.partition = FakePartition(self.log)

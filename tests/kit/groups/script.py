@@ -42,6 +42,13 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: list[str] = field(default_factory=lambda: ["uniform", "range"])
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_regex_refresh_interval_ms: int = 600_000
 
 
 @dataclass
@@ -275,12 +282,12 @@ class Script:
         assert not self.effects, f"unexpected effects: {self.effects}"
 
 
-def script(**changed: int) -> Script:
+def script(**changed: Any) -> Script:
     """A script for a new, empty group under Kafka's settings, except those in `changed`."""
     return Script(ClassicGroup("g", GroupSettings(**changed)))
 
 
-def stable(*members: str, **changed: int) -> Script:
+def stable(*members: str, **changed: Any) -> Script:
     """A group in generation 1 with these members (dynamic; the first leads), at time 10,000.
     Each member's id is `<name>-<name>`; its assignment is its name as bytes."""
     steps = script(**changed)
