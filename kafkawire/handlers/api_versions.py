@@ -1,15 +1,15 @@
-"""ApiVersions v0-4: which versions of which APIs are served, computed from the table.
+"""ApiVersions v0-5: which versions of which APIs are served, computed from the table.
 
 v1 throttle; v3 is flexible and names the client's software; v4 allows features whose minimum is
-0. The response header is always v0, and an unsupported version is answered in v0 with
-   UNSUPPORTED_VERSION and the row the client needs for a retry (KIP-511), without parsing the
-   request.
+0; v5 names the cluster and broker that the client means to reach (KIP-1242). The response header is
+always v0, and an unsupported version is answered in v0 with UNSUPPORTED_VERSION and the row the
+client needs for a retry (KIP-511), without parsing the request.
 
 transaction.version is finalized at level 2 (KIP-890) unless UpdateFeatures changed it: clients that
 know the level use the versions of Produce, EndTxn and TxnOffsetCommit that belong to it.
 
 Not done: the features of protocols that are not served (group.version, metadata.version and
-others), the check of cluster id and node id (v5, KIP-1242).
+others).
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ KEY = 18
 FEATURES_FROM = 3
 MINIMUM_ZERO_FROM = 4
 """Older clients fail on a supported feature whose minimum is 0 (KAFKA-17492)."""
+IDENTITY_FROM = 5
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
     """Return all rows and the features; INVALID_REQUEST if v3+ has no valid software name
-    (KIP-511)."""
+    (KIP-511), REBOOTSTRAP_REQUIRED if v5 is meant for another broker."""
     if ctx.version >= 3 and not (
         _SOFTWARE.fullmatch(req.client_software_name)
         and _SOFTWARE.fullmatch(req.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if _is_misrouted(ctx, req):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     response = ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
     if ctx.version >= FEATURES_FROM:
         features = ctx.broker.catalog.features
@@ -58,6 +61,14 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
             SupportedFeatureKey(each.name, each.minimum, each.maximum) for each in FEATURES.values()
         ]
     return response
+
+
+def _is_misrouted(ctx: RequestContext, req: ApiVersionsRequest) -> bool:
+    """Return whether a proxy, a load balancer or DNS has led a client to another broker than it
+    means to reach. Before its first Metadata response it knows no cluster (KIP-1242)."""
+    if ctx.version < IDENTITY_FROM or req.cluster_id is None:
+        return False
+    return (req.cluster_id, req.node_id) != (ctx.broker.cluster_id, ctx.broker.node_id)
 
 
 def refuse_unsupported_version() -> ApiVersionsResponse:

@@ -1,7 +1,6 @@
-"""DeleteGroups v0-2: forget groups without members, and their offsets.
+"""DeleteGroups v0-3: forget groups without members, and their offsets.
 
-v1 as v0; v2 flexible.
-Not done: error messages per group (v3, not served).
+v1 as v0; v2 flexible; v3 an error message for each group.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from kafkawire.messages.delete_groups import (
 )
 from kafkawire.security.acls.model import Operation
 
+MESSAGES_FROM = 3
+
 
 async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Each group with its own error: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
@@ -27,6 +28,10 @@ async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> Delete
             audit.record_change(caller, "group deleted", group=result.group_id)
         await ctx.give_way()
     response.results += await ctx.collect(map(_refuse_group, refused))
+    for result in response.results if ctx.version >= MESSAGES_FROM else ():
+        if result.error_code:
+            result.error_message = ErrorCode(result.error_code).sentence
+        await ctx.give_way()
     return response
 
 

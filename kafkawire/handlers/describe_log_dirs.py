@@ -26,13 +26,14 @@ Wanted = tuple[str, Sequence[int] | None]  # a topic's name; indexes, None: all
 
 
 async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) -> list[Buffer]:
-    """DescribeLogDirs v1-4.
+    """DescribeLogDirs v1-5.
 
-    v2 flexible; v3 top-level error; v4 size of the volume. There is one log directory; a
+    v2 flexible; v3 top-level error; v4 size of the volume; v5 cordoned directories, of which there
+    are none (KIP-1066). There is one log directory; a
     partition's size is that of its batches, although they share files with others; for one that is
     not in memory it is read from the offset storage. Null topics mean all; partitions of other
-    brokers are left out, as in Kafka. Not done: v5 (cordoned directories), moving partitions
-    between directories.
+    brokers are left out, as in Kafka. Not done: moving
+    partitions between directories.
     """
     if not ctx.may_cluster(Operation.DESCRIBE):
         refused = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -53,8 +54,9 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
         directory.error_code = code_of(error)
     await ctx.empty_slowly(wanted)
     flexible = info_of(DescribeLogDirsResponse).flexible(ctx.version)
-    # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
-    tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)
+    # After the topics: total_bytes and usable_bytes (v4+), is_cordoned (v5+), the tags of the
+    # directory (v2+).
+    tail_bytes = 16 * (ctx.version >= 4) + (ctx.version >= 5) + flexible
     whole = encode(DescribeLogDirsResponse(results=[directory]), ctx.version)
     head, tail = split(whole, flexible, tail_bytes)
     return [head, array_count(count, flexible), *rows, tail]

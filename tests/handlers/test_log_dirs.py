@@ -14,7 +14,7 @@ from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call
 from tests.kit.configs import assigned, create, make
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(1, 6))
 async def test_describe_log_dirs(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "a", 2)

@@ -38,3 +38,29 @@ async def test_unserved_group_protocols_are_advertised_and_refused(tmp_path: Pat
                 assert found == {ErrorCode.UNSUPPORTED_VERSION}, row
         finally:
             await client.close()
+
+
+@pytest.mark.parametrize(
+    ("own_cluster", "node_id", "code"),
+    [
+        (True, 1, ErrorCode.NONE),
+        (True, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (True, -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (False, 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 2, ErrorCode.NONE),
+    ],
+)
+async def test_misrouted_client_is_sent_to_its_bootstrap_servers(
+    tmp_path: Path, own_cluster: bool | None, node_id: int, code: ErrorCode
+) -> None:
+    """KIP-1242; KafkaApis.clusterIdOrNodeIdIsInvalid checks both once a cluster is named."""
+    async with running(tmp_path) as server:
+        clusters = {True: server.broker.cluster_id, False: "another", None: None}
+        request = ApiVersionsRequest("tests", "1", clusters[own_cluster], node_id)
+        client = await Client.connect(port_of(server))
+        try:
+            answer = await client.call(request, 5)
+            assert answer.error_code == code
+            assert bool(answer.api_keys) == (code is ErrorCode.NONE)
+        finally:
+            await client.close()
