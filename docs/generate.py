@@ -165,7 +165,9 @@ environment (capitals, dots as underscores), or in the table `[settings]` of the
 marked dynamic also through IncrementalAlterConfigs (`kafka-configs --alter`), which is kept in the
 metadata and wins. Topic settings are given when a topic is made or through
 IncrementalAlterConfigs, and take effect at once. `kafkawire serve --show-config` prints what a
-broker would run with and where each value comes from.
+broker would run with and where each value comes from. Settings of single groups are given through
+IncrementalAlterConfigs only (`kafka-configs --alter --group GROUP`), before or after the group
+exists.
 
 One listener can have some settings of its own, as `listener.name.NAME.SETTING`
 ([security.md](security.md#settings-of-one-listener)).

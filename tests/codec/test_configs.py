@@ -17,6 +17,7 @@ from kafkawire.codec.compression import CODEC_NAMES
 from kafkawire.codec.configs.features import FinalizedFeatures
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
     BrokerConfig,
     Config,
@@ -40,7 +41,7 @@ from kafkawire.codec.configs.settings import (
 )
 from tests.kit.configs import OWN_TOPIC_CONFIGS
 
-ROWS = [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()]
+ROWS = [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]
 # LogConfig of Apache Kafka 4.3.1, printed by its ConfigDef: name -> (type, default, broker name).
 KAFKA_TOPIC_CONFIGS = """
 cleanup.policy LIST delete log.cleanup.policy
@@ -100,7 +101,7 @@ def test_each_row_is_complete(row: Config) -> None:
     fixed = row.scope is Scope.BROKER or row.name == "durability"
     assert row.dynamic or fixed, "settings of topics can be altered"
     for name in broker_names(row):
-        assert BROKER_CONFIGS[name].of_topic
+        assert BROKER_CONFIGS[name].of_topic is (row.name not in GROUP_CONFIGS)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_append_and_subtract_of_lists() -> None:
 
 def test_typed_objects_have_an_attribute_per_setting() -> None:
     ours = {field.name for field in dataclasses.fields(BrokerConfig)}
-    ours -= {"texts", "_features"}
+    ours -= {"texts", "_features", "_groups"}
     ours -= {"file_delete_delay_ms", "min_insync_replicas"}  # a topic's, as set at the broker
     assert ours == {row.attribute for row in BROKER_CONFIGS.values() if not row.of_topic}
     defaults = BrokerConfig()
@@ -245,6 +246,7 @@ def test_attributes_have_declared_types(typed: BrokerConfig | TopicConfig) -> No
     names["list[str]"] = list
     names["TierLevel"] = TierLevel
     names["FinalizedFeatures"] = FinalizedFeatures
+    names["Mapping[str, Mapping[str, str]]"] = dict
     for field in dataclasses.fields(typed):
         claimed = str(field.type)
         value = getattr(typed, field.name)

@@ -24,6 +24,13 @@ from kafkawire.codec.configs.durability_rules import (
     check_durability,
 )
 from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
+from kafkawire.codec.configs.group_config import (
+    GROUP_CONFIGS,
+    ConsumerGroupSettings,
+    check_group_defaults,
+    check_not_above,
+    consumer_group_settings,
+)
 from kafkawire.codec.configs.parse import (
     ConfigError,
     address_limits,
@@ -54,11 +61,13 @@ from kafkawire.codec.configs.tier_rules import (
 
 __all__ = [
     "BROKER_CONFIGS",
+    "GROUP_CONFIGS",
     "TOPIC_CONFIGS",
     "BrokerConfig",
     "Config",
     "ConfigError",
     "ConfigType",
+    "ConsumerGroupSettings",
     "Effect",
     "Scope",
     "TierLevel",
@@ -110,12 +119,6 @@ def _topic_value(row: Config, overrides: Mapping[str, str], broker: Mapping[str,
     return topic_default(row, broker) if text is None else validate(row, text)
 
 
-def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
-    least, most = whole_number(values[low]), whole_number(values[high])
-    if least > most:
-        raise ConfigError(low, least, f"it must not be above {high}, which is {most}")
-
-
 def check_topic(
     overrides: Mapping[str, str],
     broker: Mapping[str, str] | None = None,
@@ -127,7 +130,7 @@ def check_topic(
         find(name, TOPIC_CONFIGS)
     broker = broker or {}
     values = {name: _topic_value(row, overrides, broker) for name, row in TOPIC_CONFIGS.items()}
-    _not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    check_not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
     enabled = before is not None and _topic_value(TOPIC_CONFIGS[ENABLE], before, broker) is True
     check_tiering(values, tiered_by_default(broker), enabled)
     check_schedule(values)
@@ -145,9 +148,10 @@ def check_broker(texts: Mapping[str, str]) -> None:
         name: validate(row, texts[name]) if name in texts else row.default
         for name, row in BROKER_CONFIGS.items()
     }
-    _not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    _not_above(values, "connection.inflight.bytes", "inflight.bytes")
-    _not_above(values, "log.object.bytes", "log.unreleased.max.bytes")
+    check_not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    check_group_defaults(values)
+    check_not_above(values, "connection.inflight.bytes", "inflight.bytes")
+    check_not_above(values, "log.object.bytes", "log.unreleased.max.bytes")
     check_broker_durability(values, tiered_by_default(texts))
     super_users(str(values["super.users"]))
     limits = address_limits(str(values["max.connections.per.ip.overrides"]))
@@ -375,8 +379,14 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
     group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
     group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
     group_consumer_max_size: int
     group_consumer_assignors: list[str]
     group_consumer_migration_policy: str
@@ -464,6 +474,7 @@ class BrokerConfig:
     ssl_principal_mapping_rules: str
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
     _features: FinalizedFeatures
+    _groups: Mapping[str, Mapping[str, str]]  # settings of groups, by group id
 
     @property
     def has_authorizer(self) -> bool:
@@ -475,10 +486,30 @@ class BrokerConfig:
         """The finalized level of the feature transaction.version."""
         return self._features.level(TRANSACTION_VERSION)
 
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """Return the effective settings of a group of KIP-848: its own within the broker's bounds,
+        or the broker's. Hot."""
+        own = self._groups.get(group_id)
+        if own is not None:
+            return consumer_group_settings(own, self.number)
+        return ConsumerGroupSettings(
+            self.group_consumer_session_timeout_ms,
+            self.group_consumer_heartbeat_interval_ms,
+            self.group_consumer_assignment_interval_ms,
+        )
+
+    def number(self, name: str) -> int:
+        """Return the value of a setting that is a whole number, by its name."""
+        return whole_number(getattr(self, BROKER_CONFIGS[name].attribute))
+
     def __init__(
-        self, texts: Mapping[str, str] | None = None, features: FinalizedFeatures | None = None
+        self,
+        texts: Mapping[str, str] | None = None,
+        features: FinalizedFeatures | None = None,
+        groups: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._features = features or FinalizedFeatures()
+        self._groups = {} if groups is None else groups
         self.update(texts or {})
 
     def update(self, texts: Mapping[str, str]) -> None:
@@ -504,6 +535,8 @@ def markdown_table() -> str:
     lines += [_line(row) for row in own]
     lines += ["", "## Topic", "", *_HEADER]
     lines += [_line(row) for row in TOPIC_CONFIGS.values()]
+    lines += ["", "## Group", "", *_HEADER]
+    lines += [_line(row) for row in GROUP_CONFIGS.values()]
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafkawire.codec.configs.access_rows import ACCESS_BROKER_ROWS
+from kafkawire.codec.configs.group_rows import GROUP_BROKER_ROWS
 from kafkawire.codec.configs.row import (
     DAY_MS,
     DOUBLE_MAX,
@@ -408,22 +409,7 @@ _BROKER_ROWS = (
     Config("group.max.session.timeout.ms", I, 1_800_000, "The longest session timeout of a member.",
            at_least=0),
     Config("group.max.size", I, INT32_MAX, "The most members of one group.", at_least=1),
-    Config("group.consumer.session.timeout.ms", I, 45_000,
-           "How long a member of a group with the consumer protocol may be silent.", at_least=1),
-    Config("group.consumer.heartbeat.interval.ms", I, 5000,
-           "The interval of heartbeats that members of these groups are given.", at_least=1),
-    Config("group.consumer.assignment.interval.ms", I, 1000,
-           "The least time between two assignments of such a group.", at_least=0),
-    Config("group.consumer.max.size", I, INT32_MAX, "The most members of such a group.",
-           at_least=1),
-    Config("group.consumer.assignors", LIST, ["uniform", "range"],
-           "The assignors that members may name; the first is the default.",
-           choices=("uniform", "range")),
-    Config("group.consumer.migration.policy", S, "bidirectional",
-           "Between which protocols a group with members may be converted.",
-           choices=("bidirectional", "upgrade", "downgrade", "disabled"), loose=True),
-    Config("group.consumer.regex.refresh.interval.ms", I, 600_000,
-           "The longest time until subscribed patterns are matched again.", at_least=10_000),
+    *GROUP_BROKER_ROWS,
     Config("offset.metadata.max.bytes", I, 4096,
            "The longest metadata string of a committed offset, in bytes.", at_least=0),
     Config("offsets.retention.minutes", I, 10_080,

@@ -114,10 +114,7 @@ _STATIC = """
     controller.quorum.voters
     controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
     delete.records.purgatory.purge.interval.requests early.start.listeners
-    fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
-    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
-    group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-    group.consumer.min.session.timeout.ms group.coordinator.append.linger.ms
+    fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.rebalance.protocols
     group.coordinator.threads group.share.assignors group.share.delivery.count.limit
     group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from kafkawire.codec.configs.group_config import ConsumerGroupSettings
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.consumer_group_describe import (
@@ -141,12 +142,10 @@ class Settings(Protocol):
     def offsets_retention_minutes(self) -> int: ...
     @property
     def offsets_retention_check_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_assignment_interval_ms(self) -> int: ...
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """Return the effective settings of a group of KIP-848: its own or the broker's."""
+        ...
+
     @property
     def group_consumer_max_size(self) -> int: ...
     @property

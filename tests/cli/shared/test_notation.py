@@ -185,7 +185,8 @@ def test_durations_and_sizes_of_settings(name: str, typed: str, value: str) -> N
 COUNTS = """
 backup.keep compression.gzip.level compression.lz4.level compression.zstd.level
 controller.quota.window.num default.replication.factor disk.delete.percent disk.refuse.percent
-disk.warn.percent flush.messages group.max.size journal.entries log.cleaner.io.buffer.load.factor
+disk.warn.percent flush.messages group.consumer.max.size group.max.size journal.entries
+log.cleaner.io.buffer.load.factor
 log.cleaner.min.cleanable.ratio log.cleaner.threads log.flush.interval.messages
 max.connection.creation.rate max.connections max.connections.per.ip
 max.request.partition.size.limit min.cleanable.dirty.ratio min.insync.replicas node.id

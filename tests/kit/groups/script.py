@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkawire.codec.configs.group_config import ConsumerGroupSettings
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import join
@@ -49,6 +50,13 @@ class GroupSettings:
     group_consumer_assignors: list[str] = field(default_factory=lambda: ["uniform", "range"])
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
+
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        return ConsumerGroupSettings(
+            self.group_consumer_session_timeout_ms,
+            self.group_consumer_heartbeat_interval_ms,
+            self.group_consumer_assignment_interval_ms,
+        )
 
 
 @dataclass

@@ -1,0 +1,141 @@
+"""The settings of groups, and the broker's settings that are their defaults and bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.codec.configs.group_config import (
+    GROUP_CONFIGS,
+    ConsumerGroupSettings,
+    check_group,
+    list_beyond,
+)
+from kafkawire.codec.configs.group_rows import bound_names, broker_name
+from kafkawire.codec.configs.parse import ConfigError
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, text_of
+
+SESSION, HEARTBEAT, ASSIGNMENT = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)
+
+KAFKA_BROKER_CONFIGS = """
+group.consumer.assignment.interval.ms INT 1000 dynamic
+group.consumer.assignors LIST uniform,range static
+group.consumer.heartbeat.interval.ms INT 5000 static
+group.consumer.max.assignment.interval.ms INT 15000 static
+group.consumer.max.heartbeat.interval.ms INT 15000 static
+group.consumer.max.session.timeout.ms INT 60000 static
+group.consumer.max.size INT 2147483647 static
+group.consumer.migration.policy STRING bidirectional static
+group.consumer.min.assignment.interval.ms INT 0 static
+group.consumer.min.heartbeat.interval.ms INT 5000 static
+group.consumer.min.session.timeout.ms INT 45000 static
+group.consumer.regex.refresh.interval.ms INT 600000 static
+group.consumer.session.timeout.ms INT 45000 static
+"""
+"""GroupCoordinatorConfig of Kafka 4.4."""
+
+
+def test_broker_settings_are_kafkas() -> None:
+    ours = [
+        [row.name, row.type.name, text_of(row.default), "dynamic" if row.dynamic else "static"]
+        for row in BROKER_CONFIGS.values()
+        if row.name.startswith("group.consumer.")
+    ]
+    assert sorted(ours, key=str) == [
+        line.split() for line in KAFKA_BROKER_CONFIGS.split("\n")[1:-1]
+    ]
+
+
+def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> None:
+    assert list(GROUP_CONFIGS) == [SESSION, HEARTBEAT, ASSIGNMENT]
+    for name, row in GROUP_CONFIGS.items():
+        assert row.default == BROKER_CONFIGS[broker_name(name)].default
+        assert all(bound in BROKER_CONFIGS for bound in bound_names(name))
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ({"group.consumer.session.timeout.ms": "44999"}, "must not be above"),
+        ({"group.consumer.session.timeout.ms": "60001"}, "must not be above"),
+        ({"group.consumer.heartbeat.interval.ms": "4999"}, "must not be above"),
+        ({"group.consumer.max.heartbeat.interval.ms": "4999"}, "must not be above"),
+        ({"group.consumer.assignment.interval.ms": "15001"}, "must not be above"),
+        (
+            {
+                "group.consumer.min.session.timeout.ms": "5000",
+                "group.consumer.session.timeout.ms": "5000",
+            },
+            "must be less than group.consumer.session.timeout.ms, which is 5000",
+        ),
+        ({"group.consumer.assignors": ""}, "must name an assignor"),
+        ({"group.consumer.assignors": "sticky"}, "a list of uniform and range"),
+        ({"group.consumer.regex.refresh.interval.ms": "9999"}, "from 10000"),
+    ],
+)
+def test_broker_settings_that_do_not_fit_together(texts: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        BrokerConfig(texts)
+
+
+def test_the_migration_policy_is_known_in_any_case() -> None:
+    config = BrokerConfig({"group.consumer.migration.policy": "UPGRADE"})
+    assert config.group_consumer_migration_policy == "upgrade"
+
+
+def test_a_group_has_its_own_settings_or_those_of_the_broker() -> None:
+    groups: dict[str, dict[str, str]] = {"own": {SESSION: "50000"}}
+    config = BrokerConfig({"group.consumer.assignment.interval.ms": "7"}, groups=groups)
+    assert config.consumer_group_settings("own") == ConsumerGroupSettings(50_000, 5_000, 7)
+    assert config.consumer_group_settings("other") == ConsumerGroupSettings(45_000, 5_000, 7)
+    groups["other"] = {ASSIGNMENT: "9", "of.a.newer.version": "x"}
+    assert config.consumer_group_settings("other") == ConsumerGroupSettings(45_000, 5_000, 9)
+    config.update({"group.consumer.assignment.interval.ms": "8"})
+    assert config.consumer_group_settings("own").assignment_interval_ms == 8
+
+
+@given(
+    st.integers(1, 100_000), st.integers(1, 100_000), st.integers(1, 100_000), st.integers(0, 99)
+)
+def test_effective_values_are_within_the_bounds(a: int, b: int, stored: int, more: int) -> None:
+    low, high = sorted((a, b))
+    config = BrokerConfig(
+        {
+            "group.consumer.min.session.timeout.ms": str(low + 5001),
+            "group.consumer.session.timeout.ms": str(low + 5001),
+            "group.consumer.max.session.timeout.ms": str(high + 5001),
+        },
+        groups={"g": {SESSION: str(stored)}},
+    )
+    found = config.consumer_group_settings("g").session_timeout_ms
+    assert low + 5001 <= found <= high + 5001
+    beyond = list_beyond({SESSION: str(stored)}, config.number)
+    assert beyond == ([] if found == stored else [(SESSION, found)])
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({SESSION: "44999"}, "in the range 45000 to 60000 inclusive"),
+        ({HEARTBEAT: "15001"}, "in the range 5000 to 15000 inclusive"),
+        ({ASSIGNMENT: "-1"}, "a whole number from 0"),
+        ({SESSION: "soon"}, "a whole number from 1"),
+    ],
+)
+def test_settings_that_a_group_cannot_have(own: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        check_group(own, BrokerConfig().number)
+
+
+def test_the_session_is_longer_than_the_interval_of_heartbeats() -> None:
+    config = BrokerConfig({"group.consumer.min.session.timeout.ms": "6000"})
+    check_group({SESSION: "6000"}, config.number)
+    for own in ({SESSION: "6000", HEARTBEAT: "6000"}, {SESSION: "7000", HEARTBEAT: "8000"}):
+        with pytest.raises(ConfigError, match="must be greater than consumer"):
+            check_group(own, config.number)
+    check_group({ASSIGNMENT: "3"}, config.number)
