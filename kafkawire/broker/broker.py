@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.broker.answer_memory import AnswerMemory
+from kafkawire.broker.config_service import warn_of_clamped
 from kafkawire.broker.features import FeatureService
 from kafkawire.broker.followers.opening import StartingReplicas, wait_until_startable
 from kafkawire.broker.followers.replica_lists import ReplicaLists
@@ -347,8 +348,10 @@ class Broker:
                 env, metadata, config, catalog, listeners, folder, after, fresh=fresh
             )
             config = BrokerConfig(
-                layers_of(catalog, node_id, static).merge_settings(), catalog.features
-            )
+                layers_of(catalog, node_id, static).merge_settings(), catalog.features,
+                catalog.group_overrides,
+            )  # fmt: skip
+            warn_of_clamped(catalog, config)
             seen = SeenInSql(lambda: catalog.stored_version)
             storage = await _open_storage(env, config, metadata, home, catalog, seen)
             store = await _open_tier(config, storage, catalog, folder)

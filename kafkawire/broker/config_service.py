@@ -1,4 +1,4 @@
-"""Changes to the settings of topics and brokers at run time.
+"""Changes to the settings of topics, brokers and groups at run time.
 
 A change is validated, stored in one SQL transaction, entered in the catalog, and applied by
 modifying the config objects in place: a component that holds one (a partition, the server) uses it
@@ -8,6 +8,7 @@ service, whose lock it shares; called by the alter handlers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from kafkawire.broker import loggers
 from kafkawire.broker.change_log import BROKER, ChangeLog
 from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import (
+    MAX_GROUPS,
     AlterConfigOp,
     Layers,
     Op,
@@ -23,22 +25,29 @@ from kafkawire.broker.overrides import (
     broker_overrides,
     check_wishes,
     find_changes,
+    group_overrides,
     layers_of,
     topic_overrides,
 )
-from kafkawire.codec.configs.settings import BROKER_CONFIGS, check_broker
+from kafkawire.codec.configs.group_config import list_beyond
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io import slices
-from kafkawire.log_lines import reason_of
-from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
+from kafkawire.log_lines import reason_of, shorten_for_log
+from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, ConfigChange
 
 if TYPE_CHECKING:
     from kafkawire.broker.following.lock import CatalogLock
     from kafkawire.broker.parts import BrokerParts
 
+logger = logging.getLogger(__name__)
+
 # Expected failures of a transaction or a commit; any other exception is a bug and reported as one.
 FAILURES = (KafkaError, OSError)
 
+MAX_CLAMPED_LINES = 20
+"""Settings of groups beyond the bounds that have a log line each at a start; the cause is one
+changed bound."""
 MAX_WISHES = 1_200
 """Maximum number of settings of one resource in a request: all that exist, and unknown ones that
 the broker stores."""
@@ -62,6 +71,24 @@ class Resource:
     name: str
     wishes: list[AlterConfigOp]
     replace: bool = False
+
+
+def warn_of_clamped(catalog: Catalog, config: BrokerConfig) -> None:
+    """Log which stored settings of groups are beyond the broker's bounds, as they were set when it
+    had other bounds (Kafka: GroupConfig.evaluate)."""
+    clamped = [
+        (group, name, own[name], value)
+        for group, own in catalog.group_overrides.items()
+        for name, value in list_beyond(own, config.number)
+    ]
+    for group, name, text, value in clamped[:MAX_CLAMPED_LINES]:
+        logger.warning(
+            "group %s: its %s=%s is beyond the bounds of this broker, so %d is used",
+            shorten_for_log(group), name, text, value,
+        )  # fmt: skip
+    if len(clamped) > MAX_CLAMPED_LINES:
+        more = len(clamped) - MAX_CLAMPED_LINES
+        logger.warning("%d more settings of groups are beyond the bounds of this broker", more)
 
 
 class ConfigService:
@@ -102,11 +129,12 @@ class ConfigService:
     ) -> list[KafkaError | None]:
         errors: list[KafkaError | None] = []
         changes: list[list[ConfigChange]] = []
+        new_groups: set[str] = set()  # of this request, which will have settings
         for resource in resources:
             try:
                 if (resource.type, resource.name) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-                changes.append(self._plan(resource, validate_only))
+                changes.append(self._plan(resource, validate_only, new_groups))
                 errors.append(None)
             except KafkaError as error:
                 changes.append([])
@@ -123,7 +151,9 @@ class ConfigService:
             return [failed if of_one else own for of_one, own in zip(changes, errors, strict=True)]
         return errors
 
-    def _plan(self, resource: Resource, validate_only: bool) -> list[ConfigChange]:
+    def _plan(
+        self, resource: Resource, validate_only: bool, new_groups: set[str]
+    ) -> list[ConfigChange]:
         if len(resource.wishes) > MAX_WISHES:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -139,7 +169,9 @@ class ConfigService:
             self._check_node_id(resource.name)
             loggers.alter(resource.wishes, validate_only)
             return []
-        elif resource.type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        elif resource.type == ResourceType.GROUP:
+            before, after = self._plan_group(resource, new_groups)
+        elif resource.type == ResourceType.CLIENT_METRICS:
             names = ", ".join(wish.name for wish in resource.wishes)
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {names}")
         else:
@@ -173,6 +205,23 @@ class ConfigService:
         layers = self.layers() if whole_cluster else self._layers_of(resource.name)
         before = layers.of_cluster if whole_cluster else layers.of_broker
         after = broker_overrides(layers, resource.wishes, resource.replace, whole_cluster)
+        return before, after
+
+    def _plan_group(
+        self, resource: Resource, new_groups: set[str]
+    ) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        known = self._broker.catalog.group_overrides
+        before = known.get(resource.name, {})
+        after = group_overrides(
+            resource.name, before, resource.wishes, resource.replace, self._broker.config
+        )
+        if after and not before:
+            new_groups.add(resource.name)
+            if len(known) + len(new_groups) > MAX_GROUPS:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"At most {MAX_GROUPS} groups can have settings of their own.",
+                )
         return before, after
 
     def _layers_of(self, name: str) -> Layers:
@@ -222,6 +271,8 @@ class ConfigService:
         if change.resource_type == ResourceType.TOPIC:
             topic = self._broker.catalog.by_name.get(change.name)
             return None if topic is None else topic.configs.get(change.key)
+        if change.resource_type == ResourceType.GROUP:
+            return self._broker.catalog.group_overrides.get(change.name, {}).get(change.key)
         return self._broker.catalog.broker_overrides.get(change.name, {}).get(change.key)
 
     async def _put_in_force(self, changes: Sequence[ConfigChange], sender: str) -> None:

@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 from kafkawire.broker.new_topics import duplicates
 from kafkawire.codec.configs.durability_rules import new_topic_durability
+from kafkawire.codec.configs.group_config import check_group
 from kafkawire.codec.configs.listeners import is_of_listener
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
+    BrokerConfig,
     Config,
     ConfigError,
     append_items,
@@ -40,6 +43,11 @@ from kafkawire.metadata.catalog import ALL_BROKERS, Catalog
 
 MAX_VALUE_BYTES = 32_767
 """Maximum length of a value, as in Kafka (ConfigurationControlManager)."""
+MAX_GROUPS = 10_000
+"""Groups with settings of their own: a change of one makes each other broker read all of them."""
+MAX_GROUP_ID_BYTES = 2_000
+"""Maximum length of the id of a group with settings: an index of PostgreSQL has entries of at most
+2,700 bytes, and the name of the setting is in them, too."""
 
 
 class ResourceType(IntEnum):
@@ -161,6 +169,33 @@ def broker_overrides(
     return after
 
 
+def group_overrides(
+    group_id: str,
+    current: Mapping[str, str],
+    wishes: Sequence[AlterConfigOp],
+    replace: bool,
+    broker: BrokerConfig,
+) -> dict[str, str]:
+    """Return the settings of a group after `wishes`, for which `current` is discarded if
+    `replace`. The group need not exist."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    if len(group_id.encode()) > MAX_GROUP_ID_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"A group with settings can have an id of at most {MAX_GROUP_ID_BYTES} bytes.",
+        )
+    defaults = {name: _text(row.default) for name, row in GROUP_CONFIGS.items()}
+    after = _after({} if replace else current, wishes, GROUP_CONFIGS, defaults)
+    # Those of a newer version stay as they are.
+    known = {name: text for name, text in after.items() if name in GROUP_CONFIGS}
+    try:
+        check_group(known, broker.number)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return after
+
+
 def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
     """Refuse what cannot change while a broker runs (Kafka: DynamicBrokerConfig.validateConfigs).
     Unknown names are accepted, as in Kafka."""
@@ -221,8 +256,9 @@ def _after(
             continue
         row = table.get(name)
         if row is None:
-            kind = "topic config" if table is TOPIC_CONFIGS else "config"  # as in Kafka
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} name: {name}")
+            of_topic, of_group = table is TOPIC_CONFIGS, table is GROUP_CONFIGS
+            kind = "topic " if of_topic else "group " if of_group else ""  # as in Kafka
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind}config name: {name}")
         try:
             if op is Op.APPEND:
                 value = append_items(row, after.get(name, defaults[name]), value)

@@ -15,6 +15,7 @@ from kafkawire.broker.overrides import Layers
 from kafkawire.codec.configs.listeners import default_name, listener_row
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
     Config,
     ConfigType,
@@ -46,6 +47,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -92,6 +94,22 @@ def _topic_entry(
     else:
         text = text_of(topic_default(row, broker))
     return _entry(row, text, synonyms, read_only=not row.dynamic)
+
+
+def group_entries(
+    overrides: Mapping[str, str], layers: Layers, names: Collection[str] | None
+) -> list[ConfigEntry]:
+    """Return the settings of a group with `overrides`, as they are stored; `names` None: all of
+    them. The effective value can differ: see kafkawire.codec.configs.group_config."""
+    entries = []
+    for row in GROUP_CONFIGS.values():
+        if names is not None and row.name not in names:
+            continue
+        synonyms = list(_layers_of(row.broker_name, layers))
+        if row.name in overrides:
+            synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.GROUP))
+        entries.append(_entry(row, synonyms[0].text, synonyms, read_only=False))
+    return entries
 
 
 def broker_entries(

@@ -171,8 +171,11 @@ def _names_of(kind: str, path: tuple[str, ...], words: Sequence[str]) -> list[st
 
         return [*CLIENT_KEYS, CONNECTIONS]
     if kind == SETTINGS:
+        from kafkawire.codec.configs.group_config import GROUP_CONFIGS
         from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 
+        if path[:1] == ("configs",) and "--group" in words:
+            return list(GROUP_CONFIGS)
         of_topic = path == ("topics", "create") or "--topic" in words
         of_broker = path[:1] != ("configs",) or bool({"--broker", "--brokers-default"} & {*words})
         tables = [TOPIC_CONFIGS] if of_topic else [BROKER_CONFIGS]

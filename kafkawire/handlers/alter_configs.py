@@ -15,7 +15,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     """AlterConfigs v0-2.
 
     v2 flexible. Settings that the request does not name return to their default, so old tools send
-    all settings to change one. Resources: topics, this broker, all brokers ("").
+    all settings to change one. Resources: topics, this broker, all brokers (""), groups.
     """
     resources = []
     for resource in req.resources:

@@ -14,6 +14,7 @@ from kafkawire.broker.resources import (
     ConfigSource,
     broker_entries,
     cluster_entries,
+    group_entries,
     topic_entries,
 )
 from kafkawire.codec.configs.settings import ConfigType
@@ -40,9 +41,10 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     """DescribeConfigs v1-4.
 
     v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
-    broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
-    (which have no settings here). A repeated resource is rejected with INVALID_REQUEST. Not done:
-    settings of groups and of client metrics; other brokers' settings (send the request to them).
+    broker, the cluster's default (broker ""), loggers of this broker, groups, which need not exist,
+    and client metrics (which have no settings here). A repeated resource is rejected with
+    INVALID_REQUEST. Not done: settings of share and streams groups and of client metrics; other
+    brokers' settings (send the request to them).
     """
     topics = (each for each in req.resources if each.resource_type == ResourceType.TOPIC)
     await ctx.find_topics(each.resource_name for each in topics)
@@ -145,6 +147,8 @@ def _entries(
         if not name:
             what = "Group" if kind == ResourceType.GROUP else "Client metrics subscription"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
+        if kind == ResourceType.GROUP:
+            return group_entries(ctx.broker.catalog.group_overrides.get(name, {}), layers, names)
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 

@@ -24,8 +24,9 @@ async def incremental_alter_configs(
     """IncrementalAlterConfigs v0-1.
 
     v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker, all
-    brokers (""), loggers of this broker (not stored, as in Kafka). A change is effective and
-    durable when the response is sent. Not done: settings of groups and client metrics.
+    brokers (""), loggers of this broker (not stored, as in Kafka), groups, which need not exist. A
+    change is effective and durable when the response is sent. Not done: settings of share and
+    streams groups and of client metrics.
     """
     faults: dict[int, KafkaError] = {}
     resources: list[Resource] = []

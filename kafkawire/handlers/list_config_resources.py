@@ -22,8 +22,8 @@ async def list_config_resources(
     """ListConfigResources v0-1.
 
     v0 lists client metrics only; v1 takes resource types, none meaning all of them; an unknown
-    type is UNSUPPORTED_VERSION.
-    Not done: groups and client metrics have no settings here, so there are none to list.
+    type is UNSUPPORTED_VERSION. Groups are listed if they have settings of their own.
+    Not done: client metrics have no settings here, so there are none to list.
     """
     if ctx.version == 0:
         return ListConfigResourcesResponse()
@@ -36,6 +36,7 @@ async def list_config_resources(
         ResourceType.TOPIC: list(catalog.by_name),
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.GROUP: list(catalog.group_overrides),
     }
     listed = {kind: names.get(kind, []) for kind in ResourceType if kind in wanted}
     return await encode_list_in_slices(

@@ -28,6 +28,7 @@ __all__ = [
     "ALL_BROKERS",
     "BROKER_RESOURCE",
     "DECOMMISSIONING",
+    "GROUP_RESOURCE",
     "TOPIC_RESOURCE",
     "BrokerInfo",
     "Catalog",
@@ -45,6 +46,7 @@ K = TypeVar("K")
 
 TOPIC_RESOURCE = 2  # Kafka's ConfigResource.Type
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 DECOMMISSIONING = "broker.decommissioning"  # the setting of a broker that is to leave
 ALL_BROKERS = ""  # the name of the resource whose settings are the default of every broker
 
@@ -73,7 +75,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One dynamic setting of a topic (by name) or a broker (by number or ALL_BROKERS).
+    """One dynamic setting of a topic or group (by name) or a broker (by number or ALL_BROKERS).
 
     `value` None removes the setting.
     """
@@ -97,12 +99,13 @@ class Catalog:
     as far as this process knows; SQL does not have them. `moves`: numbers of partitions
     that are to be moved, and the node id of the broker that is to lead each. `address_changes`:
     when this process saw the last change of a broker's addresses, in seconds of its clock.
-    `replicas`: by leader, of topics with durability=replicated, as they were read last."""
+    `replicas`: by leader, of topics with durability=replicated, as they were read last.
+    `group_overrides`: the settings of groups that have some, by group id."""
 
     __slots__ = (
         "_directory", "_dotted", "address_changes", "broker_overrides", "brokers", "by_id",
-        "by_name", "cluster_id", "features", "moves", "replicas", "silent", "stored_version",
-        "version",
+        "by_name", "cluster_id", "features", "group_overrides", "moves", "replicas", "silent",
+        "stored_version", "version",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +120,7 @@ class Catalog:
         self.moves: dict[int, int] = {}
         self.replicas: dict[int, Replicas] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
+        self.group_overrides: dict[str, dict[str, str]] = {}
         self.features = FinalizedFeatures()
         self._directory = directory or Directory()
         self.by_name: Topics[str] = Topics(self._directory, self._directory.rows_by_name)
@@ -243,11 +247,15 @@ class Catalog:
             if row is not None:
                 self._directory.set_config(row, change.key, change.value)
         else:
-            settings = self.broker_overrides.setdefault(change.name, {})
+            of_group = change.resource_type == GROUP_RESOURCE
+            overrides = self.group_overrides if of_group else self.broker_overrides
+            settings = overrides.setdefault(change.name, {})
             if change.value is None:
                 settings.pop(change.key, None)
             else:
                 settings[change.key] = change.value
+            if of_group and not settings:
+                del overrides[change.name]
         self.version += 1
 
     def finalize_features(self, levels: Mapping[str, int], epoch: int) -> None:

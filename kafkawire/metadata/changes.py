@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata.catalog import TOPIC_RESOURCE, BrokerInfo
+from kafkawire.metadata.catalog import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, BrokerInfo
 from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.rows import BROKERS, broker_of
 from kafkawire.metadata.session import Session
@@ -54,9 +54,9 @@ class ChangedTopic:
 @dataclass(slots=True)
 class CatalogChanges:
     """Changes after a version. `version`: of the catalog when they were read; `registered`: the
-    node ids of all brokers, None: no change; `broker_settings`: all settings of brokers, None if
-    none was changed; `more`: where the next part of topics begins, None: there is none. Only the
-    first part has what is not of topics."""
+    node ids of all brokers, None: no change; `broker_settings` and `group_settings`: all settings
+    of brokers and of groups, None if none of both was changed; `more`: where the next part of
+    topics begins, None: there is none. Only the first part has what is not of topics."""
 
     version: int
     topics: list[ChangedTopic] = field(default_factory=list)
@@ -64,6 +64,7 @@ class CatalogChanges:
     brokers: list[BrokerInfo] = field(default_factory=list)
     registered: frozenset[int] | None = None
     broker_settings: Mapping[str, dict[str, str]] | None = None
+    group_settings: Mapping[str, dict[str, str]] | None = None
     features: list[tuple[str, int, int]] = field(default_factory=list)
     more: Cursor | None = None
 
@@ -89,15 +90,16 @@ def read_changes(session: Session, since: int, after: Cursor | None = None) -> C
         features = session.read_checked("features", "name, level, epoch", newer, (since,))
         changes.features = [(name, level, epoch) for name, level, epoch in features]
         if settings_version > since:
-            changes.broker_settings = _broker_settings(session)
+            changes.broker_settings = _read_settings(session, BROKER_RESOURCE)
+            changes.group_settings = _read_settings(session, GROUP_RESOURCE)
     _read_topics(session, changes, since, after or (since, b"\xff" * 17))
     return changes
 
 
-def _broker_settings(session: Session) -> dict[str, dict[str, str]]:
+def _read_settings(session: Session, resource_type: int) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     rows = session.read_checked(
-        "configs", "resource, name, value", "WHERE resource_type <> ?", (TOPIC_RESOURCE,)
+        "configs", "resource, name, value", "WHERE resource_type = ?", (resource_type,)
     )
     for resource, name, value in rows:
         found.setdefault(resource, {})[name] = value

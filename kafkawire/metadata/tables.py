@@ -131,11 +131,11 @@ partition_moves = Table(  # partitions that their leader hands over to another b
     Column("asked_ms", BigInteger, nullable=False),
 )
 
-configs = Table(  # dynamic settings; `resource` is a topic id, a broker number, or "" for all
+configs = Table(  # dynamic settings; `resource` is a topic id, broker number or group, "" for all
     "configs",
     metadata,
     Column("resource_type", Integer, primary_key=True, autoincrement=False),
-    Column("resource", String(22), primary_key=True),
+    Column("resource", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
     sqlite_with_rowid=False,

@@ -70,6 +70,18 @@ def test_broker_settings_are_set_and_shown(server: str) -> None:
     assert Typed(server, "configs", "unset", "log.retention.ms", "--brokers-default").code == 0
 
 
+def test_settings_of_groups_are_set_and_shown(server: str) -> None:
+    of, name = ("--group", "billing"), "consumer.session.timeout.ms"
+    done = Typed(server, "configs", "set", f"{name}=50s", *of)
+    assert (done.code, done.out) == (0, f"group billing: {name}=50000\n")
+    (row,) = (r for r in Typed(server, "configs", "describe", *of, "--json").json)
+    assert (row["name"], row["value"], row["source"]) == (name, "50000", "group")
+    refused = Typed(server, "configs", "set", f"{name}=1s", *of)
+    assert (refused.code, "in the range 45000 to 60000" in refused.err) == (1, True)
+    assert Typed(server, "configs", "unset", name, *of).code == 0
+    assert Typed(server, "configs", "describe", *of, "--json").json == []
+
+
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [

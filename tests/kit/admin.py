@@ -326,8 +326,8 @@ class FakeBroker:
         self.static = {name.replace("_", "."): value for name, value in static.items()}
         self.steps: list[str] = []
         self.node_id = ME
-        self.config = BrokerConfig(self.static)
         self.catalog = Catalog(self.cluster_id)
+        self.config = BrokerConfig(self.static, self.catalog.features, self.catalog.group_overrides)
         inside, outside = ("10.0.0.1", 9092), ("kafka.example", 19092)
         self.listeners = {"INTERNAL": inside, "EXTERNAL": outside}
         self.catalog.add_broker(BrokerInfo(ME, dict(self.listeners), "rack-a", folder="a"))

@@ -395,6 +395,7 @@ class MemoryMetadata:
             changes.registered = frozenset(stored.brokers)
         if newer("settings"):
             changes.broker_settings = copy.deepcopy(stored.broker_overrides)
+            changes.group_settings = copy.deepcopy(stored.group_overrides)
         changes.features = [
             (key[1], stored.features.level(key[1]), at)
             for key, at in database.versions.items()

@@ -23,7 +23,7 @@ from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.damage import PageCheck
 from kafkawire.metadata.database import Database
 from kafkawire.metadata.engines import EngineSession
-from kafkawire.metadata.schema import UNCHECKED
+from kafkawire.metadata.schema import REVISION, UNCHECKED
 from kafkawire.metadata.schema.checksums import WRITTEN_WHOLE
 from kafkawire.metadata.session import Row
 from kafkawire.metadata.sql import SqlMetadata, sqlite_metadata
@@ -80,7 +80,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
         tables.metadata.create_all(connection)
-        connection.execute(tables.revision.insert().values(version_num="0013"))
+        connection.execute(tables.revision.insert().values(version_num=REVISION))
         for table in CHECKED:
             connection.execute(table.insert(), rows_of(table))
     engine.dispose()

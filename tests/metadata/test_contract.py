@@ -17,6 +17,7 @@ from kafkawire.metadata import changes, statements
 from kafkawire.metadata.catalog import (
     ALL_BROKERS,
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BrokerInfo,
     Catalog,
@@ -33,6 +34,7 @@ from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
 HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
+LONG_NAME = "a group id that is longer than a topic id " * 20
 
 
 @pytest.fixture(
@@ -252,6 +254,8 @@ async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Met
             ConfigChange(TOPIC_RESOURCE, "b", "retention.ms", "8"),
             ConfigChange(BROKER_RESOURCE, "1", "max.connections", "9"),
             ConfigChange(BROKER_RESOURCE, ALL_BROKERS, "max.connections", "10"),
+            ConfigChange(GROUP_RESOURCE, "1", "consumer.session.timeout.ms", "11"),
+            ConfigChange(GROUP_RESOURCE, LONG_NAME, "consumer.session.timeout.ms", "12"),
         ]
     )
     found = await stored(process)
@@ -259,6 +263,10 @@ async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Met
     assert found.by_name["b"].configs == {"retention.ms": "8"}
     assert found.broker_configs(1) == {"max.connections": "9"}
     assert found.broker_configs(2) == {"max.connections": "10"}
+    assert found.group_overrides == {
+        "1": {"consumer.session.timeout.ms": "11"},
+        LONG_NAME: {"consumer.session.timeout.ms": "12"},
+    }
     await node.store.alter_configs(
         [
             ConfigChange(TOPIC_RESOURCE, "a", "segment.ms", None),
@@ -266,11 +274,13 @@ async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Met
             ConfigChange(TOPIC_RESOURCE, "b", "segment.ms", "1"),
             ConfigChange(BROKER_RESOURCE, "1", "max.connections", "9"),
             ConfigChange(BROKER_RESOURCE, "1", "max.connections", None),
+            ConfigChange(GROUP_RESOURCE, "1", "consumer.session.timeout.ms", None),
         ]
     )
     found = await stored(process)
     assert found.by_name["a"].configs == {"retention.ms": "6"}
     assert found.by_name["b"].configs == {"retention.ms": "8", "segment.ms": "1"}
+    assert list(found.group_overrides) == [LONG_NAME]
     assert found.broker_configs(1) == {"max.connections": "10"}
 
 

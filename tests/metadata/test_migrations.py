@@ -25,6 +25,7 @@ from kafkawire.metadata.database import Database
 from kafkawire.metadata.generated import random_id
 from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError
+from tests.kit.damaged_rows import damage_sqlite
 from tests.kit.postgres import new_database
 
 NEXT_STEP = f'''"""A step of the future."""
@@ -299,3 +300,45 @@ async def test_leaders_and_epochs_survive_migration_to_lead_groups(tmp_path: Pat
     assert led == [(1, 0), (2, 4), (1, 9)]
     assert sorted(group.id for group in catalog.groups()) == [1, 2, 7]  # 2 is not registered
     await store.close()
+
+
+def _settings_before_0014(connection: Connection) -> None:
+    migrate.upgrade(connection, "0013")
+    columns = "id, cluster_id, version, next_partition, next_producer_id, created_ms"
+    connection.execute(text(f"INSERT INTO cluster ({columns}) VALUES (1, 'c', 5, 10, 0, 0)"))
+    insert = "INSERT INTO configs (resource_type, resource, name, value) VALUES (4, '1', 'a', 'b')"
+    connection.execute(text(insert))
+
+
+async def test_settings_survive_migration_to_names_of_any_length(tmp_path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'metadata.db'}")
+    async with engine.begin() as connection:
+        await connection.run_sync(_settings_before_0014)
+    await engine.dispose()
+    store = open_metadata("", str(tmp_path))
+    assert (await store.open()).broker_overrides == {"1": {"a": "b"}}
+    await store.close()
+
+
+@pytest.mark.real
+async def test_settings_survive_migration_in_postgres(postgres_url: str) -> None:
+    url = (await new_database(postgres_url)).replace("postgresql://", "postgresql+asyncpg://")
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(_settings_before_0014)
+        await connection.run_sync(migrate.upgrade)
+        found = await connection.execute(text("SELECT value, configs.intact FROM configs"))
+        assert found.all() == [("b", True)]
+    await engine.dispose()
+
+
+async def test_damaged_settings_are_not_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with engine.begin() as connection:
+        await connection.run_sync(_settings_before_0014)
+    await engine.dispose()
+    damage_sqlite(path, "UPDATE configs SET value = 'c'", "configs")
+    store = open_metadata("", str(tmp_path))
+    with pytest.raises(MetadataError):
+        await store.open()

@@ -11,6 +11,7 @@ from kafkawire.metadata import rows
 from kafkawire.metadata.catalog import (
     ALL_BROKERS,
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BrokerInfo,
     Catalog,
@@ -146,6 +147,10 @@ def test_broker_settings_override_cluster_default() -> None:
     catalog.apply_config(ConfigChange(BROKER_RESOURCE, ALL_BROKERS, "other", "3"))
     assert catalog.broker_configs(7) == {"k": "2", "other": "3"}
     assert catalog.broker_configs(8) == {"k": "1", "other": "3"}
+    catalog.apply_config(ConfigChange(GROUP_RESOURCE, "7", "k", "of the group"))
+    assert catalog.group_overrides == {"7": {"k": "of the group"}}
+    catalog.apply_config(ConfigChange(GROUP_RESOURCE, "7", "k", None))
+    assert catalog.group_overrides == {}
     catalog.apply_config(ConfigChange(BROKER_RESOURCE, "7", "k", None))
     assert catalog.broker_configs(7) == catalog.broker_configs(8)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.broker.following.lock import CatalogLock
 from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import address_of
-from kafkawire.metadata.catalog import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
+from kafkawire.metadata.catalog import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigChange
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 from kafkawire.metadata.store import MetadataError
 
@@ -118,6 +118,8 @@ class CatalogApplier:
                 await self._broker.env.slices.pause()
         if changes.broker_settings is not None:
             await self._apply_settings(changes.broker_settings)
+        if changes.group_settings is not None:
+            await self._apply_group_settings(changes.group_settings)
         if moves.lost or moves.gained:
             await self._moved(moves)
 
@@ -252,6 +254,16 @@ class CatalogApplier:
         changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
         if changed:
             await self._settings_changed(changed)
+
+    async def _apply_group_settings(self, stored: Mapping[str, dict[str, str]]) -> None:
+        """Replace the settings of all groups. A group reads them with each heartbeat."""
+        catalog = self._broker.catalog
+        for name in {*catalog.group_overrides, *stored}:
+            old, new = dict(catalog.group_overrides.get(name, {})), stored.get(name, {})
+            for key in {*old, *new}:
+                if old.get(key) != new.get(key):
+                    catalog.apply_config(ConfigChange(GROUP_RESOURCE, name, key, new.get(key)))
+            await self._broker.env.slices.give_way()
 
 
 def _leading(catalog: Catalog, place: PartitionPlace) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""`kafkawire configs`: settings of topics and brokers, shown and changed, against any Kafka broker.
+"""`kafkawire configs`: settings of topics, brokers and groups, shown and changed, at any Kafka
+broker.
 
 Shows each setting with value, source, and whether it can be changed at run time (dynamic) or only
 at start-up (static).
@@ -20,7 +21,7 @@ from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError, check
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 """Kafka's ConfigResource.Type."""
 ALTER = 44
 """The API key of IncrementalAlterConfigs."""
@@ -56,12 +57,25 @@ Brokers = Annotated[
 ]
 
 
-def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resource:
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group", metavar="GROUP", callback=not_empty,
+        help="Settings of this group, which need not exist yet.",
+    ),
+]  # fmt: skip
+
+
+def resource_of(
+    topic: str | None, broker: int | None, defaults: bool, group: str | None = None
+) -> Resource:
     """The named resource; ends the command with an error unless exactly one is named."""
-    if (topic is not None) + (broker is not None) + defaults != 1:
-        fail("give exactly one of --topic T, --broker N and --brokers-default", 2)
+    if (topic is not None) + (broker is not None) + defaults + (group is not None) != 1:
+        fail("give exactly one of --topic T, --broker N, --brokers-default and --group G", 2)
     if topic is not None:
         return TOPIC, topic
+    if group is not None:
+        return GROUP, group
     return BROKER, "" if broker is None else str(broker)
 
 
@@ -69,6 +83,7 @@ def describe(
     topic: Topic = None,
     broker: Broker = None,
     brokers_default: Brokers = False,
+    group: Group = None,
     every: Annotated[
         bool, typer.Option("--all", help="Include settings with their default value.")
     ] = False,
@@ -82,7 +97,7 @@ def describe(
       kafkawire configs describe --topic orders
       kafkawire configs describe --broker 1 --all
     """
-    resource = resource_of(topic, broker, brokers_default)
+    resource = resource_of(topic, broker, brokers_default, group)
     with connect_cluster(server) as cluster:
         rows = [row for row in settings(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", TableColumn("value", keep=True), "source", "change")
@@ -94,6 +109,7 @@ def change(
     topic: Topic = None,
     broker: Broker = None,
     brokers_default: Brokers = False,
+    group: Group = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -102,8 +118,9 @@ def change(
     Examples:
       kafkawire configs set retention.ms=1h --topic orders
       kafkawire configs set log.retention.ms=1d --brokers-default
+      kafkawire configs set consumer.session.timeout.ms=50s --group billing
     """
-    resource = resource_of(topic, broker, brokers_default)
+    resource = resource_of(topic, broker, brokers_default, group)
     try:
         changes = [(*split_setting("NAME=VALUE", pair), SET) for pair in pairs]
     except OptionError as error:
@@ -116,6 +133,7 @@ def remove(
     topic: Topic = None,
     broker: Broker = None,
     brokers_default: Brokers = False,
+    group: Group = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -124,7 +142,7 @@ def remove(
     Examples:
       kafkawire configs unset retention.ms --topic orders
     """
-    resource = resource_of(topic, broker, brokers_default)
+    resource = resource_of(topic, broker, brokers_default, group)
     _apply(server, resource, [(name, None, DELETE) for name in names], as_json)
 
 
@@ -143,7 +161,7 @@ def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: 
 
 
 def settings(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
-    """Return all settings of a topic or broker, by name. ClientError."""
+    """Return all settings of a resource, by name. ClientError."""
     from kafkawire.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -169,7 +187,7 @@ def settings(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
 
 
 def alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> None:
-    """Make all changes of a topic's or broker's settings, or none. ClientError."""
+    """Make all changes of a resource's settings, or none. ClientError."""
     from kafkawire.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
@@ -201,6 +219,6 @@ def _request(cluster: Cluster, resource: Resource, key: int, message: object) ->
 
 def _name(resource: Resource) -> str:
     kind, name = resource
-    if kind == TOPIC:
-        return f"topic {name}"
+    if kind in (TOPIC, GROUP):
+        return f"{'topic' if kind == TOPIC else 'group'} {name}"
     return f"broker {name}" if name else "all brokers"

@@ -1,6 +1,6 @@
 """The revision of the tables, for modules that do not import SQLAlchemy."""
 
-REVISION = "0013"  # numbers, so that older and newer compare without Alembic
+REVISION = "0014"  # numbers, so that older and newer compare without Alembic
 VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
 
 ORPHANED = -1

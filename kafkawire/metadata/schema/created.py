@@ -126,7 +126,7 @@ SQLITE: dict[str, tuple[str, ...]] = {
     "configs": (
     """CREATE TABLE configs (
     resource_type INTEGER NOT NULL,
-    resource VARCHAR(22) NOT NULL,
+    resource TEXT NOT NULL,
     name TEXT NOT NULL,
     value TEXT NOT NULL,
     checksum BIGINT GENERATED ALWAYS AS (CAST(((resource_type<'')+(resource_type&4294967295)*33554467+(resource_type>>32&4294967295)*33570305+(typeof(resource)='text')*33617819+(typeof(name)='text')*33697009+(typeof(value)='text')*33807875)||resource||name||value AS BLOB)) STORED, intact BOOLEAN GENERATED ALWAYS AS (checksum IS (CAST(((resource_type<'')+(resource_type&4294967295)*33554467+(resource_type>>32&4294967295)*33570305+(typeof(resource)='text')*33617819+(typeof(name)='text')*33697009+(typeof(value)='text')*33807875)||resource||name||value AS BLOB))) VIRTUAL,

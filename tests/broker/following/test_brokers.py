@@ -126,6 +126,13 @@ async def test_settings_of_brokers_and_features_are_followed(pair: Pair) -> None
         [alteration(ResourceType.BROKER, "", "worker.bytes.per.second", None)], False
     )
     await until(lambda: two.config.worker_bytes_per_second != 1234567)
+    group = alteration(ResourceType.GROUP, "g", "consumer.session.timeout.ms", "50000")
+    assert await one.topics.configs.alter([group], False) == [None]
+    await until(lambda: two.config.consumer_group_settings("g").session_timeout_ms == 50_000)
+    group = alteration(ResourceType.GROUP, "g", "consumer.session.timeout.ms", None)
+    assert await two.topics.configs.alter([group], False) == [None]
+    await until(lambda: not one.catalog.group_overrides)
+    assert one.config.consumer_group_settings("g").session_timeout_ms == 45_000
     before = two.catalog.features.epoch
     level = one.catalog.features.level("transaction.version")
     await one.features.update([FeatureUpdate("transaction.version", level - 1, 2)], False)
