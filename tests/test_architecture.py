@@ -123,6 +123,7 @@ PURE = (
     "kafkawire/tiering/read/readahead.py",
     "kafkawire/restore/choose_segments.py",
     "kafkawire/groups/classic/",
+    "kafkawire/groups/consumer/",
     "kafkawire/groups/model/",
     "kafkawire/groups/offsets.py",
     "kafkawire/groups/pending.py",

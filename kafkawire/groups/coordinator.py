@@ -18,7 +18,7 @@ One per led partition of `__consumer_offsets`, owned by kafkawire.groups.service
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,8 +36,14 @@ from kafkawire.coordination.coordinator import (
 from kafkawire.coordination.settling import Effect
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, encode
-from kafkawire.groups.model.decision import Decision, Reply, SetTimer, session
-from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record, encode_record
+from kafkawire.groups.model.decision import Decision, MatchPatterns, Reply, SetTimer, session
+from kafkawire.groups.model.records import (
+    ConsumerRecord,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    encode_record,
+)
 from kafkawire.groups.model.request import (
     Client,
     GroupRequest,
@@ -49,6 +55,7 @@ from kafkawire.groups.model.request import (
     Settings,
     append_error,
 )
+from kafkawire.groups.model.topics import ClusterTopics
 from kafkawire.groups.model.transactional import PendingBatch, TransactionStep, encode_batch
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
@@ -67,6 +74,8 @@ that is less. Compaction removes tombstones, and markers of transactions, once t
 an older snapshot would restore the offsets that they deleted or ended."""
 EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
+MATCH_SLICE = 500
+"""Topic names that a pattern is matched with per event-loop iteration: a millisecond."""
 MAX_CAPTURED_PENDING = 1_000
 """Pending offsets of a snapshot, which are listed at once: a millisecond. While there are more, of
 transactions that end within minutes, none is written."""
@@ -136,16 +145,16 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         partition: Partition,
         commit_log: CommitLog,
         folder: str,
-        topics: Container[str],
+        topics: ClusterTopics,
         events: GroupEventLog,
     ) -> None:
         place = group_snapshot(folder, partition.topic_id, partition.index)
         self.appender = Appender(partition)
         super().__init__(env, partition, commit_log, place, self.appender)
         self.config = config
-        self.topics = topics  # names of existing topics, kept current
+        self.topics = topics
         self.events = events
-        self.shard = Shard(config)
+        self.shard = Shard(config, topics)
         self.timers = Timers(env, self._timer_due)
         self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
         self.owed: dict[str, int] = {}  # deleted topics without durable tombstones -> serial number
@@ -242,7 +251,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         transactional: TransactionStep | None = None  # then it is the only step
         for decision in decisions:
             for step in decision.steps:
-                if isinstance(step, GroupRecord | OffsetRecord):
+                if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord):
                     records.append(step)
                 elif isinstance(step, PendingBatch | TransactionMarker):
                     transactional = step
@@ -278,6 +287,9 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 # fails they are cleared with it.
                 elif isinstance(effect, SetTimer):
                     self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
+                elif isinstance(effect, MatchPatterns):
+                    matching = self._match_patterns(decision.group_id, effect, self._life)
+                    self.env.spawn(matching, f"match patterns of {decision.group_id!r}")
                 else:
                     self.timers.cancel(decision.group_id, effect.key)
             if decision.events:
@@ -318,9 +330,46 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         if failure is not None:
             self.timers.set(group_id, key, RETRY_MS)
 
+    async def _match_patterns(self, group_id: str, effect: MatchPatterns, life: int) -> None:
+        """Match a consumer group's patterns with all topics, and store the result."""
+        found: dict[str, list[str]] = {}
+        try:
+            for pattern in effect.patterns:
+                found[pattern] = await self._match_pattern(pattern, effect.may_describe)
+        except Exception:
+            self.appender.log_defect(f"patterns of group {group_id!r}")
+            found.clear()
+        if life != self._life or self.phase is not _ACTIVE:
+            return
+        now_ms = self.env.clock.now_ms()
+        decision = self.shard.decide_matched(group_id, found, effect.version, now_ms)
+        # The names are too long for a record, or the log cannot be written: the group keeps what
+        # the pattern matched before, and tries it again after a while.
+        if self._carry_out([decision], now_ms) is not None:
+            decision = self.shard.decide_matched(group_id, {}, effect.version, now_ms)
+            self._carry_out([decision], now_ms)
+
+    async def _match_pattern(
+        self, pattern: str, may_describe: Callable[[str], bool] | None
+    ) -> list[str]:
+        from kafkawire.codec.patterns import compile_pattern
+
+        try:
+            matches = compile_pattern(pattern)
+        # Accepted by an earlier version, or by Kafka.
+        except KafkaError:
+            return []
+        found: list[str] = []
+        for number, name in enumerate(list(self.topics.topic_names())):
+            if matches(name) and (may_describe is None or may_describe(name)):
+                found.append(name)
+            if number % MATCH_SLICE == MATCH_SLICE - 1:
+                await self.env.slices.pause()
+        return found
+
     async def _expire(self, life: int) -> None:
         """Forget offsets and groups past their retention, and schedule the next check."""
-        for number, group_id in enumerate(list(self.shard.groups)):
+        for number, group_id in enumerate(self.shard.group_ids()):
             if number % EXPIRY_SLICE == EXPIRY_SLICE - 1:
                 await self.env.slices.pause()
             if life != self._life or self.phase is not _ACTIVE:
@@ -363,7 +412,9 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 del self.owed[topic]
 
     def new_loader(self) -> GroupLoader:
-        return GroupLoader(self.env, self.config, self.partition, self.commit_log, self.place)
+        return GroupLoader(
+            self.env, self.config, self.partition, self.commit_log, self.place, self.topics
+        )
 
     def begin(self, loaded: GroupLoader) -> None:
         self.shard = loaded.shard
@@ -371,7 +422,8 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self._renewal_ms = 0.0
         now_ms = self.env.clock.now_ms()
         # Topics deleted just before a crash, or while their offsets were not loaded.
-        gone = {topic for topic in self.shard.topics() if topic not in self.topics}
+        topics = self.shard.topics()
+        gone = {topic for topic in topics if self.topics.topic_size(topic) is None}
         self._forget_topics(gone | self.owed.keys())
         for decision in self.shard.decide_loaded(now_ms):
             self._carry_out([decision], now_ms)
@@ -379,7 +431,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def discard(self) -> None:
         self.timers.clear()
-        self.shard = Shard(self.config)
+        self.shard = Shard(self.config, self.topics)
         self._commits.clear()
         for token in list(self._waiting):
             self._fail(token, ErrorCode.NOT_COORDINATOR)

@@ -16,6 +16,7 @@ from kafkawire.groups.model.events import (
     MemberEvicted,
     RebalanceCompleted,
     RebalanceStarted,
+    TargetComputed,
 )
 from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.metric_counters import Histogram
@@ -80,6 +81,9 @@ class GroupEventLog:
         elif isinstance(event, RebalanceStarted):
             self.rebalances += 1
             self._watch(group_id, event)
+        # Not watched: members keep reading their other partitions meanwhile.
+        elif isinstance(event, TargetComputed):
+            self.rebalances += 1
 
     def _watch(self, group_id: str, event: RebalanceStarted) -> None:
         now = self._now()

@@ -25,6 +25,7 @@ from kafkawire.groups.model.records import (
     ended_producers,
 )
 from kafkawire.groups.model.request import Settings
+from kafkawire.groups.model.topics import ClusterTopics
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.pending import PendingRecord
 from kafkawire.groups.shard import Shard
@@ -56,9 +57,10 @@ class GroupLoader(PartitionLoader):
         partition: Partition,
         commit_log: CommitLog,
         place: SnapshotLocation,
+        topics: ClusterTopics | None = None,
     ) -> None:
         super().__init__(env, partition, commit_log, place)
-        self.shard = Shard(settings)
+        self.shard = Shard(settings, topics)
         self._damaged = False
 
     async def load(self, *, gained: bool = False) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.model.member import CONSUMER
 from kafkawire.groups.model.records import STRING_BYTES, Offset, OffsetKey, OffsetRecord, fits
 from kafkawire.groups.model.request import Settings, VerifiedCommit, transactional_error
@@ -302,12 +303,16 @@ def _missing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def delete(
-    offsets: Offsets, group: ClassicGroup | None, request: OffsetDeleteRequest
+    offsets: Offsets, group: ClassicGroup | ConsumerGroup | None, request: OffsetDeleteRequest
 ) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
     if group is None or group.state is GroupState.DEAD:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
     # Which topics it reads is known only of a consumer group; another must have no members.
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+    if (
+        isinstance(group, ClassicGroup)
+        and group.state is not GroupState.EMPTY
+        and group.protocol_type != CONSUMER
+    ):
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
     records: list[OffsetRecord] = []
     response = OffsetDeleteResponse()
@@ -331,14 +336,20 @@ def delete(
 
 
 def find_expired(
-    offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
+    offsets: Offsets, group: ClassicGroup | ConsumerGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
-    if not _may_expire(group):
+    if isinstance(group, ClassicGroup) and not _may_expire(group):
         return []
     # KIP-211: the offsets of a group expire together, so long after its last member left. Those of
     # simple consumers, which never had one, and of topics not read any more: after each commit.
+    # In groups with the new protocol: after each commit, too (Kafka: ConsumerGroup).
     kept_since_ms: int | None = None
-    if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms != -1:
+    if (
+        isinstance(group, ClassicGroup)
+        and group.protocol_type is not None
+        and group.state is GroupState.EMPTY
+        and group.since_ms != -1
+    ):
         kept_since_ms = group.since_ms
     reads = _reader(group)
     pending = offsets.pending.of(group.group_id)
@@ -353,7 +364,9 @@ def find_expired(
     ]
 
 
-def _reader(group: ClassicGroup) -> Callable[[str], bool]:
+def _reader(group: ClassicGroup | ConsumerGroup) -> Callable[[str], bool]:
+    if isinstance(group, ConsumerGroup):
+        return group.is_subscribed
     topics = group.find_subscribed_topics()
     # Of a consumer group with an unknown subscription every topic counts as read (Kafka:
     # ClassicGroup.isSubscribedToTopic).

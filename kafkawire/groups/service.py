@@ -23,6 +23,7 @@ from kafkawire.groups.activity import activity
 from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.model.request import (
+    CONSUMER_DESCRIBE,
     DELETE,
     DESCRIBE,
     LIST,
@@ -34,7 +35,6 @@ from kafkawire.groups.model.request import (
     ResponseT,
     WriteMarker,
 )
-from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import (
     ADDS_FROM,
     Verification,
@@ -44,6 +44,11 @@ from kafkawire.groups.model.transactional import (
 )
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
+from kafkawire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafkawire.messages.group_activity import GroupActivityResponse
@@ -102,7 +107,7 @@ class GroupService(CoordinatorService[Coordinator]):
 
     def new_coordinator(self, partition: Partition) -> Coordinator:
         coordinator = Coordinator(
-            self.env, self.config, partition, self.commit_log, self.folder, self.catalog.by_name,
+            self.env, self.config, partition, self.commit_log, self.folder, self.catalog,
             self.events,
         )  # fmt: skip
         # Deletions that came while the partition had no coordinator here.
@@ -139,7 +144,8 @@ class GroupService(CoordinatorService[Coordinator]):
             future.set_result(kind.error(request, int(self._refusal(group_id, request))))
             return future
         fresh_id = ""
-        if isinstance(request, JoinGroupRequest) and not request.member_id:
+        joins = JoinGroupRequest | ConsumerGroupHeartbeatRequest
+        if isinstance(request, joins) and not request.member_id:
             # Machines have no source of randomness.
             fresh_id = str(UUID(bytes=self.env.random.randbytes(16)))
         return coordinator.submit(kind, request, version, client, fresh_id)
@@ -206,6 +212,24 @@ class GroupService(CoordinatorService[Coordinator]):
         await slices.empty_slowly(distinct, self.env.slices.give_way)
         return response
 
+    async def describe_consumer_groups(
+        self, client: Client, version: int, request: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        """Describe each consumer group once, in request order, with an error for each."""
+        response = ConsumerGroupDescribeResponse()
+        asked: list[asyncio.Future[ConsumerGroupDescribeResponse]] = []
+        distinct = await slices.count_keys(request.group_ids, self.env.slices.give_way)
+        for group_id in distinct:
+            one = ConsumerGroupDescribeRequest(group_ids=[group_id])
+            asked.append(self.submit(CONSUMER_DESCRIBE, client, version, one))
+            await self.env.slices.give_way()
+            if len(asked) == MAX_UNANSWERED:
+                response.groups += [(await future).groups[0] for future in asked]
+                asked.clear()
+        response.groups += [(await future).groups[0] for future in asked]
+        await slices.empty_slowly(distinct, self.env.slices.give_way)
+        return response
+
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
@@ -229,9 +253,8 @@ class GroupService(CoordinatorService[Coordinator]):
         """Forget most offsets of a group that will be deleted, in portions."""
         # The coordinator encodes the tombstones of one decision in one step.
         coordinator = self.find_coordinator(group_id)
-        group = None if coordinator is None else coordinator.shard.groups.get(group_id)
-        # Not deleted, whatever it has committed.
-        if coordinator is None or group is None or group.state is not GroupState.EMPTY:
+        # A group with members is not deleted, whatever it has committed.
+        if coordinator is None or not coordinator.shard.is_empty(group_id):
             return
         # Some are kept: a group that only stores offsets is removed with the last one, and then
         # DeleteGroups would not find it.

@@ -10,11 +10,11 @@ Driven by kafkawire.groups.coordinator, which appends, waits, sends, and loads s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kafkawire.codec.control import TransactionMarker
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import offsets
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES, join
@@ -22,9 +22,20 @@ from kafkawire.groups.classic.rebalance import decide_loaded, decide_timer
 from kafkawire.groups.classic.sync import check_commit, check_heartbeat, heartbeat, leave, sync
 from kafkawire.groups.classic.views import describe_group, list_groups
 from kafkawire.groups.classic.working_copy import join_error
+from kafkawire.groups.consumer import commit as consumer_commit
+from kafkawire.groups.consumer import heartbeat as consumer_heartbeat
+from kafkawire.groups.consumer import removal, views
+from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.model.member import Member
-from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record, fits
+from kafkawire.groups.model.records import (
+    ConsumerKind,
+    ConsumerRecord,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    fits,
+)
 from kafkawire.groups.model.request import (
     GroupRequest,
     MarkerWritten,
@@ -37,11 +48,18 @@ from kafkawire.groups.model.request import (
     WriteMarker,
 )
 from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.topics import ClusterTopics, NoTopics
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.pending import PendingRecord
-from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkawire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -57,19 +75,22 @@ from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRe
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kafkawire.messages.stored import GroupMetadataValue
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kafkawire.messages.txn_offset_commit import TxnOffsetCommitResponse
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848)
 
 
 class Shard:
-    """The groups and offsets of one partition of `__consumer_offsets`."""
+    """The groups and offsets of one partition of `__consumer_offsets`. A group id is either in
+    `groups` (classic protocol) or in `consumer_groups`."""
 
-    __slots__ = ("groups", "offsets", "settings")
+    __slots__ = ("consumer_groups", "groups", "offsets", "settings", "topics_of_cluster")
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, topics: ClusterTopics | None = None) -> None:
         self.settings = settings
+        self.topics_of_cluster: ClusterTopics = topics or NoTopics()
         self.groups: dict[str, ClassicGroup] = {}
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.offsets = Offsets()
 
     def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
@@ -89,10 +110,16 @@ class Shard:
         # Of a group that was deleted or has expired: its client joins again without id.
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        other = self.consumer_groups.get(request.group_id)
+        # As Kafka's with group.consumer.migration.policy=disabled.
+        if other is not None and other.members:
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return _answer(ask, join_error(code, request.member_id))
         decision = join(ClassicGroup(request.group_id, self.settings), ask, now_ms)
         # A record creates the group, to which the changes of the decision are applied.
         if decision.steps:
-            decision.steps.insert(0, GroupRecord(request.group_id, _new_group(now_ms)))
+            replaced = [] if other is None else other.tombstones()
+            decision.steps[:0] = [*replaced, GroupRecord(request.group_id, _new_group(now_ms))]
         return decision
 
     def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
@@ -149,6 +176,9 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is not None:
             return leave(group, ask, now_ms)
+        other = self.consumer_groups.get(request.group_id)
+        if other is not None:
+            return removal.leave(other, self.topics_of_cluster, ask)
         answers = [
             MemberResponse(
                 member_id=identity.member_id,
@@ -164,9 +194,20 @@ class Shard:
     ) -> Decision:
         request = ask.request
         group = self.groups.get(request.group_id)
+        other = self.consumer_groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
+        elif other is not None:
+            code = consumer_commit.check_commit(
+                other,
+                self.topics_of_cluster,
+                request.member_id,
+                request.group_instance_id,
+                generation,
+                ask.version,
+                _partitions(request),
+            )
         elif group is not None:
             code = check_commit(group, request.member_id, request.group_instance_id, generation)
         # A simple consumer or a tool: the records create the group.
@@ -192,8 +233,20 @@ class Shard:
     ) -> Decision:
         request = ask.request.commit
         group = self.groups.get(request.group_id)
+        other = self.consumer_groups.get(request.group_id)
         if not request.group_id or not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
+        elif other is not None:
+            code = consumer_commit.check_commit(
+                other,
+                self.topics_of_cluster,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                ask.version,
+                _partitions(request),
+                transactional=True,
+            )
         elif group is not None:
             code = check_commit(
                 group,
@@ -217,19 +270,32 @@ class Shard:
     def _fetch_stable(
         self, ask: GroupRequest[StableOffsetFetch, OffsetFetchResponseGroup], now_ms: int
     ) -> Decision:
-        return _answer(ask, offsets.fetch(self.offsets, ask.request.group, stable=True))
+        request = ask.request.group
+        code = self._check_fetch(request)
+        if code is not ErrorCode.NONE:
+            return _answer(ask, ask.error(code))
+        return _answer(ask, offsets.fetch(self.offsets, request, stable=True))
 
     def _fetch(
         self, ask: GroupRequest[OffsetFetchRequestGroup, OffsetFetchResponseGroup], now_ms: int
     ) -> Decision:
         request = ask.request
+        code = self._check_fetch(request)
+        if code is not ErrorCode.NONE:
+            return _answer(ask, ask.error(code))
         return _answer(ask, offsets.fetch(self.offsets, request))
+
+    def _check_fetch(self, request: OffsetFetchRequestGroup) -> ErrorCode:
+        group = self.consumer_groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.NONE
+        return consumer_commit.check_fetch(group, request.member_id, request.member_epoch)
 
     def _delete_offsets(
         self, ask: GroupRequest[OffsetDeleteRequest, OffsetDeleteResponse], now_ms: int
     ) -> Decision:
         request = ask.request
-        group = self.groups.get(request.group_id)
+        group = self._any(request.group_id)
         records, response = offsets.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
@@ -245,6 +311,9 @@ class Shard:
     ) -> Decision:
         request = ask.request
         found = list_groups(self.groups.values(), request.states_filter, request.types_filter)
+        found += views.list_groups(
+            self.consumer_groups.values(), request.states_filter, request.types_filter
+        )
         return _answer(ask, ListGroupsResponse(groups=found))
 
     def _delete(
@@ -254,11 +323,10 @@ class Shard:
         decision = Decision()
         response = DeleteGroupsResponse()
         for group_id in dict.fromkeys(request.groups_names):
-            group = self.groups.get(group_id)
             code = ErrorCode.NONE
-            if group is None:
+            if self._any(group_id) is None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
+            elif not self.is_empty(group_id):
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 decision.steps += self._tombstones(group_id)
@@ -266,19 +334,110 @@ class Shard:
         decision.effects.append(Reply(ask.token, response))
         return decision
 
-    def _refuse(self, ask: GroupRequest[Any, Any], now_ms: int) -> Decision:
-        return _answer(ask, ask.error(ErrorCode.UNSUPPORTED_VERSION))
+    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        return self.groups.get(group_id) or self.consumer_groups.get(group_id)
+
+    def is_empty(self, group_id: str) -> bool:
+        """Return whether a group exists and has no member."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group.state is GroupState.EMPTY
+        other = self.consumer_groups.get(group_id)
+        return other is not None and not other.members
+
+    def group_ids(self) -> list[str]:
+        return [*self.groups, *self.consumer_groups]
 
     def _tombstones(self, group_id: str) -> list[Record]:
-        return [*self.offsets.tombstones(group_id), GroupRecord(group_id, None)]
+        return [*self.offsets.tombstones(group_id), *self._group_tombstones(group_id)]
+
+    def _group_tombstones(self, group_id: str) -> list[Record]:
+        group = self.consumer_groups.get(group_id)
+        if group is not None:
+            return [*group.tombstones()]
+        return [GroupRecord(group_id, None)]
+
+    def _consumer_heartbeat(
+        self,
+        ask: GroupRequest[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse],
+        now_ms: int,
+    ) -> Decision:
+        request = ask.request
+        try:
+            consumer_heartbeat.check_request(request, ask.version, self.settings)
+            group = self.consumer_groups.get(request.group_id)
+            replaced: list[Step] = []
+            if group is None:
+                replaced = self._replace_classic(request)
+                group = ConsumerGroup(request.group_id)
+            decision = consumer_heartbeat.heartbeat(
+                group, self.topics_of_cluster, self.settings, ask, now_ms
+            )
+        except KafkaError as error:
+            response = ConsumerGroupHeartbeatResponse(
+                error_code=int(error.code), error_message=error.message
+            )
+            return _answer(ask, response)
+        decision.steps[:0] = replaced
+        return decision
+
+    def _replace_classic(self, request: ConsumerGroupHeartbeatRequest) -> list[Step]:
+        """Return the record that deletes an empty classic group of this id, if there is one. Raises
+        GROUP_ID_NOT_FOUND if no group can be created."""
+        group_id = request.group_id
+        classic = self.groups.get(group_id)
+        if request.member_epoch != 0:
+            text = f"Group {group_id} not found."
+            if classic is not None:
+                text = f"Group {group_id} is not a consumer group."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        if classic is None:
+            return []
+        if classic.state is not GroupState.EMPTY or classic.pending:
+            text = f"Cannot upgrade classic group {group_id} to consumer group: it has members."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        return [] if classic.recorded is None else [GroupRecord(group_id, None)]
+
+    def _consumer_describe(
+        self,
+        ask: GroupRequest[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse],
+        now_ms: int,
+    ) -> Decision:
+        response = ConsumerGroupDescribeResponse()
+        for group_id in ask.request.group_ids:
+            group = self.consumer_groups.get(group_id)
+            response.groups.append(
+                views.describe_unknown(group_id, exists=group_id in self.groups)
+                if group is None
+                else views.describe_group(group, self.topics_of_cluster, self.settings)
+            )
+        return _answer(ask, response)
+
+    def decide_matched(
+        self, group_id: str, found: Mapping[str, Iterable[str]], version: int, now_ms: int
+    ) -> Decision:
+        """Store what the patterns of a consumer group have matched; `found` is empty if that
+        failed."""
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            return Decision(group_id)
+        topics = self.topics_of_cluster
+        return consumer_heartbeat.decide_matched(group, topics, found, version, now_ms)
 
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
         group = self.groups.get(group_id)
-        return Decision(group_id) if group is None else decide_timer(group, key, now_ms)
+        if group is not None:
+            return decide_timer(group, key, now_ms)
+        other = self.consumer_groups.get(group_id)
+        if other is not None:
+            return removal.decide_timer(other, self.topics_of_cluster, self.settings, key)
+        return Decision(group_id)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
         for group in list(self.groups.values()):
             yield decide_loaded(group, now_ms)
+        for other in list(self.consumer_groups.values()):
+            yield removal.decide_loaded(other, self.settings, now_ms)
 
     def topics(self) -> set[str]:
         return self.offsets.topics()
@@ -290,15 +449,16 @@ class Shard:
     def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
         """Forget a group's expired offsets, and a group without members and offsets itself."""
         decision = Decision(group_id)
-        group = self.groups.get(group_id)
+        group = self._any(group_id)
         if group is None:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         decision.steps += offsets.find_expired(self.offsets, group, now_ms, retention_ms)
         # Pending offsets count, too, and never expire: an open transaction keeps its group.
         held = sum(len(found) for found in self.offsets.list_partitions(group_id).values())
-        if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
-            decision.steps.append(GroupRecord(group_id, None))
+        joins = isinstance(group, ClassicGroup) and group.pending
+        if held == len(decision.steps) and self.is_empty(group_id) and not joins:
+            decision.steps += self._group_tombstones(group_id)
         return decision
 
     def apply(self, step: Step, group_id: str = "") -> None:
@@ -309,21 +469,21 @@ class Shard:
             if step.value is None:
                 self._forget_simple(step.group_id)
             elif step.group_id not in self.groups:
-                self._create(step.group_id)
+                self._ensure(step.group_id)
         elif isinstance(step, GroupRecord):
-            if step.value is None:
-                self.groups.pop(step.group_id, None)
-            else:
-                self._create(step.group_id).apply(step)
+            self._apply_group(step)
+        elif isinstance(step, ConsumerRecord):
+            self._apply_consumer(step)
         elif isinstance(step, PendingBatch):
             for record in step.records:
                 self.offsets.pending.put(step.producer_id, record)
-                self._create(record.group_id)
+                self._ensure(record.group_id)
         elif isinstance(step, TransactionMarker):
             for ended in self.offsets.end(step.producer_id, commit=step.commit):
                 self._forget_simple(ended)
         else:
-            self.groups[group_id].apply(step)
+            other = self.consumer_groups.get(group_id)
+            (self.groups[group_id] if other is None else other).apply(step)
 
     def lose_transactions(self, producer_ids: Iterable[int]) -> None:
         """End the transactions of producers whose markers are damaged."""
@@ -334,7 +494,34 @@ class Shard:
 
     def load_pending(self, stored: PendingRecord) -> None:
         self.offsets.pending.restore([stored])
-        self._create(stored.record.group_id)
+        self._ensure(stored.record.group_id)
+
+    def _apply_group(self, record: GroupRecord) -> None:
+        if record.value is None:
+            self.groups.pop(record.group_id, None)
+        else:
+            self.consumer_groups.pop(record.group_id, None)
+            self._create(record.group_id).apply(record)
+
+    def _apply_consumer(self, record: ConsumerRecord) -> None:
+        group_id = record.group_id
+        group = self.consumer_groups.get(group_id)
+        if record.value is None:
+            if record.kind is ConsumerKind.GROUP:
+                self.consumer_groups.pop(group_id, None)
+            elif group is not None:
+                group.apply(record)
+            return
+        if group is None:
+            # A classic group with its id is empty, or only stores offsets.
+            self.groups.pop(group_id, None)
+            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+        group.apply(record)
+
+    def _ensure(self, group_id: str) -> None:
+        """Create a group that only stores offsets, unless there is one of any type."""
+        if group_id not in self.consumer_groups:
+            self._create(group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
@@ -360,11 +547,21 @@ class Shard:
         for group in list(self.groups.values()):
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)
+        for other in list(self.consumer_groups.values()):
+            yield from other.records()
         yield from self.offsets.records()
 
 
 def _answer(ask: GroupRequest[Any, ResponseT], body: ResponseT) -> Decision:
     return Decision(effects=[Reply(ask.token, body)])
+
+
+def _partitions(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+) -> Iterator[tuple[str, int]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield topic.name, partition.partition_index
 
 
 def _new_group(now_ms: int) -> GroupMetadataValue:
@@ -388,6 +585,6 @@ _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = 
     DescribeGroupsRequest: Shard._describe,
     ListGroupsRequest: Shard._list,
     DeleteGroupsRequest: Shard._delete,
-    ConsumerGroupHeartbeatRequest: Shard._refuse,
-    ConsumerGroupDescribeRequest: Shard._refuse,
+    ConsumerGroupHeartbeatRequest: Shard._consumer_heartbeat,
+    ConsumerGroupDescribeRequest: Shard._consumer_describe,
 }

@@ -6,19 +6,13 @@ coordinator is loading the whole answer is COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import re2  # takes 20 ms: this module is imported in a thread, by the first request
-
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.patterns import compile_pattern
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.transactions.machine.request import ListFilter
 from kafkawire.transactions.machine.transaction import STATE_NAMES
-
-PATTERN_BYTES = 1 << 20
-"""Memory of a compiled pattern: at most 5 ms to compile."""
 
 
 async def list_transactions(
@@ -57,20 +51,3 @@ def filter_of(request: ListTransactionsRequest) -> ListFilter:
         request.duration_filter,
         matches,
     )
-
-
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return a test of whether a whole transactional id matches. Raises INVALID_REGULAR_EXPRESSION
-    for what is not of RE2's syntax, or too large."""
-    # As Kafka's RE2J: `re` could be given a pattern that holds the event loop for hours. The time
-    # here is linear in the length of the id, 15 ms for one of 32 KB and the worst pattern.
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_BYTES
-    try:
-        fullmatch = re2.compile(pattern, options).fullmatch
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace")
-        text = f"The pattern {pattern[:100]!r} is not valid: {reason[:200]}."
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
-    return lambda text: fullmatch(text) is not None

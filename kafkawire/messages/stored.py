@@ -3,8 +3,9 @@ consumers.
 
 The formats are Kafka's own, so that its tools read our topics. A key or value on disk starts with
 its version as int16: `codec.compile.encode_versioned` and `decode_versioned`. For keys the version
-is the kind of record: 0 and 1 an offset (0 is only read), 2 a group; in `__transaction_state` 0 a
-transactional id. A null value is a tombstone.
+is the kind of record: 0 and 1 an offset (0 is only read), 2 a classic group, 3 to 8 and 16 a group
+with the consumer protocol (KIP-848); in `__transaction_state` 0 a transactional id. A null value is
+a tombstone.
 """
 
 from __future__ import annotations
@@ -111,6 +112,107 @@ class ConsumerProtocolAssignment:
 
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes | None = None
+
+
+@stored_message(versions=(3, 8))
+class ConsumerGroupKey:
+    """A group with the consumer protocol, in records of types 3 (its epoch), 4 (its topics) and 6
+    (the epoch of its target assignment)."""
+
+    group: str = ""
+
+
+@stored_message(versions=(5, 16))
+class ConsumerGroupNamedKey:
+    """A member of such a group, in records of types 5 (its metadata), 7 (its target assignment) and
+    8 (its current assignment); a pattern in type 16."""
+
+    group: str = ""
+    name: str = ""
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupMetadataValue:
+    """The epoch of a group, and a hash of the topics that it subscribes to (key type 3)."""
+
+    epoch: int32 = 0
+    metadata_hash: Annotated[int64, tag(0)] = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupMemberMetadataValue:
+    """A member and its subscription (key type 5). Tag 0, of members with the classic protocol, is
+    kept as an unknown one."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int32 = -1
+    server_assignor: str | None = None
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """The epoch of the target assignment (key type 6), and when it was computed; 0: unknown."""
+
+    assignment_epoch: int32 = 0
+    assignment_timestamp: Annotated[int64, tag(0)] = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TargetTopicPartitions:
+    """Partitions of a topic that a member is to have."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[int32] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupTargetAssignmentMemberValue:
+    """The target assignment of a member (key type 7)."""
+
+    topic_partitions: list[TargetTopicPartitions] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class CurrentTopicPartitions:
+    """Partitions of a topic that a member has, and the epoch in which it got each (KIP-1251);
+    None: written before Kafka 4.3."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[int32] = []
+    assignment_epochs: Annotated[list[int32] | None, tag(0)] = None
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """The epoch, state and partitions of a member (key type 8)."""
+
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    assigned_partitions: list[CurrentTopicPartitions] = []
+    partitions_pending_revocation: list[CurrentTopicPartitions] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ConsumerGroupRegularExpressionValue:
+    """The topics that a pattern matched, the version of the topics then, and when (key type 16)."""
+
+    topics: list[str] = []
+    version: int64 = 0
+    timestamp: int64 = 0
+    unknown_tags: UnknownTags = None
 
 
 @stored_message(versions=(0, 0))

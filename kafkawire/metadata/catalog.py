@@ -181,6 +181,29 @@ class Catalog:
         """Return the greatest partition number."""
         return self._directory.last_number()
 
+    def topic_revision(self) -> tuple[int, int]:
+        """Return what differs after each creation and deletion of a topic, and when partitions are
+        added."""
+        return self._directory.changes, self._directory.partitions
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic, at constant cost; None if it does not exist."""
+        row = self._directory.rows_by_name.get(name)
+        return None if row is None else self._directory.id_of(row)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic, at constant cost; None if it does not exist."""
+        row = self._directory.rows_by_id.get(topic_id)
+        return None if row is None else self._directory.name_of(row)
+
+    def topic_size(self, name: str) -> int | None:
+        """Return the number of partitions of a topic; None if it does not exist."""
+        return self.by_name.size_of(name)
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._directory.rows_by_name)
+
     def add_broker(self, info: BrokerInfo) -> None:
         """Add a broker, or update its addresses."""
         self.brokers[info.node_id] = info

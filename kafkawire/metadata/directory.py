@@ -226,6 +226,12 @@ class Directory:
         """Return the number of partitions of the topic at `row`."""
         return self._count[row] + sum(count for _, count in self._more.get(row, ()))
 
+    def id_of(self, row: int) -> bytes:
+        return self._ids[row]
+
+    def name_of(self, row: int) -> str:
+        return self._names[row]
+
     def facts(self, row: int) -> TopicFacts:
         """Return the topic at `row`, without creating its partitions."""
         return TopicFacts(

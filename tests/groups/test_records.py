@@ -14,6 +14,9 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import DecodeError
 from kafkawire.coordination.batches import batches_of
 from kafkawire.groups.model.records import (
+    ConsumerKind,
+    ConsumerRecord,
+    ConsumerValue,
     GroupRecord,
     Offset,
     OffsetRecord,
@@ -21,11 +24,20 @@ from kafkawire.groups.model.records import (
     encode_record,
 )
 from kafkawire.messages.stored import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    TargetTopicPartitions,
 )
+from tests.kit.codec.messages import Messages, few
 
 
 def text(value: str | None) -> bytes:
@@ -150,7 +162,8 @@ def test_all_value_versions_are_read(version: int) -> None:
 
 
 def test_unknown_record_types_are_ignored() -> None:
-    assert decode_record(b"\0\3\0\1g", b"\0\0whatever") is None
+    assert decode_record(b"\0\x0a\0\1g\0\1m", b"\0\0whatever") is None  # of a share group
+    assert decode_record(b"\0\x11\0\1g", b"\0\0whatever") is None  # of a streams group
     for key, value in [
         (None, b""),
         (b"\0", b""),
@@ -179,3 +192,108 @@ def test_records_are_split_into_full_batches() -> None:
     with pytest.raises(KafkaError) as error:
         batches_of(list(map(encode_record, items)), 100, 77)
     assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+TOPIC_ID = bytes(range(16))
+CURRENT = ConsumerGroupCurrentMemberAssignmentValue(
+    member_epoch=3,
+    previous_member_epoch=2,
+    state=1,
+    assigned_partitions=[
+        CurrentTopicPartitions(topic_id=TOPIC_ID, partitions=[1, 2], assignment_epochs=[3, 1])
+    ],
+    partitions_pending_revocation=[CurrentTopicPartitions(topic_id=TOPIC_ID, partitions=[9])],
+)
+MEMBER = ConsumerGroupMemberMetadataValue(
+    instance_id="i",
+    rack_id=None,
+    client_id="c",
+    client_host="/h",
+    subscribed_topic_names=["t"],
+    subscribed_topic_regex="",
+    rebalance_timeout_ms=7,
+    server_assignor="range",
+)
+GOLDEN = [
+    # The value: int16 version, then compact fields, then the number of tags and each of them.
+    (
+        ConsumerKind.GROUP,
+        "",
+        ConsumerGroupMetadataValue(epoch=3, metadata_hash=-2),
+        struct.pack(">hi", 0, 3) + b"\1\0\x08" + struct.pack(">q", -2),
+    ),
+    (ConsumerKind.GROUP, "", ConsumerGroupMetadataValue(epoch=3), struct.pack(">hi", 0, 3) + b"\0"),
+    (
+        ConsumerKind.MEMBER,
+        "m",
+        MEMBER,
+        b"\0\0\x02i\0\x02c\x03/h\x02\x02t\x01" + struct.pack(">i", 7) + b"\x06range\0",
+    ),
+    (
+        ConsumerKind.TARGET,
+        "",
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=4, assignment_timestamp=99),
+        struct.pack(">hi", 0, 4) + b"\1\0\x08" + struct.pack(">q", 99),
+    ),
+    (
+        ConsumerKind.TARGET_MEMBER,
+        "m",
+        ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=[TargetTopicPartitions(topic_id=TOPIC_ID, partitions=[5])]
+        ),
+        b"\0\0\x02" + TOPIC_ID + b"\x02" + struct.pack(">i", 5) + b"\0\0",
+    ),
+    (
+        ConsumerKind.CURRENT,
+        "m",
+        CURRENT,
+        struct.pack(">hiib", 0, 3, 2, 1)
+        + b"\x02" + TOPIC_ID + b"\x03" + struct.pack(">ii", 1, 2)
+        + b"\1\0\x09\x03" + struct.pack(">ii", 3, 1)
+        + b"\x02" + TOPIC_ID + b"\x02" + struct.pack(">i", 9) + b"\0\0",
+    ),
+    (
+        ConsumerKind.PATTERN,
+        "t.*",
+        ConsumerGroupRegularExpressionValue(topics=["t"], version=1, timestamp=2),
+        b"\0\0\x02\x02t" + struct.pack(">qq", 1, 2) + b"\0",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "stored"), GOLDEN)
+def test_records_of_consumer_groups_are_kafkas(
+    kind: ConsumerKind, name: str, value: ConsumerValue, stored: bytes
+) -> None:
+    record = ConsumerRecord(kind, "g", name, value)
+    key = struct.pack(">h", kind) + text("g") + (text(name) if name else b"")
+    assert encode_record(record) == (key, stored)
+    assert decode_record(key, stored) == record
+    gone = ConsumerRecord(kind, "g", name, None)
+    assert encode_record(gone) == (key, None)
+    assert decode_record(key, None) == gone
+
+
+def test_subscription_metadata_of_kafka_4_0_is_read_as_a_tombstone() -> None:
+    gone = ConsumerRecord(ConsumerKind.TOPICS, "g", "", None)
+    assert decode_record(b"\0\4\0\1g", b"\0\0anything") == gone
+    assert encode_record(gone) == (b"\0\4\0\1g", None)
+
+
+def test_the_classic_part_of_a_member_is_kept_as_an_unknown_tag() -> None:
+    value = GOLDEN[2][3][:-1] + b"\1\0\x02\1\7"
+    found = decode_record(b"\0\5\0\1g\0\1m", value)
+    assert isinstance(found, ConsumerRecord)
+    assert encode_record(found)[1] == value
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ConsumerKind if kind is not ConsumerKind.TOPICS])
+def test_records_of_consumer_groups_round_trip(kind: ConsumerKind) -> None:
+    cls = next(type(value) for found, _, value, _ in GOLDEN if found is kind)
+    few(Messages().of(cls), round_trips, kind)
+
+
+def round_trips(value: ConsumerValue, kind: ConsumerKind) -> None:
+    named = "" if kind in (ConsumerKind.GROUP, ConsumerKind.TARGET) else "m"
+    record = ConsumerRecord(kind, "g", named, value)
+    assert decode_record(*encode_record(record)) == record

@@ -12,7 +12,8 @@ import re
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.handlers.list_transactions import compile_pattern, filter_of
+from kafkawire.codec.patterns import compile_pattern
+from kafkawire.handlers.list_transactions import filter_of
 from kafkawire.messages.list_transactions import ListTransactionsRequest
 
 

@@ -1,9 +1,9 @@
-"""The volatile facts of a classic group, as events.
+"""The volatile facts of a group, as events.
 
 Kafka writes a group to its log only when a generation is complete. The state in between (joining
 members, parked requests, the time limit of a round) is kept in memory and lost with the
 coordinator; clients retry. These changes follow the same rule as records: a decision lists them,
-only `ClassicGroup.apply` applies them. So a decision can be discarded when its record cannot be
+only `apply` of the group applies them. So a decision can be discarded when its record cannot be
 appended, and a test can replay it.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.topics import TopicRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,26 @@ class SyncEnded:
     reset: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsCompared:
+    """A consumer group's hash of its topics is that of the topics as of `revision`."""
+
+    revision: TopicRevision
+
+
+@dataclass(frozen=True, slots=True)
+class PatternsRequested:
+    """A consumer group's patterns are being matched with the topics as of `revision`."""
+
+    revision: TopicRevision
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatternsResolved:
+    """The matching of patterns has ended, or has failed."""
+
+
 Change = (
     Entered
     | Pending
@@ -105,4 +126,7 @@ Change = (
     | Generation
     | Synced
     | SyncEnded
+    | TopicsCompared
+    | PatternsRequested
+    | PatternsResolved
 )

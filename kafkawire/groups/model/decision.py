@@ -10,6 +10,7 @@ Created by the state machines, executed by kafkawire.groups.coordinator, compare
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafkawire.groups.model.changes import Change
@@ -28,6 +29,7 @@ Token = int
 JOIN = "join"
 SYNC = "sync"
 _SESSION = "session:"
+_REBALANCE = "rebalance:"
 
 
 def session(member_id: str) -> str:
@@ -37,6 +39,15 @@ def session(member_id: str) -> str:
 def session_member(key: str) -> str | None:
     """Return the member whose session timer `key` is; None for the timers of the group."""
     return key[len(_SESSION) :] if key.startswith(_SESSION) else None
+
+
+def rebalance(member_id: str) -> str:
+    """Return the key of the timer of a member that is to release partitions (KIP-848)."""
+    return _REBALANCE + member_id
+
+
+def rebalance_member(key: str) -> str | None:
+    return key[len(_REBALANCE) :] if key.startswith(_REBALANCE) else None
 
 
 @dataclass(slots=True)
@@ -62,7 +73,17 @@ class CancelTimer:
     key: str
 
 
-Effect = Reply | SetTimer | CancelTimer
+@dataclass(slots=True)
+class MatchPatterns:
+    """Match these patterns with all topics that `may_describe` allows (None: all), then call
+    `decide_matched` with the result. `version`: a number of the topics as they are."""
+
+    patterns: tuple[str, ...]
+    version: int
+    may_describe: Callable[[str], bool] | None
+
+
+Effect = Reply | SetTimer | CancelTimer | MatchPatterns
 
 
 @dataclass(slots=True)

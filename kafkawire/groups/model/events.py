@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
-from kafkawire.groups.model.member import Member
 from kafkawire.log_lines import shorten_for_log
 
 
@@ -22,11 +22,24 @@ class Eviction(Enum):
     MAX_SIZE = "max_size"
 
 
+class LoggedMember(Protocol):
+    """A member of a group of any protocol."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
     """A member is new in the group."""
 
-    member: Member
+    member: LoggedMember
 
     def __str__(self) -> str:
         return f"{describe_member(self.member)} joined"
@@ -36,7 +49,7 @@ class MemberJoined:
 class MemberLeft:
     """A member left by LeaveGroup. `reason`: the client's own words (KIP-800)."""
 
-    member: Member
+    member: LoggedMember
     reason: str = ""
 
     def __str__(self) -> str:
@@ -47,7 +60,7 @@ class MemberLeft:
 class MemberEvicted:
     """A member was removed. `timeout_ms`: the limit that it exceeded; 0 for MAX_SIZE."""
 
-    member: Member
+    member: LoggedMember
     why: Eviction
     timeout_ms: int = 0
 
@@ -70,7 +83,7 @@ class MemberReplaced:
     """A static member was started again, and replaces the one with its instance id (KIP-345)."""
 
     old_id: str
-    member: Member
+    member: LoggedMember
 
     def __str__(self) -> str:
         return f"{describe_member(self.member)} replaces member {shorten_for_log(self.old_id)}"
@@ -108,6 +121,21 @@ class RebalanceCompleted:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetComputed:
+    """A target assignment was computed; members move to it one by one (KIP-848)."""
+
+    epoch: int
+    members: int
+    assignor: str
+
+    def __str__(self) -> str:
+        return (
+            f"target assignment of epoch {self.epoch} computed for "
+            f"{format_member_count(self.members)}, assignor {shorten_for_log(self.assignor)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GroupEmpty:
     """The last member is gone."""
 
@@ -138,12 +166,13 @@ Event = (
     | MemberReplaced
     | RebalanceStarted
     | RebalanceCompleted
+    | TargetComputed
     | GroupEmpty
     | GroupStuck
 )
 
 
-def describe_member(member: Member) -> str:
+def describe_member(member: LoggedMember) -> str:
     # Clients choose all of these texts: each is kept in one line and of bounded length.
     instance = (
         "" if member.instance_id is None else f", instance {shorten_for_log(member.instance_id)}"

@@ -2,7 +2,7 @@
 
 A key begins with its record type and a value with its version, int16 each; a null value is a
 tombstone. Written: OffsetCommit (key type 1) and GroupMetadata (key type 2) in versions that Kafka
-from 2.1 on and its formatters read. Read: all versions.
+from 2.1 on and its formatters read, and the records of KIP-848. Read: all versions.
 
 Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.load.
 """
@@ -11,13 +11,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import IntEnum
+from typing import Any, TypeVar
 
 from kafkawire.codec.batches import CONTROL, HEAD_BYTES, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.messages.stored import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupNamedKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -77,7 +86,52 @@ class GroupRecord:
     value: GroupMetadataValue | None
 
 
-Record = GroupRecord | OffsetRecord
+class ConsumerKind(IntEnum):
+    """Key types of the records of a group with the consumer protocol (KIP-848)."""
+
+    GROUP = 3
+    TOPICS = 4
+    """Written by Kafka until 4.0. Only its tombstone is read or written here."""
+    MEMBER = 5
+    TARGET = 6
+    TARGET_MEMBER = 7
+    CURRENT = 8
+    PATTERN = 16
+
+
+ConsumerValue = (
+    ConsumerGroupMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A record of a group with the consumer protocol. `name`: the member or the pattern, empty in
+    records of the group itself. A value of None: deleted. The value is shared and immutable."""
+
+    kind: ConsumerKind
+    group_id: str
+    name: str
+    value: ConsumerValue | None
+
+
+_VALUES: dict[ConsumerKind, type[Any]] = {
+    ConsumerKind.GROUP: ConsumerGroupMetadataValue,
+    ConsumerKind.MEMBER: ConsumerGroupMemberMetadataValue,
+    ConsumerKind.TARGET: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerKind.TARGET_MEMBER: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerKind.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerKind.PATTERN: ConsumerGroupRegularExpressionValue,
+}
+_UNNAMED = frozenset({ConsumerKind.GROUP, ConsumerKind.TOPICS, ConsumerKind.TARGET})
+_KINDS = {int(kind): kind for kind in ConsumerKind}
+
+Record = GroupRecord | OffsetRecord | ConsumerRecord
 OffsetKey = tuple[str, str, int]
 """Group, topic and partition of a committed offset."""
 
@@ -87,6 +141,8 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
         group = record.value
         return key, None if group is None else encode_versioned(group, GROUP_VERSION)
+    if isinstance(record, ConsumerRecord):
+        return _encode_consumer(record)
     at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
     key = encode_versioned(at, OFFSET_COMMIT)
     offset = record.value
@@ -119,8 +175,32 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         group_id = _decode(GroupMetadataKey, key).group
         group = None if value is None else _decode(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
-    # Of the newer group protocols. It stays in the log, for a broker that supports them.
+    consumer = _KINDS.get(kind)
+    if consumer is not None:
+        return _decode_consumer(consumer, key, value)
+    # Of share and streams groups. It stays in the log, for a broker that supports them.
     return None
+
+
+def _encode_consumer(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
+    if record.kind in _UNNAMED:
+        key = encode_versioned(ConsumerGroupKey(group=record.group_id), record.kind)
+    else:
+        named = ConsumerGroupNamedKey(group=record.group_id, name=record.name)
+        key = encode_versioned(named, record.kind)
+    return key, None if record.value is None else encode_versioned(record.value, 0)
+
+
+def _decode_consumer(kind: ConsumerKind, key: Buffer, value: Buffer | None) -> ConsumerRecord:
+    if kind in _UNNAMED:
+        group_id, name = _decode(ConsumerGroupKey, key).group, ""
+    else:
+        named = _decode(ConsumerGroupNamedKey, key)
+        group_id, name = named.group, named.name
+    # The hash in the group's own record has replaced what a record of type 4 has.
+    if value is None or kind is ConsumerKind.TOPICS:
+        return ConsumerRecord(kind, group_id, name, None)
+    return ConsumerRecord(kind, group_id, name, _decode(_VALUES[kind], value))
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:

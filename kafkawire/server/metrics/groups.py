@@ -40,6 +40,9 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
         for group in coordinator.shard.groups.values():
             states[group.state.value] += 1
             members += len(group.members)
+        for other in coordinator.shard.consumer_groups.values():
+            states[other.state.value] += 1
+            members += len(other.members)
     yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
     yield gauge("group_members", "Members of all groups.", members)
     events = groups.events

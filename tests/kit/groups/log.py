@@ -262,6 +262,26 @@ def fake_env() -> Env:
     return Env(clock, seeded, fs, offload, {}, OffloadWorker(offload, fs))
 
 
+class FakeTopics(dict[str, int]):
+    """Topics by name, with their numbers of partitions; the id of a topic is made of its name."""
+
+    def topic_revision(self) -> tuple[int, int]:
+        return hash(tuple(self)), sum(self.values())
+
+    def topic_id(self, name: str) -> bytes | None:
+        return name.encode().rjust(16, b".") if name in self else None
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        name = topic_id.lstrip(b".").decode()
+        return name if name in self else None
+
+    def topic_size(self, name: str) -> int | None:
+        return self.get(name)
+
+    def topic_names(self) -> list[str]:
+        return list(self)
+
+
 class Bench:
     """One coordinator on a fake log, and short forms of the calls that tests make."""
 
@@ -270,7 +290,7 @@ class Bench:
         self.log = FakeCommitLog()
         self.partition = FakePartition(self.log)
         self.settings = GroupSettings(**changed)
-        self.topics: dict[str, object] = {"t": None, "u": None}
+        self.topics = FakeTopics({"t": 1, "u": 1})
         self.coordinator = self.make()
 
     def make(self) -> Coordinator:

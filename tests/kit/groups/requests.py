@@ -6,7 +6,12 @@ from typing import Any
 
 from kafkawire.groups.model import request as kinds
 from kafkawire.groups.model.decision import Decision, Reply
-from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record
+from kafkawire.groups.model.records import (
+    ConsumerRecord,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+)
 from kafkawire.groups.model.request import Client, GroupRequest, RequestKind
 
 KIND_OF: dict[type, RequestKind[Any, Any]] = {
@@ -25,4 +30,8 @@ def replies_of(decision: Decision) -> list[Reply]:
 
 
 def records_of(decision: Decision) -> list[Record]:
-    return [step for step in decision.steps if isinstance(step, GroupRecord | OffsetRecord)]
+    return [
+        step
+        for step in decision.steps
+        if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord)
+    ]

@@ -1,0 +1,62 @@
+"""Which offsets a member of a consumer group may commit and read, by its epoch (KIP-848, KIP-1251).
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.consumer.group import ConsumerGroup
+from kafkawire.groups.model.topics import ClusterTopics
+
+EPOCHS_FROM = 9
+"""The first version of OffsetCommit that has member epochs."""
+
+
+def check_commit(
+    group: ConsumerGroup,
+    topics: ClusterTopics,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    version: int,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    transactional: bool = False,
+) -> ErrorCode:
+    """Validate an OffsetCommit, or a TxnOffsetCommit (`transactional`), of these topics and
+    partitions (Kafka: ConsumerGroup.validateOffsetCommit)."""
+    # Of a tool, or of a consumer that assigns its partitions itself.
+    if epoch < 0 and not group.members:
+        return ErrorCode.NONE
+    # Producers before KIP-447 know no member.
+    if transactional and epoch == -1 and not member_id and instance_id is None:
+        return ErrorCode.NONE
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not transactional and version < EPOCHS_FROM:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    if epoch > member.epoch:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    # The member has not seen its next epoch yet. What it had before, and still has, it may commit.
+    for topic, partition in partitions:
+        topic_id = topics.topic_id(topic)
+        since = None if topic_id is None else member.epoch_of(topic_id, partition)
+        if since is None or epoch < since:
+            return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE
+
+
+def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
+    """Validate an OffsetFetch (Kafka: ConsumerGroup.validateOffsetFetch)."""
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH

@@ -1,0 +1,97 @@
+"""A consumer group as described by ConsumerGroupDescribe and ListGroups. Pure.
+
+The handler adds authorized operations, and hides groups whose topics the sender may not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.consumer.group import ConsumerGroup
+from kafkawire.groups.consumer.member import NO_TARGET
+from kafkawire.groups.consumer.target import select_assignor
+from kafkawire.groups.model.member import CONSUMER
+from kafkawire.groups.model.request import Settings
+from kafkawire.groups.model.topics import ClusterTopics
+from kafkawire.messages.consumer_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kafkawire.messages.list_groups import ListedGroup
+
+NEW_PROTOCOL = 1
+"""The type of a member with the consumer protocol."""
+GROUP_TYPE = "consumer"
+
+
+def describe_unknown(group_id: str, *, exists: bool) -> DescribedGroup:
+    """Describe a group that does not exist, or is of another type."""
+    text = (
+        f"Group {group_id} is not a consumer group." if exists else f"Group {group_id} not found."
+    )
+    code = int(ErrorCode.GROUP_ID_NOT_FOUND)
+    return DescribedGroup(group_id=group_id, error_code=code, error_message=text)
+
+
+def describe_group(
+    group: ConsumerGroup, topics: ClusterTopics, settings: Settings
+) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=select_assignor(group, settings, None, None),
+        members=[
+            Member(
+                member_id=member.id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                # Empty, not null, as in Kafka, once it was given.
+                subscribed_topic_regex=member.pattern or None,
+                assignment=_assignment(member.assigned, topics),
+                target_assignment=_assignment(group.target.get(member.id, NO_TARGET), topics),
+                member_type=NEW_PROTOCOL,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: ClusterTopics) -> Assignment:
+    found = [
+        TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(partitions[topic_id]))
+        for topic_id in sorted(partitions)
+        # A deleted topic has no name.
+        if (name := topics.topic_name(topic_id)) is not None
+    ]
+    return Assignment(topic_partitions=found)
+
+
+def list_groups(
+    groups: Iterable[ConsumerGroup], states: Collection[str], types: Collection[str]
+) -> list[ListedGroup]:
+    """List the groups in one of `states` and of one of `types`; an empty filter matches all."""
+    if types and GROUP_TYPE not in {kind.lower() for kind in types}:
+        return []
+    wanted = {state.lower() for state in states}
+    listed: list[ListedGroup] = []
+    for group in groups:
+        state = group.state.value
+        if not wanted or state.lower() in wanted:
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=CONSUMER,
+                    group_state=state,
+                    group_type=GROUP_TYPE,
+                )
+            )
+    return listed
