@@ -134,8 +134,8 @@ class ConsumerHeartbeat:
     """
 
     __slots__ = (
-        "ask", "decision", "epoch", "group", "known", "member", "now_ms", "old", "request",
-        "settings", "topics",
+        "ask", "decision", "epoch", "group", "known", "limits", "member", "now_ms", "old",
+        "request", "settings", "topics",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +144,7 @@ class ConsumerHeartbeat:
         self.group = group
         self.topics = topics
         self.settings = settings
+        self.limits = settings.consumer_group_settings(group.group_id)
         self.ask = ask
         self.request = ask.request
         self.now_ms = now_ms
@@ -171,10 +172,7 @@ class ConsumerHeartbeat:
         changed = named or pattern is not PatternChange.NONE
         self._reconcile(target_epoch, target, changed=changed, recorded=replaced or old is None)
         decision.effects.append(
-            SetTimer(
-                session(self.member.id),
-                self.now_ms + self.settings.group_consumer_session_timeout_ms,
-            )
+            SetTimer(session(self.member.id), self.now_ms + self.limits.session_timeout_ms)
         )
         decision.effects.append(Reply(self.ask.token, self._answer()))
         return decision
@@ -281,7 +279,7 @@ class ConsumerHeartbeat:
         member."""
         group, old, member = self.group, self.old, self.member
         current = group.target.get(member.id if old is None else old.id, NO_TARGET)
-        if not is_due(group, self.epoch, self.settings, self.now_ms):
+        if not is_due(group, self.epoch, self.limits.assignment_interval_ms, self.now_ms):
             if replaced:
                 self.decision.steps.append(target_record(group.group_id, member.id, current))
             return group.target_epoch, current
@@ -333,7 +331,7 @@ class ConsumerHeartbeat:
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self.limits.heartbeat_interval_ms,
         )
         # With all that a join has: the client does not know its state.
         full = (

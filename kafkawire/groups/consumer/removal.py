@@ -165,7 +165,7 @@ def decide_timer(
     decision = Decision(group.group_id)
     member = group.members.get(session_member(key) or "")
     if member is not None:
-        limit_ms = settings.group_consumer_session_timeout_ms
+        limit_ms = settings.consumer_group_settings(group.group_id).session_timeout_ms
         decision.events.append(MemberEvicted(member, Eviction.SESSION_TIMEOUT, limit_ms))
         remove(decision, group, topics, [member])
         return decision
@@ -180,7 +180,7 @@ def decide_timer(
 def decide_loaded(group: ConsumerGroup, settings: Settings, now_ms: int) -> Decision:
     """Decide on a group loaded from the log: sessions begin, and revocations get their time."""
     decision = Decision(group.group_id)
-    until_ms = now_ms + settings.group_consumer_session_timeout_ms
+    until_ms = now_ms + settings.consumer_group_settings(group.group_id).session_timeout_ms
     for member in group.members.values():
         decision.effects.append(SetTimer(session(member.id), until_ms))
         if member.state is MemberState.UNREVOKED and member.epoch != STATIC_LEAVE:

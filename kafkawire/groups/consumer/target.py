@@ -25,12 +25,12 @@ def select_assignor(
     return max(known, key=lambda name: counts.get(name, 0))
 
 
-def is_due(group: ConsumerGroup, epoch: int, settings: Settings, now_ms: int) -> bool:
-    """Return whether a target for this epoch is to be computed now (KIP-1263)."""
+def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
+    """Return whether a target for this epoch is to be computed now. `wait_ms`: the least time
+    between two of them (KIP-1263)."""
     if group.target_epoch >= epoch:
         return False
     # Thousands of members that join at once share a computation, instead of one for each.
-    wait_ms = settings.group_consumer_assignment_interval_ms
     since_ms = now_ms - group.target_at_ms
     # Negative if the clock was set back.
     return not group.target_at_ms or not wait_ms or not 0 <= since_ms < wait_ms
