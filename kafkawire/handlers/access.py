@@ -157,10 +157,23 @@ ACCESS: dict[int, ApiAccess] = {
         items=(("DESCRIBE transactional id", "53"), (_DESCRIBE_TOPIC, "hidden")),
     ),
     66: ApiAccess(items=(("DESCRIBE transactional id", "hidden"),)),
+    68: ApiAccess(
+        items=(
+            ("READ group", "30 for the whole request"),
+            ("DESCRIBE topic, of subscribed names", "29 for the whole request"),
+            ("DESCRIBE topic, of those that match a pattern", "hidden"),
+        )
+    ),
+    69: ApiAccess(
+        items=(
+            ("DESCRIBE group", "30, before the others"),
+            ("DESCRIBE topic, of all assignments", "29 for the group"),
+        )
+    ),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
     # before rights: see kafkawire.handlers.unserved_groups
-    **dict.fromkeys((68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
+    **dict.fromkeys((76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
     TIER: ApiAccess(_cluster(_O.ALTER)),
     DESCRIBE_SCHEDULES: ApiAccess(

@@ -8,8 +8,10 @@ client needs for a retry (KIP-511), without parsing the request.
 transaction.version is finalized at level 2 (KIP-890) unless UpdateFeatures changed it: clients that
 know the level use the versions of Produce, EndTxn and TxnOffsetCommit that belong to it.
 
-Not done: the features of protocols that are not served (group.version, metadata.version and
-others).
+group.version is finalized at level 1 (KIP-848): Kafka's clients use the consumer group protocol if
+the APIs are listed, which they are at each level.
+
+Not done: the features of protocols that are not served (metadata.version and others).
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(64, "unregister_broker"),
     ApiRow(65, "describe_transactions"),
     ApiRow(66, "list_transactions"),
-    *_list_unserved(68, 69),  # consumer groups
+    ApiRow(68, "consumer_group_heartbeat"),
+    ApiRow(69, "consumer_group_describe"),
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
     *_list_unserved(76, 77, 78, 79),  # share groups

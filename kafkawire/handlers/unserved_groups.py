@@ -1,5 +1,5 @@
-"""The APIs of group protocols that are not served: consumer (KIP-848), share (KIP-932) and streams
-groups (KIP-1071)."""
+"""The APIs of group protocols that are not served: share (KIP-932) and streams groups
+(KIP-1071)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def unserved_groups(ctx: RequestContext, req: Any) -> NoReturn:
     protocol.
 
     ApiVersions lists the API because clients report that error at once, or use another API. Without
-    it librdkafka with `group.protocol=consumer` waits forever for a broker that has it.
+    it a client that uses the protocol waits forever for a broker that has it.
     Not done: the protocol.
     """
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -32,7 +32,7 @@ from tests.kit.client import Client
 from tests.kit.produce_fetch import make
 from tests.kit.server import options, port_of, running
 
-TV = "transaction.version"
+TV, GV = "transaction.version", "group.version"
 UP, SAFE, UNSAFE = 1, 2, 3
 REFUSED = "The update failed for all features since the following feature had an error: "
 NEEDS_TYPE = (
@@ -52,6 +52,7 @@ async def levels(broker: FakeBroker, version: int = 4) -> tuple[int, dict[str, i
     """(epoch, finalized levels) as clients read them."""
     answer = await call(broker, ApiVersionsRequest("test", "1"), version)
     found = {each.name: each.max_version_level for each in answer.finalized_features}
+    assert found.pop(GV) == 1
     return answer.finalized_features_epoch, found
 
 
@@ -89,8 +90,8 @@ async def test_level_is_lowered_and_raised(version: int, kind: int) -> None:
             f"Invalid update version -1 for feature {TV}. A feature version cannot be less than 0.",
         ),
         (
-            ("group.version", 1, UP),
-            "Invalid update version 1 for feature group.version. "
+            ("share.version", 1, UP),
+            "Invalid update version 1 for feature share.version. "
             f"Local controller {ME} does not support this feature.",
         ),
         (("x", 0, UP), "Invalid update version 0 for feature x. Feature x not found."),
@@ -174,9 +175,11 @@ async def test_failing_metadata_leaves_the_level() -> None:
 async def features_of(client: Client) -> tuple[int, dict[str, int]]:
     answer = await client.call(ApiVersionsRequest("test", "1"), 4)
     assert [(row.name, row.min_version, row.max_version) for row in answer.supported_features] == [
-        (TV, 0, 2)
+        (TV, 0, 2),
+        (GV, 0, 1),
     ]
     found = {each.name: each.max_version_level for each in answer.finalized_features}
+    assert found.pop(GV) == 1
     return answer.finalized_features_epoch, found
 
 

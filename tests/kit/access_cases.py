@@ -31,6 +31,8 @@ from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -296,6 +298,14 @@ CASES = (
          [MemberIdentity("m")])),
     Case(14, 4, GROUP_CODE, ((O.READ, G),), lambda _: SyncGroupRequest("g", 1, "m")),
     Case(15, 5, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: DescribeGroupsRequest(["g"])),
+    Case(
+        68, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
+        lambda _: ConsumerGroupHeartbeatRequest(
+            "g", "m", rebalance_timeout_ms=10_000, subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+    ),
+    Case(69, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ConsumerGroupDescribeRequest(["g"])),
     Case(
         19, 7, TOPIC_CODE, ((O.CREATE, C),),
         lambda _: CreateTopicsRequest([CreatableTopic("t", 1, 1)], 5_000, True),

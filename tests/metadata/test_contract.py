@@ -311,7 +311,10 @@ async def test_levels_of_features_are_stored_with_a_rising_epoch(
     process: Callable[[], Metadata],
 ) -> None:
     node = await opened(process)
-    assert (await stored(process)).features.list_finalized() == [("transaction.version", 2)]
+    assert (await stored(process)).features.list_finalized() == [
+        ("transaction.version", 2),
+        ("group.version", 1),
+    ]
     epochs = [0]
     for level in (1, 0, 0, 2):
         epochs.append(await node.store.finalize_features({"transaction.version": level}))

@@ -1,9 +1,10 @@
 """Finalized features: the feature levels that the whole cluster has switched on (KIP-584).
 
-This broker has one feature, `transaction.version` (KIP-890): 0 stores transactions in the oldest
-format, 1 in the flexible one, 2 raises a producer's epoch with each transaction. `check_update`
-decides as the controller of Apache Kafka 4.3 does (FeatureControlManager). Pure: levels are stored
-by the metadata store and changed by `kafkawire.broker.features`.
+`transaction.version` (KIP-890): 0 stores transactions in the oldest format, 1 in the flexible one,
+2 raises a producer's epoch with each transaction. `group.version` (KIP-848): 1 serves the consumer
+group protocol; members of such a group get UNSUPPORTED_VERSION at 0. `check_update` decides as the
+controller of Apache Kafka 4.3 does (FeatureControlManager). Pure: levels are stored by the metadata
+store and changed by `kafkawire.broker.features`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 MAX_NAME = 249
 """Characters of an unknown feature's name that an error message repeats."""
 
@@ -26,7 +28,10 @@ class Feature(NamedTuple):
     default: int
 
 
-FEATURES = {TRANSACTION_VERSION: Feature(TRANSACTION_VERSION, 0, 2, 2)}
+FEATURES = {
+    TRANSACTION_VERSION: Feature(TRANSACTION_VERSION, 0, 2, 2),
+    GROUP_VERSION: Feature(GROUP_VERSION, 0, 1, 1),  # on, as in a new cluster of Kafka 4
+}
 
 
 def is_supported(name: str, level: int) -> bool:

@@ -23,7 +23,7 @@ from kafkawire.codec.configs.durability_rules import (
     check_broker_durability,
     check_durability,
 )
-from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
+from kafkawire.codec.configs.features import GROUP_VERSION, TRANSACTION_VERSION, FinalizedFeatures
 from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
@@ -485,6 +485,12 @@ class BrokerConfig:
     def transaction_version(self) -> int:
         """The finalized level of the feature transaction.version."""
         return self._features.level(TRANSACTION_VERSION)
+
+    @property
+    def group_version(self) -> int:
+        """The finalized level of the feature group.version: 0 without the consumer group
+        protocol."""
+        return self._features.level(GROUP_VERSION)
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         """Return the effective settings of a group of KIP-848: its own within the broker's bounds,

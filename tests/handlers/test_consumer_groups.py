@@ -1,0 +1,239 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: what the handlers check before the group
+decides, in Kafka's order.
+
+Covers: kafkawire.handlers.consumer_group_heartbeat, kafkawire.handlers.consumer_group_describe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode as E
+from kafkawire.groups.model.request import CONSUMER_HEARTBEAT, Client
+from kafkawire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kafkawire.messages.consumer_group_heartbeat import TopicPartitions as Owned
+from kafkawire.security.acls.model import Operation, ResourceKind
+from tests.kit.admin import FakeBroker, call
+
+
+class FakeGroups:
+    """Records requests; a heartbeat gets epoch 1, a described group is that of `described`."""
+
+    def __init__(self, *described: DescribedGroup) -> None:
+        self.asked: list[tuple[Client, int, Any]] = []
+        self.described = {group.group_id: group for group in described}
+
+    def submit(self, kind: Any, client: Client, version: int, request: Any) -> Any:
+        assert kind is CONSUMER_HEARTBEAT
+        self.asked.append((client, version, request))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1))
+        return answer
+
+    async def describe_consumer_groups(
+        self, client: Client, version: int, request: Any
+    ) -> ConsumerGroupDescribeResponse:
+        self.asked.append((client, version, request))
+        return ConsumerGroupDescribeResponse(
+            groups=[self.described[group_id] for group_id in request.group_ids]
+        )
+
+
+class Rights:
+    """What a client may do."""
+
+    def __init__(self, *allowed: tuple[Operation, ResourceKind, str]) -> None:
+        self.allowed = allowed
+
+    def may(self, *asked: Any) -> bool:
+        return asked in self.allowed
+
+    def authorized_operations(self, kind: ResourceKind, name: str) -> int:
+        return 1 << Operation.DESCRIBE
+
+
+READ_GROUP = (Operation.READ, ResourceKind.GROUP, "g")
+DESCRIBE_GROUP = (Operation.DESCRIBE, ResourceKind.GROUP, "g")
+
+
+def describe_topic(name: str) -> tuple[Operation, ResourceKind, str]:
+    return Operation.DESCRIBE, ResourceKind.TOPIC, name
+
+
+def heartbeat(**changed: Any) -> ConsumerGroupHeartbeatRequest:
+    """A member "m" joins group "g", with these other fields."""
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "member_id": "m",
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+    return ConsumerGroupHeartbeatRequest(**{**fields, **changed})
+
+
+def broker_with(*described: DescribedGroup, **settings: str) -> tuple[FakeBroker, FakeGroups]:
+    broker, groups = FakeBroker(**settings), FakeGroups(*described)
+    broker.groups = groups  # type: ignore[assignment]
+    return broker, groups
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_heartbeat_is_passed_to_the_group(version: int) -> None:
+    broker, groups = broker_with()
+    answer = await call(broker, heartbeat(), version)
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "m", 1)
+    ((client, asked_version, request),) = groups.asked
+    assert (client.id, client.host, client.may_describe) == ("client", "/127.0.0.1", None)
+    assert (asked_version, request.group_id) == (version, "g")
+
+
+ACCEPTED = [
+    ({"member_id": ""}, 0),
+    ({"member_epoch": 3, "topic_partitions": None, "rebalance_timeout_ms": -1}, 1),
+    ({"member_epoch": -1, "topic_partitions": None}, 1),
+    ({"member_epoch": -2, "instance_id": "i"}, 1),
+    ({"subscribed_topic_names": None, "subscribed_topic_regex": ""}, 1),
+    ({"subscribed_topic_names": []}, 1),
+    ({"server_assignor": "range"}, 1),
+]
+
+
+@pytest.mark.parametrize(("fields", "version"), ACCEPTED)
+async def test_accepted_heartbeats(fields: dict[str, Any], version: int) -> None:
+    broker, groups = broker_with()
+    answer = await call(broker, heartbeat(**fields), version)
+    assert (answer.error_code, len(groups.asked)) == (0, 1)
+
+
+NO_SUBSCRIPTION = (
+    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+)
+REFUSED = [
+    ({"member_id": ""}, 1, "MemberId can't be empty."),
+    ({"member_id": " \t", "group_id": ""}, 1, "MemberId can't be empty."),
+    ({"member_id": "", "member_epoch": 1}, 0, "MemberId can't be empty."),
+    ({"member_id": "", "member_epoch": -1}, 0, "MemberId can't be empty."),
+    ({"group_id": ""}, 1, "GroupId can't be empty."),
+    ({"instance_id": "", "rack_id": ""}, 1, "InstanceId can't be empty."),
+    ({"rack_id": " "}, 1, "RackId can't be empty."),
+    ({"rebalance_timeout_ms": -1}, 1, "RebalanceTimeoutMs must be provided in first request."),
+    ({"topic_partitions": None}, 1, "TopicPartitions must be empty when (re-)joining."),
+    (
+        {"topic_partitions": [Owned(b"t" * 16, [0])]},
+        1,
+        "TopicPartitions must be empty when (re-)joining.",
+    ),
+    ({"subscribed_topic_names": None}, 1, NO_SUBSCRIPTION),
+    ({"member_epoch": -2}, 1, "InstanceId can't be null."),
+    ({"member_epoch": -3}, 1, "MemberEpoch is invalid."),
+]
+
+
+@pytest.mark.parametrize(("fields", "version", "message"), REFUSED)
+async def test_refused_heartbeats(fields: dict[str, Any], version: int, message: str) -> None:
+    broker, groups = broker_with()
+    answer = await call(broker, heartbeat(**fields), version)
+    assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, message)
+    assert groups.asked == []
+
+
+async def test_unknown_assignor_is_refused_after_the_other_fields() -> None:
+    broker, _ = broker_with(group_consumer_assignors="range")
+    answer = await call(broker, heartbeat(server_assignor="uniform"), 1)
+    assert (answer.error_code, answer.error_message) == (
+        E.UNSUPPORTED_ASSIGNOR,
+        "ServerAssignor uniform is not supported. Supported assignors: range.",
+    )
+    answer = await call(broker, heartbeat(server_assignor="uniform", rack_id=""), 1)
+    assert answer.error_code == E.INVALID_REQUEST
+
+
+async def test_rights_are_checked_before_the_fields_and_the_feature_before_the_rights() -> None:
+    broker, groups = broker_with()
+    bad = heartbeat(rack_id="", subscribed_topic_names=["t", "secret"])
+    for rights, code in (
+        (Rights(), E.GROUP_AUTHORIZATION_FAILED),
+        (Rights(READ_GROUP, describe_topic("t")), E.TOPIC_AUTHORIZATION_FAILED),
+        (
+            Rights(READ_GROUP, describe_topic("t"), describe_topic("secret")),
+            E.INVALID_REQUEST,
+        ),
+    ):
+        assert (await call(broker, bad, 1, rights=rights)).error_code == code
+    broker.catalog.finalize_features({"group.version": 0}, 1)
+    answer = await call(broker, bad, 1, rights=Rights())
+    assert (answer.error_code, answer.error_message) == (E.UNSUPPORTED_VERSION, None)
+    assert groups.asked == []
+
+
+async def test_group_can_ask_which_topics_a_pattern_may_show() -> None:
+    broker, groups = broker_with()
+    request = heartbeat(subscribed_topic_names=None, subscribed_topic_regex=".*")
+    rights = Rights(READ_GROUP, describe_topic("t"))
+    assert (await call(broker, request, 1, rights=rights)).error_code == 0
+    ((client, _, _),) = groups.asked
+    assert client.may_describe is not None
+    assert [client.may_describe(name) for name in ("t", "secret")] == [True, False]
+
+
+def group(group_id: str, current: str = "", target: str = "") -> DescribedGroup:
+    """A group with a member that has a partition of each of the topics, if named."""
+    assignments = [
+        Assignment([TopicPartitions(b"t" * 16, name, [0])] if name else [])
+        for name in (current, target)
+    ]
+    member = Member("m", assignment=assignments[0], target_assignment=assignments[1])
+    return DescribedGroup(group_id=group_id, group_state="Stable", members=[member])
+
+
+async def test_groups_are_described() -> None:
+    broker, _ = broker_with(group("g", "t"), group("h"))
+    request = ConsumerGroupDescribeRequest(["g", "h"], include_authorized_operations=True)
+    answer = await call(broker, request, 1)
+    assert [(each.group_id, each.error_code) for each in answer.groups] == [("g", 0), ("h", 0)]
+    assert answer.groups[0].members[0].assignment.topic_partitions[0].topic_name == "t"
+    assert all(each.authorized_operations > 0 for each in answer.groups)
+    broker, _ = broker_with(group("g"))
+    answer = await call(broker, ConsumerGroupDescribeRequest(["g"]), 0)
+    assert answer.groups[0].authorized_operations == -(2**31)
+
+
+async def test_groups_without_the_right_and_without_a_name_come_first() -> None:
+    broker, groups = broker_with(group("g"))
+    request = ConsumerGroupDescribeRequest(["", "g", "secret"])
+    rights = Rights(DESCRIBE_GROUP, (Operation.DESCRIBE, ResourceKind.GROUP, ""))
+    answer = await call(broker, request, 1, rights=rights)
+    assert [(each.group_id, each.error_code) for each in answer.groups] == [
+        ("secret", E.GROUP_AUTHORIZATION_FAILED),
+        ("", E.INVALID_GROUP_ID),
+        ("g", 0),
+    ]
+    assert groups.asked[0][2].group_ids == ["g"]
+
+
+@pytest.mark.parametrize("assigned", [("t", "secret"), ("secret", "t")])
+async def test_group_with_a_hidden_topic_is_not_described(assigned: tuple[str, str]) -> None:
+    broker, _ = broker_with(group("g", *assigned))
+    rights = Rights(DESCRIBE_GROUP, describe_topic("t"))
+    (found,) = (await call(broker, ConsumerGroupDescribeRequest(["g"]), 1, rights=rights)).groups
+    assert (found.group_id, found.error_code) == ("g", E.TOPIC_AUTHORIZATION_FAILED)
+    assert found.error_message.startswith("The group has described topic(s)")
+    assert found.members == []
+    rights = Rights(DESCRIBE_GROUP, describe_topic("t"), describe_topic("secret"))
+    (found,) = (await call(broker, ConsumerGroupDescribeRequest(["g"]), 1, rights=rights)).groups
+    assert (found.error_code, len(found.members)) == (0, 1)
