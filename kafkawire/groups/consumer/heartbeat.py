@@ -19,6 +19,7 @@ from kafkawire.groups.consumer.group import (
     target_epoch_record,
 )
 from kafkawire.groups.consumer.member import (
+    LEAVE,
     NO_TARGET,
     STATIC_LEAVE,
     ConsumerMember,
@@ -55,6 +56,9 @@ from kafkawire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+OWN_ID_FROM = 1
+"""From this version of the request members make their ids themselves (KIP-1082)."""
+_TRIMMED = "".join(map(chr, range(33)))  # by Java's trim()
 MATCH_INTERVAL_MS = 10_000
 """The least time between two matchings of a group's patterns with all topics (as in Kafka)."""
 
@@ -72,9 +76,10 @@ class PatternChange(Enum):
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: Settings) -> None:
-    """Check what needs no group (Kafka: GroupCoordinatorService). Raises KafkaError."""
+    """Check what needs no group, in the order and with the texts of Kafka's
+    GroupCoordinatorService. Raises KafkaError."""
     epoch = request.member_epoch
-    if not request.member_id and (version >= 1 or epoch != 0):
+    if (version >= OWN_ID_FROM or epoch > 0 or epoch == LEAVE) and _is_blank(request.member_id):
         raise _invalid("MemberId can't be empty.")
     named = {
         "GroupId": request.group_id,
@@ -82,14 +87,14 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings
         "RackId": request.rack_id,
     }
     for name, text in named.items():
-        if text == "":
+        if text is not None and _is_blank(text):
             raise _invalid(f"{name} can't be empty.")
     if epoch == 0:
         _check_join(request)
     elif epoch == STATIC_LEAVE and request.instance_id is None:
         raise _invalid("InstanceId can't be null.")
     elif epoch < STATIC_LEAVE:
-        raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+        raise _invalid("MemberEpoch is invalid.")
     assignor = request.server_assignor
     if assignor is not None and assignor not in settings.group_consumer_assignors:
         known = ", ".join(settings.group_consumer_assignors)
@@ -111,6 +116,11 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
             "(re-)joining."
         )
+
+
+def _is_blank(text: str) -> bool:
+    """Return whether Java's trim() leaves nothing of a text."""
+    return not text.strip(_TRIMMED)
 
 
 def _invalid(text: str) -> KafkaError:

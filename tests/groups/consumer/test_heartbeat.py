@@ -172,7 +172,7 @@ def test_unknown_groups_and_members(desk: ConsumerDesk) -> None:
         ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
         ({"subscribed_topic_names": None}, "Either SubscribedTopicNames or"),
         ({"member_epoch": -2}, "InstanceId can't be null."),
-        ({"member_epoch": -3}, "MemberEpoch is -3"),
+        ({"member_epoch": -3}, "MemberEpoch is invalid"),
         ({"member_id": "x" * 40_000}, "GroupId, MemberId or SubscribedTopicRegex is too long."),
     ],
 )
