@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkawire.codec.patterns import compile_pattern
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.model.decision import CancelTimer, Decision, MatchPatterns, SetTimer
 from kafkawire.groups.model.records import Record, decode_record, encode_record
@@ -15,7 +16,7 @@ from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from tests.kit.groups.log import FakeTopics
+from tests.kit.groups.log import FakeTopics, id_of
 from tests.kit.groups.requests import group_request, records_of, replies_of
 from tests.kit.groups.script import GroupSettings
 
@@ -93,12 +94,10 @@ class ConsumerDesk:
         return answer
 
     def partitions(self, owned: Owned) -> list[TopicPartitions]:
-        found = []
-        for name, partitions in owned.items():
-            topic_id = self.topics.topic_id(name)
-            assert topic_id is not None
-            found.append(TopicPartitions(topic_id=topic_id, partitions=partitions))
-        return found
+        return [
+            TopicPartitions(topic_id=id_of(name), partitions=partitions)
+            for name, partitions in owned.items()
+        ]
 
     def fire_due(self) -> None:
         """Fire the timers that are due."""
@@ -109,8 +108,6 @@ class ConsumerDesk:
 
     def match(self) -> None:
         """Match the patterns that a heartbeat asked for."""
-        from kafkawire.codec.patterns import compile_pattern
-
         for group_id, effect in self.matching:
             found = {
                 pattern: [

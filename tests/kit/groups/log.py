@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -262,14 +263,19 @@ def fake_env() -> Env:
     return Env(clock, seeded, fs, offload, {}, OffloadWorker(offload, fs))
 
 
+def id_of(topic: str) -> bytes:
+    """The id of a topic in FakeTopics, also after it was deleted."""
+    return topic.encode().rjust(16, b".")
+
+
 class FakeTopics(dict[str, int]):
     """Topics by name, with their numbers of partitions; the id of a topic is made of its name."""
 
     def topic_revision(self) -> tuple[int, int]:
-        return hash(tuple(self)), sum(self.values())
+        return zlib.crc32(",".join(self).encode()), sum(self.values())
 
     def topic_id(self, name: str) -> bytes | None:
-        return name.encode().rjust(16, b".") if name in self else None
+        return id_of(name) if name in self else None
 
     def topic_name(self, topic_id: bytes) -> str | None:
         name = topic_id.lstrip(b".").decode()

@@ -1,0 +1,111 @@
+"""Consumer groups driven by the coordinator: patterns, sessions, loading, failed appends.
+
+Covers: kafkawire.groups.coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tests.kit.groups.consumers import assigned, facts
+from tests.kit.groups.log import Bench
+from tests.kit.waiting import until
+
+
+def beat(
+    member: str, epoch: int = 0, topics: list[str] | None = None, pattern: str | None = None
+) -> ConsumerGroupHeartbeatRequest:
+    joins = epoch == 0
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member,
+        member_epoch=epoch,
+        rebalance_timeout_ms=30_000 if joins else -1,
+        subscribed_topic_names=topics,
+        subscribed_topic_regex=pattern,
+        topic_partitions=[] if joins else None,
+    )
+
+
+async def send(
+    bench: Bench, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    answer = await bench.now(request, 1)
+    assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+    return answer
+
+
+async def test_answers_wait_for_the_commit() -> None:
+    bench = Bench().begin()
+    future = bench.ask(beat("a", topics=["t"]), 1)
+    await asyncio.sleep(0)
+    assert not future.done()
+    bench.log.commit()
+    assert (await future).member_epoch == 1
+    bench.coordinator.timers.clear()
+
+
+async def test_a_pattern_is_matched_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_module, "MATCH_SLICE", 2)
+    bench = Bench().begin()
+    bench.topics.update({f"v{n}": 1 for n in range(5)})
+    bench.log.by_itself = True
+    await send(bench, beat("a", pattern="v[0-9]"))
+    group = bench.coordinator.shard.consumer_groups["g"]
+    await until(lambda: not group.resolving)
+    assert group.matched["v[0-9]"].topics == {f"v{n}" for n in range(5)}
+    answer = await send(bench, beat("a", 1))
+    found = assigned(answer)
+    # The assignment interval has not passed.
+    assert (found, group.epoch, group.target_epoch) == (None, 2, 1)
+    bench.coordinator.timers.clear()
+
+
+async def test_a_result_that_cannot_be_stored_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench().begin()
+    bench.log.by_itself = True
+    await send(bench, beat("a", topics=["t"]))
+    append, group = bench.partition.append, bench.coordinator.shard.consumer_groups["g"]
+
+    def refuse(batch: memoryview, now_ms: int) -> None:
+        if b"matched" in bytes(batch):
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        append(batch, now_ms)
+
+    bench.topics["matched"] = 1
+    monkeypatch.setattr(bench.partition, "append_records", refuse)
+    await send(bench, beat("a", 1, pattern="match.."))
+    await until(lambda: not group.resolving)
+    assert not group.matched
+    assert group.patterns == {"match..": 1}
+    bench.coordinator.timers.clear()
+
+
+async def test_a_member_is_removed_when_its_session_ends() -> None:
+    bench = Bench().begin()
+    bench.log.by_itself = True
+    await send(bench, beat("a", topics=["t"]))
+    group = bench.coordinator.shard.consumer_groups["g"]
+    bench.coordinator._timer_due("g", "session:a")
+    assert not group.members
+    assert (await send(bench, beat("a", 1))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    bench.coordinator.timers.clear()
+
+
+async def test_a_group_is_loaded_from_the_log() -> None:
+    bench = Bench().begin()
+    await send(bench, beat("a", topics=["t"]))
+    await send(bench, beat("b", pattern="u"))
+    before = facts(bench.coordinator.shard.consumer_groups["g"])
+    await bench.reload()
+    assert facts(bench.coordinator.shard.consumer_groups["g"]) == before
+    assert len(bench.coordinator.timers) == 3  # two sessions, and the check for expired offsets
+    bench.coordinator.timers.clear()
