@@ -53,6 +53,8 @@ class FetchAsk:
     session_id: int = 0
     session_epoch: int = -1
     items: list[FetchItem] = field(default_factory=list)
+    forgotten: list[tuple[Topic, int]] = field(default_factory=list)
+    """Partitions that leave the session."""
     rack: str = ""
     left: int = 0
     """How many array elements may still come while it is decoded."""
@@ -152,7 +154,7 @@ def _read_plain(
     if version >= 7:
         topics, pos = _read_count(ask, buf, pos, end, 6, flexible=False)
         if topics:
-            pos = yield from _skip_forgotten(ask, topics, buf, pos, end, version)
+            pos = yield from _read_forgotten(ask, topics, buf, pos, end, version)
     if version >= 11:
         ask.rack, pos = _plain_name(buf, pos, end)
     return pos
@@ -188,7 +190,7 @@ def _read_flexible(
             tagged += 1
     topics, pos = _read_count(ask, buf, pos, end, 3, flexible=True)
     if topics:
-        pos = yield from _skip_forgotten(ask, topics, buf, pos, end, version)
+        pos = yield from _read_forgotten(ask, topics, buf, pos, end, version)
     length, pos = read_uvarint(buf, pos)
     if length > 1:
         stop = pos + length - 1
@@ -199,17 +201,26 @@ def _read_flexible(
     return pos + 1 if buf[pos] == 0 else skip_tags(buf, pos, end)
 
 
-def _skip_forgotten(
+def _read_forgotten(
     ask: FetchAsk, topics: int, buf: memoryview, pos: int, end: int, version: int
 ) -> Generator[None, None, int]:
-    """Return the position after the partitions that leave a session, because there are none."""
+    """Read the partitions that leave a session."""
     flexible = version >= FLEXIBLE_FROM
+    topic: Topic
     for number in range(topics):
         if number and number % MAX_TAGGED == 0:
             yield
-        _, pos = _flexible_topic(buf, pos, end, version) if flexible else _plain_name(buf, pos, end)
+        if flexible:
+            topic, pos = _flexible_topic(buf, pos, end, version)
+        else:
+            topic, pos = _plain_name(buf, pos, end)
         partitions, pos = _read_count(ask, buf, pos, end, 4, flexible=flexible)
-        pos += 4 * partitions
+        for _ in range(partitions):
+            (index,) = _INT.unpack_from(buf, pos)
+            pos += 4
+            ask.forgotten.append((topic, index))
+            if len(ask.forgotten) % MAX_ITEMS == 0:
+                yield
         if flexible:
             pos = skip_tags(buf, pos, end)
     return pos

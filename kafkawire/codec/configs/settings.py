@@ -367,6 +367,7 @@ class BrokerConfig:
     inflight_bytes: int
     inflight_answer_bytes: int
     parked_fetches_max: int
+    max_incremental_fetch_session_cache_slots: int
     quota_window_num: int
     quota_window_size_seconds: int
     controller_quota_window_num: int

@@ -384,6 +384,9 @@ _BROKER_ROWS = (
     Config("parked.fetches.max", I, 100_000,
            "Fetches that wait for records at a time; further ones are answered at once.",
            at_least=0),
+    Config("max.incremental.fetch.session.cache.slots", I, 1000,
+           "Clients whose list of partitions is kept between their Fetches (KIP-227); others list "
+           "them in each. 0: none is kept.", at_least=0),
     Config("quota.window.num", I, 11,
            "Samples over which bytes and times are measured that quotas limit.", at_least=1),
     Config("quota.window.size.seconds", I, 1, "The length of such a sample.", at_least=1),

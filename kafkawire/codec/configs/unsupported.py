@@ -139,7 +139,7 @@ _STATIC = """
     leader.imbalance.check.interval.seconds listener.security.protocol.map listeners log.dir
     log.dir.failure.timeout.ms log.dirs log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
-    max.incremental.fetch.session.cache.slots metadata.log.dir
+    metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
     metadata.max.retention.bytes metadata.max.retention.ms metrics.num.samples

@@ -14,6 +14,7 @@ from kafkawire.codec.fetch import FetchResult
 from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.fetch.rack_reads import RackReads
+from kafkawire.handlers.fetch.sessions import FetchSessions
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.leader_hints import LeaderHints
 from kafkawire.log.segments.store.remote_tier import readable_log_start
@@ -61,6 +62,9 @@ class FetchContext:
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
         self.hints = LeaderHints(broker)
         self.racks = RackReads(broker)
+        self.sessions = FetchSessions(
+            broker.env, broker.config.max_incremental_fetch_session_cache_slots
+        )
         self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
     def code_of(self, failure: Exception, topic: str | bytes, index: int, offset: int) -> int:

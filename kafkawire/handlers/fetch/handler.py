@@ -15,19 +15,18 @@ the response was sent; long stretches of segment files are sent from there and n
 others hold it a Fetch is answered with less, or waits. A connection has one Fetch at a time, as in
 Kafka: pipelined ones start one after another.
 
-Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
-allows). Clients with a rack read from another broker only what is in the remote tier
-(kafkawire.broker.rack_reads).
+Of clients with many partitions the list is kept (kafkawire.handlers.fetch.sessions). Clients with a
+rack read from another broker only what is in the remote tier (kafkawire.broker.rack_reads).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkawire.codec.fetch import FLEXIBLE_FROM, read_request
+from kafkawire.codec.fetch import FLEXIBLE_FROM, MAX_ITEMS, read_request
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.context import FetchContext
-from kafkawire.handlers.fetch.request import Attempt
+from kafkawire.handlers.fetch.request import FULL, Attempt
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -62,13 +61,18 @@ class Fetch:
         attempt = Attempt(context, exchange)
         decoding = read_request(attempt.ask, buf, pos, end, version)
         many = next(decoding, _DECODED) is not _DECODED
+        if not many and attempt.ask.session_epoch not in FULL:
+            many = context.sessions.count_due(attempt.ask) > MAX_ITEMS
         peer.exchanges.append(exchange)
         peer.fetching = True
         if many:
             attempt.begin_many(decoding, block)
             return True
         if attempt.prepare():
-            if peer.rights is not None:
+            if attempt.session is not None:
+                for _ in attempt.session.update(attempt.ask):
+                    pass
+            elif peer.rights is not None:
                 for _ in attempt.check_rights(peer.rights):
                     pass
             later = attempt.begin_later if context.quotas.of_requests else attempt.begin

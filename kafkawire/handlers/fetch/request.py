@@ -6,19 +6,27 @@ import asyncio
 import logging
 import math
 from asyncio import TimerHandle, gather
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.errors import ErrorCode, code_of
-from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, write_response
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.fetch import (
+    MAX_ITEMS,
+    TOPIC_IDS_FROM,
+    FetchAsk,
+    FetchItem,
+    FetchResult,
+    write_response,
+)
 from kafkawire.codec.flat import Tags, Topic
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
 from kafkawire.handlers.fetch.context import FetchContext, find_divergence, list_aborted
+from kafkawire.handlers.fetch.sessions import PLANNED_MAX, FetchSession
 from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.slices import empty_slowly
@@ -51,7 +59,9 @@ MEMORY_PATIENCE_S = 10.0
 """How long a Fetch waits for memory that slow clients hold before it is answered without records:
 well below the 30 s after which clients give up."""
 
-FULL = (0, -1)
+NEW_SESSION: Final = 0
+NO_SESSION: Final = -1
+FULL: Final = (NEW_SESSION, NO_SESSION)
 """Session epochs of requests that list all their partitions (KIP-227)."""
 
 READS_AT_ONCE = 16
@@ -76,14 +86,15 @@ class Attempt:
     __slots__ = (
         "ask", "cold", "context", "copied_bytes", "cost", "done", "enough", "exchange", "failed",
         "granted", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
-        "refused", "releases", "results", "room", "size_bytes", "spans", "timer", "viewed_bytes",
-        "watched", "woken",
+        "refused", "releases", "results", "room", "session", "size_bytes", "spans", "timer",
+        "viewed_bytes", "watched", "woken",
     )  # fmt: skip
 
     def __init__(self, context: FetchContext, exchange: Exchange) -> None:
         self.context = context
         self.exchange = exchange
         self.ask = FetchAsk()
+        self.session: FetchSession | None = None
         self.refused = NOTHING  # topics that may not be read
         self.timer: TimerHandle | None = None
         self.moved: asyncio.Event | None = None  # of many partitions: there may be something to do
@@ -114,22 +125,42 @@ class Attempt:
         """Check what concerns the whole request: its session, and the client's quota. Return False
         if it was answered with an error."""
         ask, context = self.ask, self.context
-        if ask.session_epoch not in FULL:
-            # This broker never assigned a session id: it is from another broker that had this
-            # address before. Only this error makes a client send a full request.
-            self._answer_empty(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            return False
-        self.cost = ATTEMPT_BYTES * (1 + len(ask.items))
+        if ask.session_epoch != NO_SESSION or ask.session_id:
+            try:
+                self.session = self._find_session()
+            except KafkaError as refused:  # the client sends a full request
+                self._answer_empty(refused.code)
+                return False
+        count = len(ask.items) if self.session is None else context.sessions.count_due(ask)
+        self.cost = ATTEMPT_BYTES * (1 + count)
         if context.quotas.of_clients:
             limit_size(self.exchange.peer, ask)
-        self.last = ask.max_wait_ms <= 0 or not ask.items
+        self.last = ask.max_wait_ms <= 0 or (not ask.items and self.session is None)
         return True
+
+    def _find_session(self) -> FetchSession | None:
+        """Return the session that the request continues or makes. Raises KafkaError."""
+        ask, sessions, peer = self.ask, self.context.sessions, self.exchange.peer
+        by_id = self.exchange.version >= TOPIC_IDS_FROM
+        if ask.session_epoch not in FULL:
+            return sessions.find(ask, peer, by_id=by_id)
+        if ask.session_id:
+            sessions.remove(ask.session_id, peer)
+        by_rack = ask.rack and self.context.racks.enabled
+        if ask.session_epoch == NEW_SESSION and not by_rack:
+            return sessions.make(peer, len(ask.items), by_id=by_id)
+        return None
 
     def check_rights(self, rights: Rights) -> Generator[None, None, None]:
         """Find the topics that the client may not read. Kept for all plans of the request."""
+        return self._check_rights(rights, self.ask.items)
+
+    def _check_rights(
+        self, rights: Rights, items: Sequence[FetchItem]
+    ) -> Generator[None, None, None]:
         refused: set[Topic] = set()
-        readable = False
-        for item in self.ask.items:
+        readable = not items
+        for item in items:
             topic = item[0]
             if topic not in rights.reads and (
                 topic in refused or not self.context.rights.may(self.exchange.peer, topic)
@@ -179,7 +210,9 @@ class Attempt:
             finally:
                 block.unpin()
             if self.prepare():
-                if peer.rights is not None:
+                if self.session is not None:
+                    await slices.run(self.session.update(self.ask))
+                elif peer.rights is not None:
                     await slices.run(self.check_rights(peer.rights))
                 await self._load_many()
                 await self._plan_many(moved)
@@ -203,7 +236,9 @@ class Attempt:
             await context.racks.load(ask.items)
 
     def _keys(self) -> Iterator[tuple[Topic, int]]:
-        for item in self.ask.items:
+        # What is due later has been in memory since it was planned.
+        session = self.session
+        for item in self.ask.items if session is None else session.choose(PLANNED_MAX):
             yield item[0], item[1]
 
     async def _plan_many(self, moved: asyncio.Event) -> None:
@@ -327,7 +362,8 @@ class Attempt:
         self.plans, self.missing, self.partitions = [], [], []
         results = self.results = []
         behind = False
-        for item in ask.items:
+        items = ask.items if self.session is None else (yield from self._choose(self.session))
+        for item in items:
             result = FetchResult(item[0], item[1])
             results.append(result)
             try:
@@ -348,9 +384,21 @@ class Attempt:
                 return
         if self.missing:
             return
-        self.enough = self.last or self.size_bytes >= ask.min_bytes
+        # If more are due than were chosen, the next request gets them.
+        more = self.session is not None and len(items) >= self._most()
+        self.enough = self.last or more or self.size_bytes >= ask.min_bytes
         if behind and not self.enough:
             context.commit_log.want_commit()
+
+    def _choose(self, session: FetchSession) -> Generator[None, None, list[FetchItem]]:
+        """Return what is asked of the partitions of a session that are due."""
+        items = session.choose(self._most())
+        if self.exchange.peer.rights is not None:
+            yield from self._check_rights(self.exchange.peer.rights, items)
+        return items
+
+    def _most(self) -> int:
+        return MAX_ITEMS if self.moved is None else PLANNED_MAX
 
     def _plan_partition(self, item: FetchItem, result: FetchResult) -> bool:
         """Plan the read of one partition; return whether some of it waits for a commit. Hot."""
@@ -372,6 +420,8 @@ class Attempt:
             self.last = self.last or partition.resigned  # led by another broker: not waited for
         else:
             partition = context.table.find(topic, index, epoch)
+            if self.session is not None:
+                self.session.watch(item, partition)  # before its offsets are read
             context.describe(result, partition)
         if last_epoch >= 0 and find_divergence(result, partition, last_epoch, offset):
             self.last = True
@@ -497,10 +547,21 @@ class Attempt:
         """Encode the response and send it; an empty one if the client is over a quota."""
         exchange, context, results = self.exchange, self.context, self.results
         peer = exchange.peer
+        committed = self.ask.isolation == READ_COMMITTED
+        session, session_id = self.session, 0
+        if session is not None:
+            session_id = session.id
+            # A new client needs all partitions, with their offsets.
+            known = yield from session.settle(results, committed=committed)
+            if self.ask.session_epoch != NEW_SESSION:
+                results = self.results = known
+            context.sessions.use(session)
         tags = (yield from self._find_hints()) if self.failed else None
         body: list[Part] = []
-        committed = self.ask.isolation == READ_COMMITTED
-        steps = write_response(body, results, exchange.version, read_committed=committed, tags=tags)
+        steps = write_response(
+            body, results, exchange.version,
+            read_committed=committed, session_id=session_id, tags=tags,
+        )  # fmt: skip
         if self.moved is None:
             for _ in steps:
                 yield
@@ -538,7 +599,11 @@ class Attempt:
 
     def _answer_empty(self, error_code: int = 0, throttle_ms: int = 0) -> None:
         """Answer without partitions; mute the connection of a client over a quota."""
-        exchange = self.exchange
+        exchange, session = self.exchange, self.session
+        session_id = 0
+        if session is not None:
+            session.put_back()
+            session_id = session.id
         body: list[Part] = []
         for _ in write_response(
             body,
@@ -546,6 +611,7 @@ class Attempt:
             exchange.version,
             read_committed=False,
             error_code=error_code,
+            session_id=session_id,
             throttle_ms=throttle_ms,
         ):
             pass
@@ -657,12 +723,19 @@ class Attempt:
 
     def _watch(self) -> Generator[None, None, None]:
         """Have `wake` called by all partitions."""
+        if self.session is not None:
+            self.session.waiting = self
+            if self.session.due and self.moved is not None:  # meanwhile
+                self.moved.set()
+            return
         self.watched, self.partitions = self.partitions, []
         for partition in self.watched:
             partition.watch(self.wake)
             yield
 
     def _unwatch(self) -> Generator[None, None, None]:
+        if self.session is not None and self.session.waiting is self:
+            self.session.waiting = None
         while self.watched:
             self.watched.pop().unwatch(self.wake)
             yield
