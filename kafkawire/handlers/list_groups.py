@@ -1,18 +1,20 @@
 """ListGroups v0-5: the groups this broker coordinates.
 
 v1 throttle time; v3 flexible; v4 states in filter and answer; v5 types in filter and answer.
-Not done: types other than classic (there are no such groups yet).
+Not done: share and streams groups (there are no such groups yet).
 """
 
 from __future__ import annotations
 
+from kafkawire.groups.consumer.group import ConsumerState
 from kafkawire.groups.model.states import GroupState
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.security.acls.model import Operation, ResourceKind
 
-_STATES = frozenset(state.value.lower() for state in GroupState)
+_STATES = frozenset(state.value.lower() for state in (*GroupState, *ConsumerState))
+_TYPES = frozenset(("classic", "consumer"))
 NO_NAME = "-"
 MAX_NAME_CHARS = 100
 """Maximum length of a state or type name."""
@@ -21,7 +23,7 @@ MAX_NAME_CHARS = 100
 async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
     """List all groups that match the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
     req.states_filter = await _normalize_filter(ctx, req.states_filter, _STATES)
-    req.types_filter = await _normalize_filter(ctx, req.types_filter, frozenset(("classic",)))
+    req.types_filter = await _normalize_filter(ctx, req.types_filter, _TYPES)
     response = await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
     if ctx.rights is not None and not ctx.may_cluster(Operation.DESCRIBE, logged=False):
         response.groups = await ctx.collect(

@@ -26,6 +26,10 @@ OTHER_BROKER = os.environ.get("KAFKAWIRE_TEST_BOOTSTRAP")
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",  # otherwise three seconds per group
     "group.min.session.timeout.ms": "1000",
+    # Members of the consumer protocol learn of changes with their heartbeats.
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.real.conftest import START_MS, MakeTopic
@@ -201,20 +201,3 @@ def test_unknown_topic_without_auto_creation_is_an_error(make_consumer: Any, nam
         message = consumer.poll(0.2)
     assert message is not None
     assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_consumer_of_unserved_group_protocol_gets_an_error(bootstrap: str, name: str) -> None:
-    settings = {"bootstrap.servers": bootstrap, "group.id": name, "group.protocol": "consumer"}
-    consumer = Consumer(settings)
-    consumer.subscribe([name])
-    found: list[str] = []
-
-    def is_refused() -> bool:
-        message = consumer.poll(0.1)
-        error = None if message is None else message.error()
-        found.append(str(error))  # before it: the topic does not exist
-        return error is not None and error.code() == KafkaError._FATAL
-
-    wait_for(is_refused, 60)
-    assert "API version not supported" in found[-1]
-    consumer.close()
