@@ -32,7 +32,8 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member. `topics`: those it subscribes to; None if that is not known."""
+    """A member. `topics`: those it subscribes to; None if that is not known. `epoch` and `target`,
+    the partitions that it is to have, only in groups of KIP-848."""
 
     member: str
     instance: str | None
@@ -40,10 +41,13 @@ class GroupMember(NamedTuple):
     host: str
     assigned: list[Partition]
     topics: list[str] | None
+    epoch: int | None = None
+    target: list[Partition] | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group with its members. `protocol`: the assignor."""
+    """A group with its members. `protocol`: the assignor; `kind`: classic or consumer; `epoch` and
+    `assignment_epoch`, that of the target assignment, only in groups of KIP-848."""
 
     group: str
     state: str
@@ -51,6 +55,9 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: list[GroupMember]
+    kind: str = "classic"
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 def list_groups(
@@ -124,16 +131,25 @@ def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription 
             row.instance_id,
             row.client_id,
             row.client_host,
-            [
-                (topic.topic_name, index)
-                for topic in row.assignment.topic_partitions
-                for index in topic.partitions
-            ],
+            _partitions(row.assignment),
             None if row.subscribed_topic_regex else list(row.subscribed_topic_names),
+            row.member_epoch,
+            _partitions(row.target_assignment),
         )
         for row in answer.members
     ]
-    return GroupDescription(name, answer.group_state, CONSUMER, answer.assignor_name, node, members)
+    return GroupDescription(
+        name, answer.group_state, CONSUMER, answer.assignor_name, node, members, CONSUMER,
+        answer.group_epoch, answer.assignment_epoch,
+    )  # fmt: skip
+
+
+def _partitions(assignment: Any) -> list[Partition]:
+    return [
+        (topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
+    ]
 
 
 class ActivityReader:

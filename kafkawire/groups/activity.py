@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.offsets import Offsets
 from kafkawire.messages.group_activity import (
     ActiveMember,
@@ -23,14 +24,36 @@ AT_ONCE = 500
 
 
 async def activity(
-    group: ClassicGroup | None,
+    group: ClassicGroup | ConsumerGroup | None,
     group_id: str,
     offsets: Offsets,
     give_way: Callable[[], Awaitable[None]],
 ) -> GroupActivityResponse:
-    """Return the activity of a group; GROUP_ID_NOT_FOUND if it has neither members nor offsets."""
+    """Return the activity of a group; GROUP_ID_NOT_FOUND if it has neither members nor offsets. The
+    members of a consumer group are left out: ConsumerGroupDescribe has all about them."""
     if group is None:
         return GroupActivityResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+    if isinstance(group, ConsumerGroup):
+        response = GroupActivityResponse(group_state=group.state.value, generation=group.epoch)
+    else:
+        response = await _describe_classic(group, give_way)
+    for name, partitions in list(offsets.of(group_id).items()):
+        topic = CommittedTopic(name=name)
+        response.topics.append(topic)
+        found = list(partitions.items())
+        for start in range(0, len(found), AT_ONCE):
+            topic.partitions += [
+                CommittedPartition(index, value.offset, value.committed_at_ms)
+                for index, value in found[start : start + AT_ONCE]
+            ]
+            await give_way()
+    response.pending_producers = _pending(offsets, group_id)
+    return response
+
+
+async def _describe_classic(
+    group: ClassicGroup, give_way: Callable[[], Awaitable[None]]
+) -> GroupActivityResponse:
     response = GroupActivityResponse(
         group_state=group.state.value,
         since_timestamp=group.since_ms,
@@ -55,17 +78,6 @@ async def activity(
             for member in members[start : start + AT_ONCE]
         ]
         await give_way()
-    for name, partitions in list(offsets.of(group_id).items()):
-        topic = CommittedTopic(name=name)
-        response.topics.append(topic)
-        found = list(partitions.items())
-        for start in range(0, len(found), AT_ONCE):
-            topic.partitions += [
-                CommittedPartition(index, value.offset, value.committed_at_ms)
-                for index, value in found[start : start + AT_ONCE]
-            ]
-            await give_way()
-    response.pending_producers = _pending(offsets, group_id)
     return response
 
 

@@ -303,7 +303,8 @@ class GroupService(CoordinatorService[Coordinator]):
         if coordinator is None or code is not ErrorCode.NONE:
             return GroupActivityResponse(error_code=int(code))
         shard = coordinator.shard
-        return await activity(shard.groups.get(group_id), group_id, shard.offsets, give_way)
+        group = shard.groups.get(group_id) or shard.consumer_groups.get(group_id)
+        return await activity(group, group_id, shard.offsets, give_way)
 
     def _refusal(self, group_id: str, request: object) -> ErrorCode:
         code = self.absence(group_id)

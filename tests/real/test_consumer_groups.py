@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.kit.cli import Typed
 from tests.real.conftest import MakeTopic
 from tests.real.librdkafka import consumers as classic_consumers  # noqa: F401  (a fixture)
 from tests.real.librdkafka import poll, produce, read
@@ -195,3 +196,26 @@ def test_empty_groups_change_their_protocol(
         consumer.commit(message=message, asynchronous=False)
         consumer.close()
     assert message.offset() == 2
+
+
+def test_operators_see_members_epochs_and_targets(
+    bootstrap: str, make_topic: MakeTopic, make_member: MakeMember, name: str
+) -> None:
+    topic = make_topic(2)
+    produce(bootstrap, topic, [{"value": b"x", "partition": p} for p in range(2)])
+    member = Member(make_member(name, topic, client_id="c"), poll)
+    wait_for(lambda: len(member.records) == 2)
+    (shown,) = Typed(bootstrap, "groups", "describe", name, "--json").json
+    assert (shown["state"], shown["type"], shown["protocol"]) == ("Stable", "consumer", "uniform")
+    assert shown["epoch"] == shown["assignment_epoch"] > 0
+    (one,) = shown["members"]
+    assert one["assigned"] == one["target"] == [f"{topic}:0,1"]
+    assert one["epoch"] == shown["epoch"]
+    table = Typed(bootstrap, "groups", "describe", name).out
+    assert f"consumer group in epoch {shown['epoch']}" in table
+    listed = {row["group"]: row for row in Typed(bootstrap, "groups", "list", "--json").json}
+    assert (listed[name]["type"], listed[name]["state"]) == ("consumer", "Stable")
+    assert [row["lag"] for row in shown["offsets"]] == [None, None]  # nothing is committed
+    why = Typed(bootstrap, "groups", "why", name)
+    assert "2 partitions" in why.out, why.out
+    member.leave()

@@ -161,7 +161,7 @@ async def test_group_lag_metric(tmp_path: Path) -> None:
     assert of(samples, "kafkawire_group_partition_lag_records", **labels) == 3
     assert of(samples, "kafkawire_group_lag_records", group="readers") == 3
     assert of(samples, "kafkawire_groups_lag_records") == 3
-    assert of(samples, "kafkawire_groups", state="Empty") == 1
+    assert of(samples, "kafkawire_groups", type="classic", state="Empty") == 1
 
 
 async def test_number_of_series_does_not_grow_with_partitions(

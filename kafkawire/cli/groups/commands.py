@@ -17,7 +17,7 @@ from kafkawire.cli.shared.partitions import partitions_text
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.groups import describe_group
+from kafkawire.client.groups import CONSUMER, describe_group
 from kafkawire.client.groups import list_groups as groups_of
 from kafkawire.client.offsets import (
     LATEST,
@@ -34,6 +34,11 @@ STATES = (
 )  # fmt: skip
 """The states of a group in Kafka (org.apache.kafka.common.GroupState)."""
 MEMBERS = ("client", TableColumn("assigned", keep=True), "host", "instance", "member")
+CONSUMER_MEMBERS = (
+    "client", "epoch", TableColumn("assigned", keep=True), TableColumn("target", keep=True), "host",
+    "instance", "member",
+)  # fmt: skip
+"""Of a group of KIP-848: `target` are the partitions that a member is to have."""
 OFFSETS = ("topic", "partition", "lag", "committed", "log_end", "member", "metadata")
 
 
@@ -95,7 +100,13 @@ def describe_groups(
             return
         for group in groups:
             title = f"{group['group']}: {group['state']}, {count(len(group['members']), 'member')}"
-            print_table(group["members"], MEMBERS, title, wide)
+            columns: tuple[TableColumn | str, ...] = MEMBERS
+            if group["type"] == CONSUMER:
+                columns = CONSUMER_MEMBERS
+                title += f", consumer group in epoch {group['epoch']}"
+                if group["assignment_epoch"] != group["epoch"]:
+                    title += f", assignment of epoch {group['assignment_epoch']}"
+            print_table(group["members"], columns, title, wide)
             title = f"{group['group']}, {count(len(group['offsets']), 'partition')}"
             print_table(group["offsets"], OFFSETS, title, wide)
 
@@ -110,13 +121,18 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
             "client": member.client,
             "host": member.host,
             "assigned": partitions_text(member.assigned),
+            "epoch": member.epoch,
+            "target": None if member.target is None else partitions_text(member.target),
         }
         for member in found.members
     ]
     return {
         "group": name,
         "state": found.state,
+        "type": found.kind,
         "protocol": found.protocol,
+        "epoch": found.epoch,
+        "assignment_epoch": found.assignment_epoch,
         "members": members,
         "offsets": _offsets(cluster, name, owner),
     }

@@ -111,7 +111,7 @@ def _empty(seen: Observation) -> Iterator[Cause]:
 def _rebalancing(seen: Observation) -> Iterator[Cause]:
     group, active = seen.group, seen.group.active
     state = group.description.state
-    if state not in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
+    if state not in ("PreparingRebalance", "CompletingRebalance"):
         return
     since = ""
     if active is not None and active.since_timestamp > 0:
@@ -124,6 +124,40 @@ def _rebalancing(seen: Observation) -> Iterator[Cause]:
     else:
         text += _waits_for_leader(active)
     yield Cause("rebalancing", True, text, [])
+
+
+def _moving(seen: Observation) -> Iterator[Cause]:
+    """A group of KIP-848 whose members do not have the newest assignment yet: they keep reading."""
+    description = seen.group.description
+    if description.state == "Assigning":
+        yield Cause(
+            "assigning",
+            False,
+            "A new assignment is due: a heartbeat of any member computes it, at most once per "
+            "consumer.assignment.interval.ms of the group.",
+            [],
+        )
+    elif description.state == "Reconciling":
+        owing = {
+            f"{member.client} at {member.host} ({member.instance or member.member})": sorted(
+                {*member.assigned} - {*(member.target or ())}
+            )
+            for member in description.members
+        }
+        late = [
+            f"{name}: {join_names(partitions_text(places))}"
+            for name, places in owing.items()
+            if places
+        ]
+        text = f"Members move to the assignment of epoch {description.assignment_epoch}."
+        if late:
+            text += (
+                f" It waits for {count(len(late), 'member')} to release partitions, for at most "
+                f"max.poll.interval.ms of the member: {join_names(late)}. A consumer releases "
+                "them when it polls."
+            )
+        places = [place for of_member in owing.values() for place in of_member]
+        yield Cause("reconciling", bool(late), text, places)
 
 
 def _waits_for(missing: Sequence[Any], active: Any) -> str:
@@ -352,6 +386,7 @@ def join_names(names: Sequence[str]) -> str:
 RULES: tuple[Callable[[Observation], Iterator[Cause]], ...] = (
     _empty,
     _rebalancing,
+    _moving,
     _unreadable,
     _find_unowned_partitions,
     _outside_log,

@@ -1,4 +1,4 @@
-"""Metric families of consumer groups: number by state, members, lag."""
+"""Metric families of consumer groups: number by type and state, members, lag."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
+CLASSIC, CONSUMER = "classic", "consumer"
+"""Types of groups, as ListGroups names them."""
 MAX_SCANNED = 100_000
 """Committed offsets whose lag is computed for one page: a tenth of a second, in slices."""
 SLICE = 5_000
@@ -34,17 +36,18 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
     if "groups" not in broker.__dict__:
         return
     groups = broker.groups
-    states: Counter[str] = Counter()
-    members = 0
+    states: Counter[tuple[str, str]] = Counter()
+    members: Counter[str] = Counter()
     for coordinator in groups.list_led():
         for group in coordinator.shard.groups.values():
-            states[group.state.value] += 1
-            members += len(group.members)
+            states[CLASSIC, group.state.value] += 1
+            members[CLASSIC] += len(group.members)
         for other in coordinator.shard.consumer_groups.values():
-            states[other.state.value] += 1
-            members += len(other.members)
-    yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
-    yield gauge("group_members", "Members of all groups.", members)
+            states[CONSUMER, other.state.value] += 1
+            members[CONSUMER] += len(other.members)
+    by_state = ((list(key), number) for key, number in sorted(states.items()))
+    yield gauges("groups", "Groups by type and state.", ["type", "state"], by_state)
+    yield gauges("group_members", "Members of all groups by type.", ["type"], _by_name(members))
     events = groups.events
     yield counter("group_rebalances", "Rebalances that began, of all groups.", events.rebalances)
     yield histogram("group_rebalance_seconds", "Duration of complete rebalances.", events.durations)

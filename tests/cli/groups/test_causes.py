@@ -140,3 +140,29 @@ def test_more_members_than_partitions() -> None:
 
 def test_names_in_a_sentence_are_bounded() -> None:
     assert join_names([str(n) for n in range(7)]) == "0, 1, 2, 3, 4, 2 more"
+
+
+def consumer_group(state: str, *members: GroupMember) -> GroupLag:
+    description = GroupDescription(
+        "g", state, "consumer", "uniform", 1, list(members), "consumer", 5, 4
+    )
+    return GroupLag(description, [row()], None)
+
+
+def test_consumer_group_names_the_member_that_has_not_released() -> None:
+    slow = GroupMember("m1", None, "c1", "/h1", [("t", 0), ("t", 1)], ["t"], 3, [("t", 0)])
+    waiting = GroupMember("m2", "i2", "c2", "/h2", [], ["t"], 4, [("t", 1)])
+    cause = found(consumer_group("Reconciling", slow, waiting))["reconciling"]
+    assert (cause.stuck, cause.partitions) == (True, [("t", 1)])
+    assert "assignment of epoch 4. It waits for 1 member to release" in cause.sentence
+    assert "c1 at /h1 (m1): t:1." in cause.sentence
+    assert "c2" not in cause.sentence
+    moved = slow._replace(assigned=[("t", 0)])
+    assert not found(consumer_group("Reconciling", moved, waiting))["reconciling"].stuck
+
+
+def test_consumer_group_with_a_due_assignment_is_not_stuck() -> None:
+    member = GroupMember("m1", None, "c1", "/h1", [("t", 0)], ["t"], 4, [("t", 0)])
+    cause = found(consumer_group("Assigning", member))
+    assert not cause["assigning"].stuck
+    assert "rebalancing" not in cause
