@@ -724,7 +724,7 @@ class Attempt:
     def _watch(self) -> Generator[None, None, None]:
         """Have `wake` called by all partitions."""
         if self.session is not None:
-            self.session.waiting = self
+            self.session.wait(self.wake)
             if self.session.due and self.moved is not None:  # meanwhile
                 self.moved.set()
             return
@@ -734,8 +734,8 @@ class Attempt:
             yield
 
     def _unwatch(self) -> Generator[None, None, None]:
-        if self.session is not None and self.session.waiting is self:
-            self.session.waiting = None
+        if self.session is not None:
+            self.session.stop_waiting(self.wake)
         while self.watched:
             self.watched.pop().unwatch(self.wake)
             yield

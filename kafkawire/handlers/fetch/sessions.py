@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): the partitions that a client fetches, kept between its requests.
 
 The first Fetch lists all partitions, and each later one only those whose offset has changed. Kafka
-looks at every partition of a session for each Fetch; here partitions note what changes, so a Fetch
+checks every partition of a session for each Fetch; here partitions notify the session, so a Fetch
 of 10,000 partitions of which 3 have new records costs as one of 3.
 
     epoch of the request   the session
@@ -16,7 +16,7 @@ read from another broker.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult
     from kafkawire.codec.flat import Topic
     from kafkawire.handlers.exchange import Peer
-    from kafkawire.handlers.fetch.request import Attempt
     from kafkawire.log.io.ports import Env
     from kafkawire.log.partition.partition import Partition
     from kafkawire.security.principals import Principal
@@ -53,8 +52,8 @@ Key = tuple["Topic", int]
 
 
 class SessionPartition:
-    """What a session knows of one partition. `item`: what the client asks for; `partition`: the one
-    that will notify the session, None while it is due. The offsets are those last sent."""
+    """One partition of a session. `item`: what the client asks for; `partition`: the one that will
+    notify the session, None while it is due. The offsets are those last sent."""
 
     __slots__ = ("high_watermark", "item", "log_start_offset", "partition")
 
@@ -68,9 +67,9 @@ class SessionPartition:
 class FetchSession:
     """The partitions of one client. `epoch`: that of the next request; `due`: partitions to plan,
     in the order in which they became so; `planned`: those of the request that is being answered;
-    `waiting`: that request, while it waits for records."""
+    that request is woken by `_wake` while it waits for records."""
 
-    __slots__ = ("by_id", "due", "entries", "epoch", "id", "owner", "planned", "used_s", "waiting")
+    __slots__ = ("_wake", "by_id", "due", "entries", "epoch", "id", "owner", "planned", "used_s")
 
     def __init__(self, session_id: int, owner: Principal, *, by_id: bool) -> None:
         self.id = session_id
@@ -80,7 +79,7 @@ class FetchSession:
         self.entries: dict[Key, SessionPartition] = {}
         self.due: dict[Key, None] = {}
         self.planned: dict[Key, None] = {}
-        self.waiting: Attempt | None = None
+        self._wake: Callable[[Partition], None] | None = None
         self.used_s = 0.0
 
     def note(self, partition: Partition) -> None:
@@ -92,8 +91,22 @@ class FetchSession:
             # Once is enough until it is planned: the next changes cost nothing, which matters if
             # this session's client is gone.
             self._unwatch(entry)
-        if self.waiting is not None:
-            self.waiting.wake(partition)
+        if self._wake is not None:
+            self._wake(partition)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request of this session waits for records."""
+        return self._wake is not None
+
+    def wait(self, wake: Callable[[Partition], None]) -> None:
+        """Have `wake` called by changes, of the request that waits."""
+        self._wake = wake
+
+    def stop_waiting(self, wake: Callable[[Partition], None]) -> None:
+        """Undo `wait`, unless another request waits by now."""
+        if self._wake == wake:
+            self._wake = None
 
     def watch(self, item: FetchItem, partition: Partition) -> None:
         """Have a partition that is being planned notify this session of its next change."""
@@ -256,7 +269,7 @@ class FetchSessions:
         before_s = self._env.clock.monotonic() - IDLE_S
         while self._sessions:
             session = next(iter(self._sessions.values()))
-            if session.used_s > before_s or session.waiting is not None:
+            if session.used_s > before_s or session.waits:
                 return
             self._end(session)
 
