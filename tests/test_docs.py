@@ -146,6 +146,7 @@ SERVED = {
     "metrics": "metrics.listener", "OAUTHBEARER": "sasl.oauthbearer.jwks.endpoint.url",
     "audit log": "audit.log", "backups": "backup.url", "compaction": "log.cleaner.enable",
     "key index": "index.keys.enable", "rack": "replica.selector.class",
+    "KIP-848": "group.consumer.session.timeout.ms",
     "schedule topics": "schedule.target.topic", "takeover": "cluster.takeover.enable",
     "tiered storage": "tier.url", "remote tier": "tier.url",
 }  # fmt: skip

@@ -129,6 +129,41 @@ def test_consumer_groups_tool_describes_members(
     consumer.close()
 
 
+def test_consumer_of_the_consumer_protocol(
+    tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str
+) -> None:
+    """The Java consumer with group.protocol=consumer (KIP-848), and its group as tools show it."""
+    topic = make_topic(3)
+    fill(bootstrap, topic, 30, 3)
+    limits = ("--from-beginning", "--max-messages", "30", "--timeout-ms", "60000")
+    new = ("--command-property", "group.protocol=consumer")
+    found = tool("ConsoleConsumer", "--topic", topic, "--group", name, *limits, *new)
+    assert sorted(map(int, found.split())) == list(range(30))
+    assert name in tool("ConsumerGroupCommand", "--list", "--type", "consumer").split()
+    described = rows(tool("ConsumerGroupCommand", "--describe", "--group", name))
+    assert {(row["CURRENT-OFFSET"], row["LAG"]) for row in described} == {("10", "0")}
+    settings = {"bootstrap.servers": bootstrap, "group.id": name, "group.protocol": "consumer"}
+    consumer = Consumer({**settings, "client.id": "the-member"})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    members = ("--describe", "--group", name, "--members", "--verbose")
+    (row,) = rows(tool("ConsumerGroupCommand", *members))
+    assert (row["CLIENT-ID"], row["#PARTITIONS"]) == ("the-member", "3")
+    assert "Stable" in tool("ConsumerGroupCommand", "--describe", "--group", name, "--state")
+    consumer.close()
+
+
+def test_settings_of_groups(tool: Tool, name: str) -> None:
+    place = ("--entity-type", "groups", "--entity-name", name)
+    tool("ConfigCommand", "--alter", *place, "--add-config", "consumer.session.timeout.ms=50000")
+    found = tool("ConfigCommand", "--describe", *place)
+    assert "consumer.session.timeout.ms=50000" in found
+    assert "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000" in found
+    tool("ConfigCommand", "--alter", *place, "--delete-config", "consumer.session.timeout.ms")
+    assert "50000" not in tool("ConfigCommand", "--describe", *place)
+
+
 def test_configs_tool(tool: Tool, make_topic: MakeTopic) -> None:
     topic = make_topic()
     place = ("--entity-type", "topics", "--entity-name", topic)
