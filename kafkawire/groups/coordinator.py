@@ -215,6 +215,9 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         # The answer shows the state of the group, which a failed commit would take back.
         if self.commits.unsettled:
             return None
+        # Few groups: while they are converted from one protocol to the other.
+        if request.group_id in self.shard.consumer_groups:
+            return None
         code, member = self.shard.check_heartbeat(request)
         # All that the decision of `submit` would contain: this timer and the code.
         if member is not None:

@@ -22,9 +22,10 @@ from kafkawire.groups.classic.rebalance import decide_loaded, decide_timer
 from kafkawire.groups.classic.sync import check_commit, check_heartbeat, heartbeat, leave, sync
 from kafkawire.groups.classic.views import describe_group, list_groups
 from kafkawire.groups.classic.working_copy import join_error
+from kafkawire.groups.consumer import classic_members, removal, views
 from kafkawire.groups.consumer import commit as consumer_commit
 from kafkawire.groups.consumer import heartbeat as consumer_heartbeat
-from kafkawire.groups.consumer import removal, views
+from kafkawire.groups.consumer.conversion import upgrade
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.model.member import Member
@@ -107,20 +108,31 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is not None:
             return join(group, ask, now_ms)
+        other = self.consumer_groups.get(request.group_id)
+        if other is not None and other.members:
+            return self._join_consumer_group(other, ask, now_ms)
         # Of a group that was deleted or has expired: its client joins again without id.
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        other = self.consumer_groups.get(request.group_id)
-        # As Kafka's with group.consumer.migration.policy=disabled.
-        if other is not None and other.members:
-            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return _answer(ask, join_error(code, request.member_id))
         decision = join(ClassicGroup(request.group_id, self.settings), ask, now_ms)
         # A record creates the group, to which the changes of the decision are applied.
         if decision.steps:
             replaced = [] if other is None else other.tombstones()
             decision.steps[:0] = [*replaced, GroupRecord(request.group_id, _new_group(now_ms))]
         return decision
+
+    def _join_consumer_group(
+        self,
+        group: ConsumerGroup,
+        ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
+        now_ms: int,
+    ) -> Decision:
+        try:
+            return classic_members.join(group, self.topics_of_cluster, self.settings, ask, now_ms)
+        except classic_members.MemberIdRequiredError as error:
+            return _answer(ask, join_error(error.code, error.member_id))
+        except KafkaError as error:
+            return _answer(ask, join_error(error.code, ask.request.member_id))
 
     def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
         # A flexible request may have longer strings than a record: refused now, as otherwise the
@@ -142,12 +154,24 @@ class Shard:
     def _sync(
         self, ask: GroupRequest[SyncGroupRequest, SyncGroupResponse], now_ms: int
     ) -> Decision:
+        other = self.consumer_groups.get(ask.request.group_id)
+        if other is not None:
+            try:
+                return classic_members.sync(other, self.topics_of_cluster, ask, now_ms)
+            except KafkaError as error:
+                return _answer(ask, ask.error(error.code))
         code, group = self._find(ask.request.group_id)
         return _answer(ask, ask.error(code)) if group is None else sync(group, ask, now_ms)
 
     def _heartbeat(
         self, ask: GroupRequest[HeartbeatRequest, HeartbeatResponse], now_ms: int
     ) -> Decision:
+        other = self.consumer_groups.get(ask.request.group_id)
+        if other is not None:
+            try:
+                return classic_members.heartbeat(other, ask, now_ms)
+            except KafkaError as error:
+                return _answer(ask, ask.error(error.code))
         code, group = self._find(ask.request.group_id)
         return _answer(ask, ask.error(code)) if group is None else heartbeat(group, ask, now_ms)
 
@@ -178,7 +202,7 @@ class Shard:
             return leave(group, ask, now_ms)
         other = self.consumer_groups.get(request.group_id)
         if other is not None:
-            return removal.leave(other, self.topics_of_cluster, ask)
+            return removal.leave(other, self.topics_of_cluster, self.settings, ask, now_ms)
         answers = [
             MemberResponse(
                 member_id=identity.member_id,
@@ -366,10 +390,9 @@ class Shard:
         try:
             consumer_heartbeat.check_request(request, ask.version, self.settings)
             group = self.consumer_groups.get(request.group_id)
-            replaced: list[Step] = []
+            replaced = Decision()
             if group is None:
-                replaced = self._replace_classic(request)
-                group = ConsumerGroup(request.group_id)
+                replaced, group = self._replace_classic(request, now_ms)
             decision = consumer_heartbeat.heartbeat(
                 group, self.topics_of_cluster, self.settings, ask, now_ms
             )
@@ -378,11 +401,14 @@ class Shard:
                 error_code=int(error.code), error_message=error.message
             )
             return _answer(ask, response)
-        decision.steps[:0] = replaced
+        decision.steps[:0] = replaced.steps
+        decision.effects[:0] = replaced.effects
         return decision
 
-    def _replace_classic(self, request: ConsumerGroupHeartbeatRequest) -> list[Step]:
-        """Return the record that deletes an empty classic group of this id, if there is one. Raises
+    def _replace_classic(
+        self, request: ConsumerGroupHeartbeatRequest, now_ms: int
+    ) -> tuple[Decision, ConsumerGroup]:
+        """Return a new consumer group, and what replaces a classic one by it. Raises
         GROUP_ID_NOT_FOUND if no group can be created."""
         group_id = request.group_id
         classic = self.groups.get(group_id)
@@ -391,12 +417,12 @@ class Shard:
             if classic is not None:
                 text = f"Group {group_id} is not a consumer group."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-        if classic is None:
-            return []
-        if classic.state is not GroupState.EMPTY or classic.pending:
-            text = f"Cannot upgrade classic group {group_id} to consumer group: it has members."
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-        return [] if classic.recorded is None else [GroupRecord(group_id, None)]
+        if classic is not None and classic.members:
+            return upgrade(classic, self.topics_of_cluster, self.settings, now_ms)
+        decision = Decision(group_id)
+        if classic is not None and classic.recorded is not None:
+            decision.steps.append(GroupRecord(group_id, None))
+        return decision, ConsumerGroup(group_id)
 
     def _consumer_describe(
         self,
@@ -430,7 +456,7 @@ class Shard:
             return decide_timer(group, key, now_ms)
         other = self.consumer_groups.get(group_id)
         if other is not None:
-            return removal.decide_timer(other, self.topics_of_cluster, self.settings, key)
+            return removal.decide_timer(other, self.topics_of_cluster, self.settings, key, now_ms)
         return Decision(group_id)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:

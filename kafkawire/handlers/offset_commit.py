@@ -1,8 +1,8 @@
 """OffsetCommit v2-10: store the offsets of a group.
 
 v2-4 have a retention time, v5+ do not; v6 leader epoch; v7 static members; v8 flexible; v9
-GROUP_ID_NOT_FOUND for a group that does not exist; v10 topics by id, not by name. Not done: member
-epochs of the new consumer protocol (there are no such groups yet).
+GROUP_ID_NOT_FOUND for a group that does not exist, and member epochs (KIP-848); v10 topics by id,
+not by name.
 """
 
 from __future__ import annotations

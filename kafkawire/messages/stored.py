@@ -142,8 +142,9 @@ class ConsumerGroupMetadataValue:
 
 @stored_message(versions=(0, 0), flexible_from=0)
 class ConsumerGroupMemberMetadataValue:
-    """A member and its subscription (key type 5). Tag 0, of members with the classic protocol, is
-    kept as an unknown one."""
+    """A member and its subscription (key type 5). Tag 0 is a ClassicMemberMetadata, after a byte 1
+    that says that it is not null; here it is an unknown tag, as structs of tags have no such byte
+    elsewhere."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -153,6 +154,24 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = None
     rebalance_timeout_ms: int32 = -1
     server_assignor: str | None = None
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ClassicProtocol:
+    """A protocol that a member with the classic protocol has, and its subscription."""
+
+    name: str = ""
+    metadata: bytes = b""
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ClassicMemberMetadata:
+    """The classic part of a member of a group with the consumer protocol."""
+
+    session_timeout_ms: int32 = 0
+    supported_protocols: list[ClassicProtocol] = []
     unknown_tags: UnknownTags = None
 
 

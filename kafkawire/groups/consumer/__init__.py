@@ -2,9 +2,9 @@
 
 The broker computes the target assignment, and each member's heartbeats move it there.
 `heartbeat` and `removal` decide, `group` applies, `reconcile` moves one member, `assignors` and
-`target` compute who is to have which partition, `subscription` what members subscribe to.
-Not done: the conversion of groups with members between the protocols. Such requests are refused as
-with group.consumer.migration.policy=disabled. Pure.
+`target` compute who is to have which partition, `subscription` what members subscribe to,
+`conversion` converts a group with members from or to the classic protocol, `classic_members` has
+the requests of members with that protocol. Pure.
 
 Easy to get wrong:
 

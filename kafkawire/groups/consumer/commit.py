@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.consumer.group import ConsumerGroup
+from kafkawire.groups.consumer.member import ConsumerMember
 from kafkawire.groups.model.topics import ClusterTopics
 
 EPOCHS_FROM = 9
@@ -37,19 +38,25 @@ def check_commit(
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if not transactional and version < EPOCHS_FROM:
+    if not transactional and member.classic is None and version < EPOCHS_FROM:
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.epoch:
         return ErrorCode.NONE
     if epoch > member.epoch:
-        return ErrorCode.STALE_MEMBER_EPOCH
+        return _stale(member)
     # The member has not seen its next epoch yet. What it had before, and still has, it may commit.
     for topic, partition in partitions:
         topic_id = topics.topic_id(topic)
         since = None if topic_id is None else member.epoch_of(topic_id, partition)
         if since is None or epoch < since:
-            return ErrorCode.STALE_MEMBER_EPOCH
+            return _stale(member)
     return ErrorCode.NONE
+
+
+def _stale(member: ConsumerMember) -> ErrorCode:
+    if member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
@@ -59,4 +66,4 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if epoch == member.epoch else _stale(member)

@@ -34,7 +34,13 @@ from kafkawire.groups.consumer.member import (
     with_current,
     with_metadata,
 )
-from kafkawire.groups.model.changes import PatternsRequested, PatternsResolved, TopicsCompared
+from kafkawire.groups.model.changes import (
+    JoinArrived,
+    JoinExpected,
+    PatternsRequested,
+    PatternsResolved,
+    TopicsCompared,
+)
 from kafkawire.groups.model.decision import Step
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord
 from kafkawire.groups.model.topics import TopicRevision
@@ -68,9 +74,11 @@ class ConsumerGroup:
 
     __slots__ = (
         "assignors",
+        "classic_members",
         "compared",
         "epoch",
         "group_id",
+        "joining",
         "matched",
         "matched_at_ms",
         "matched_revision",
@@ -80,6 +88,7 @@ class ConsumerGroup:
         "owners",
         "patterns",
         "resolving",
+        "spoken",
         "static",
         "target",
         "target_at_ms",
@@ -102,6 +111,9 @@ class ConsumerGroup:
         self.names: dict[str, int] = {}
         self.patterns: dict[str, int] = {}
         self.assignors: dict[str, int] = {}
+        self.spoken: dict[str, int] = {}  # protocols of members with the classic protocol
+        self.classic_members = 0
+        self.joining: set[str] = set()  # of these: who was asked to join again
         # Not in records: after a load topics are compared, and patterns matched, once more.
         self.compared: TopicRevision | None = None  # the topics that `metadata_hash` was checked at
         self.resolving = False  # patterns are being matched
@@ -170,6 +182,10 @@ class ConsumerGroup:
             self.matched_revision = step.revision
         elif isinstance(step, PatternsResolved):
             self.resolving = False
+        elif isinstance(step, JoinExpected):
+            self.joining.add(step.member_id)
+        elif isinstance(step, JoinArrived):
+            self.joining.discard(step.member_id)
         else:
             raise TypeError(f"{type(step).__name__} is no step of a consumer group")
 
@@ -211,6 +227,7 @@ class ConsumerGroup:
                 del self.static[old.instance_id]
             if new is None:
                 del self.members[old.id]
+                self.joining.discard(old.id)
         if new is None:
             return
         self.members[new.id] = new
@@ -240,6 +257,10 @@ class ConsumerGroup:
             _add(self.patterns, member.pattern, by)
         if member.assignor is not None:
             _add(self.assignors, member.assignor, by)
+        if member.classic is not None:
+            self.classic_members += by
+            for name, _ in member.classic.protocols:
+                _add(self.spoken, name, by)
 
     def _target(self, _: str, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
         self.target_epoch = 0 if value is None else value.assignment_epoch

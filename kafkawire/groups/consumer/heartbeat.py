@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.consumer.group import (
@@ -32,7 +33,11 @@ from kafkawire.groups.consumer.member import (
     target_record,
 )
 from kafkawire.groups.consumer.reconcile import Owned, reconcile
-from kafkawire.groups.consumer.removal import find_member, leave_by_heartbeat
+from kafkawire.groups.consumer.removal import (
+    cancel_classic_timers,
+    find_member,
+    leave_by_heartbeat,
+)
 from kafkawire.groups.consumer.subscription import hash_topics, subscribed_ids, subscribed_names
 from kafkawire.groups.consumer.target import compute_target, is_due, select_assignor
 from kafkawire.groups.model.changes import PatternsRequested, PatternsResolved, TopicsCompared
@@ -132,12 +137,12 @@ def heartbeat(
 ) -> Decision:
     """Decide on a heartbeat of a member, or of a new one with epoch 0. Raises KafkaError."""
     if ask.request.member_epoch < 0:
-        return leave_by_heartbeat(group, topics, ask)
-    return ConsumerHeartbeat(group, topics, settings, ask, now_ms).decide()
+        return leave_by_heartbeat(group, topics, settings, ask, now_ms)
+    return ConsumerHeartbeat(group, topics, settings, ask, ask.request, now_ms).decide()
 
 
 class ConsumerHeartbeat:
-    """One heartbeat that is being decided.
+    """One heartbeat that is being decided: `request`, which arrived as or with `ask`.
 
     `old` is the member in the group that the sender is or replaces; None: it is new. `known` is
     the sender before this heartbeat, and `member` after it.
@@ -149,20 +154,26 @@ class ConsumerHeartbeat:
     )  # fmt: skip
 
     def __init__(
-        self, group: ConsumerGroup, topics: ClusterTopics, settings: Settings, ask: Ask, now_ms: int
+        self,
+        group: ConsumerGroup,
+        topics: ClusterTopics,
+        settings: Settings,
+        ask: GroupRequest[Any, Any],
+        request: ConsumerGroupHeartbeatRequest,
+        now_ms: int,
     ) -> None:
         self.group = group
         self.topics = topics
         self.settings = settings
         self.limits = settings.consumer_group_settings(group.group_id)
         self.ask = ask
-        self.request = ask.request
+        self.request = request
         self.now_ms = now_ms
         self.epoch = group.epoch
         self.decision = Decision(group.group_id)
         self._check_size()
         self.old, self.known = self._find()
-        self.member = _merge(self.known, self.request, ask.client)
+        self.member = self._merge()
 
     def decide(self) -> Decision:
         group, old, decision = self.group, self.old, self.decision
@@ -181,11 +192,11 @@ class ConsumerHeartbeat:
         target_epoch, target = self._update_target(replaced)
         changed = named or pattern is not PatternChange.NONE
         self._reconcile(target_epoch, target, changed=changed, recorded=replaced or old is None)
-        decision.effects.append(
-            SetTimer(session(self.member.id), self.now_ms + self.limits.session_timeout_ms)
-        )
-        decision.effects.append(Reply(self.ask.token, self._answer()))
+        self._answer()
         return decision
+
+    def _merge(self) -> ConsumerMember:
+        return _merge(self.known, self.request, self.ask.client)
 
     def _check_size(self) -> None:
         group, request = self.group, self.request
@@ -328,7 +339,8 @@ class ConsumerHeartbeat:
         self.member = moved
         if moved is not member or recorded:
             self.decision.steps.append(current_record(group.group_id, moved))
-        if moved is member:
+        # Members with the classic protocol have timers of their own.
+        if moved is member or moved.classic is not None:
             return
         if moved.state is MemberState.UNREVOKED:
             at_ms = self.now_ms + max(moved.rebalance_timeout_ms, 0)
@@ -336,7 +348,15 @@ class ConsumerHeartbeat:
         else:
             self.decision.effects.append(CancelTimer(rebalance(moved.id)))
 
-    def _answer(self) -> ConsumerGroupHeartbeatResponse:
+    def _answer(self) -> None:
+        effects = self.decision.effects
+        at_ms = self.now_ms + self.limits.session_timeout_ms
+        effects.append(SetTimer(session(self.member.id), at_ms))
+        if self.known.classic is not None:
+            effects += cancel_classic_timers(self.member.id)
+        effects.append(Reply(self.ask.token, self._build_answer()))
+
+    def _build_answer(self) -> ConsumerGroupHeartbeatResponse:
         request, member = self.request, self.member
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.id,
@@ -430,6 +450,7 @@ def _merge(
     instance_id, rack_id = request.instance_id, request.rack_id
     merged = replace(
         member,
+        classic=None,
         instance_id=member.instance_id if instance_id is None else instance_id,
         rack_id=member.rack_id if rack_id is None else rack_id,
         client_id=client.id or "",

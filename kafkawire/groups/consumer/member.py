@@ -6,8 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from kafkawire.codec.compile import decode, encode
+from kafkawire.codec.types import DecodeError
+from kafkawire.groups.model.member import Protocols
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord
 from kafkawire.messages.stored import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
@@ -25,6 +30,19 @@ NO_TARGET: Target = {}
 STATIC_LEAVE = -2
 """The epoch of a static member that has left for a while: its partitions are kept for it."""
 LEAVE = -1
+
+
+CLASSIC_TAG = 0
+"""The tag of a member's classic part."""
+_PRESENT = b"\1"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicPart:
+    """The session timeout and the protocols of a member that joined by JoinGroup."""
+
+    session_timeout_ms: int
+    protocols: Protocols
 
 
 class MemberState(IntEnum):
@@ -53,7 +71,8 @@ class MemberState(IntEnum):
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """One member. `topics` and `pattern` are its subscription, their union counts. `assigned` and
-    `pending` (to be revoked) are the partitions that it owns."""
+    `pending` (to be revoked) are the partitions that it owns. `classic`: it has the classic
+    protocol."""
 
     id: str
     instance_id: str | None = None
@@ -64,6 +83,7 @@ class ConsumerMember:
     topics: frozenset[str] = frozenset()
     pattern: str = ""
     assignor: str | None = None
+    classic: ClassicPart | None = None
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
@@ -87,6 +107,9 @@ def metadata_record(group_id: str, member: ConsumerMember) -> ConsumerRecord:
         subscribed_topic_regex=member.pattern or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
+        unknown_tags=None
+        if member.classic is None
+        else {CLASSIC_TAG: _store_classic(member.classic)},
     )
     return ConsumerRecord(ConsumerKind.MEMBER, group_id, member.id, value)
 
@@ -130,6 +153,7 @@ def with_metadata(
         topics=frozenset(value.subscribed_topic_names),
         pattern=value.subscribed_topic_regex or "",
         assignor=value.server_assignor,
+        classic=_restore_classic((value.unknown_tags or {}).get(CLASSIC_TAG, b"")),
     )
 
 
@@ -153,6 +177,26 @@ def with_current(
 
 def restore_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
     return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
+
+
+def _store_classic(part: ClassicPart) -> bytes:
+    stored = ClassicMemberMetadata(
+        session_timeout_ms=part.session_timeout_ms,
+        supported_protocols=[ClassicProtocol(*pair) for pair in part.protocols],
+    )
+    return _PRESENT + encode(stored, 0)
+
+
+def _restore_classic(data: bytes) -> ClassicPart | None:
+    if not data.startswith(_PRESENT):
+        return None
+    try:
+        stored = decode(ClassicMemberMetadata, 0, data[1:])
+    # A member with an unreadable part is fenced when it next sends a request, and joins again.
+    except DecodeError:
+        return None
+    pairs = tuple((each.name, each.metadata) for each in stored.supported_protocols)
+    return ClassicPart(stored.session_timeout_ms, pairs)
 
 
 def _store(partitions: Partitions) -> list[CurrentTopicPartitions]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups.consumer.conversion import downgrade, may_downgrade
 from kafkawire.groups.consumer.group import ConsumerGroup, epoch_record, target_epoch_record
 from kafkawire.groups.consumer.member import (
     NO_PARTITIONS,
@@ -20,12 +21,17 @@ from kafkawire.groups.consumer.subscription import hash_topics
 from kafkawire.groups.model.decision import (
     CancelTimer,
     Decision,
+    Effect,
     Reply,
     SetTimer,
+    join_again,
+    joining_member,
     rebalance,
     rebalance_member,
     session,
     session_member,
+    sync_after,
+    syncing_member,
 )
 from kafkawire.groups.model.events import Eviction, GroupEmpty, MemberEvicted, MemberLeft
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord
@@ -46,7 +52,9 @@ from kafkawire.messages.leave_group import (
 def leave_by_heartbeat(
     group: ConsumerGroup,
     topics: ClusterTopics,
+    settings: Settings,
     ask: GroupRequest[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse],
+    now_ms: int,
 ) -> Decision:
     """Decide on a heartbeat with epoch -1 or -2. Raises KafkaError."""
     request = ask.request
@@ -65,7 +73,7 @@ def leave_by_heartbeat(
         decision.effects.append(CancelTimer(rebalance(member.id)))
     else:
         decision.events.append(MemberLeft(member))
-        remove(decision, group, topics, [member])
+        remove(decision, group, topics, settings, [member], now_ms)
     answer = ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
@@ -94,7 +102,9 @@ def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
 def leave(
     group: ConsumerGroup,
     topics: ClusterTopics,
+    settings: Settings,
     ask: GroupRequest[LeaveGroupRequest, LeaveGroupResponse],
+    now_ms: int,
 ) -> Decision:
     """Remove members by LeaveGroup, as tools do: by member id or by instance id alone."""
     decision = Decision(group.group_id)
@@ -117,7 +127,7 @@ def leave(
             )
         )
     if gone:
-        remove(decision, group, topics, list(gone.values()))
+        remove(decision, group, topics, settings, list(gone.values()), now_ms)
     decision.effects.append(Reply(ask.token, response))
     return decision
 
@@ -131,13 +141,24 @@ def _find_identity(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMe
 
 
 def remove(
-    decision: Decision, group: ConsumerGroup, topics: ClusterTopics, gone: Sequence[ConsumerMember]
+    decision: Decision,
+    group: ConsumerGroup,
+    topics: ClusterTopics,
+    settings: Settings,
+    gone: Sequence[ConsumerMember],
+    now_ms: int,
 ) -> None:
-    """Add the records that remove members, and raise the epoch of the group."""
+    """Add the records that remove members, and raise the epoch of the group; or those that convert
+    it to a classic group, if only members with the classic protocol remain."""
     group_id = group.group_id
     for member in gone:
-        decision.steps += member_tombstones(group_id, member.id)
         decision.effects += [CancelTimer(session(member.id)), CancelTimer(rebalance(member.id))]
+        decision.effects += cancel_classic_timers(member.id)
+    if may_downgrade(group, settings, gone):
+        downgrade(decision, group, topics, settings, gone, now_ms)
+        return
+    for member in gone:
+        decision.steps += member_tombstones(group_id, member.id)
     names, patterns = dict(group.names), dict(group.patterns)
     for member in gone:
         for name in member.topics:
@@ -159,30 +180,58 @@ def remove(
 
 
 def decide_timer(
-    group: ConsumerGroup, topics: ClusterTopics, settings: Settings, key: str
+    group: ConsumerGroup, topics: ClusterTopics, settings: Settings, key: str, now_ms: int
 ) -> Decision:
     """Decide on an expired timer; no effect if the state has changed since."""
     decision = Decision(group.group_id)
-    member = group.members.get(session_member(key) or "")
-    if member is not None:
-        limit_ms = settings.consumer_group_settings(group.group_id).session_timeout_ms
-        decision.events.append(MemberEvicted(member, Eviction.SESSION_TIMEOUT, limit_ms))
-        remove(decision, group, topics, [member])
-        return decision
-    member = group.members.get(rebalance_member(key) or "")
-    if member is not None and member.state is MemberState.UNREVOKED:
-        limit_ms = member.rebalance_timeout_ms
-        decision.events.append(MemberEvicted(member, Eviction.REBALANCE_TIMEOUT, limit_ms))
-        remove(decision, group, topics, [member])
+    event = _find_late(group, settings, key)
+    if event is not None:
+        decision.events.append(event)
+        gone = group.members[event.member.id]
+        remove(decision, group, topics, settings, [gone], now_ms)
     return decision
+
+
+def _find_late(group: ConsumerGroup, settings: Settings, key: str) -> MemberEvicted | None:
+    """Return the member that a timer removes, and why."""
+    members = group.members
+    member = members.get(session_member(key) or "")
+    if member is not None:
+        limit_ms = session_timeout_ms(group, settings, member)
+        return MemberEvicted(member, Eviction.SESSION_TIMEOUT, limit_ms)
+    member = members.get(rebalance_member(key) or "")
+    late = member is not None and member.state is MemberState.UNREVOKED
+    if member is None:
+        member = members.get(joining_member(key) or "")
+        late = member is not None and member.id in group.joining
+    if member is not None:
+        limit_ms = member.rebalance_timeout_ms
+        return MemberEvicted(member, Eviction.REBALANCE_TIMEOUT, limit_ms) if late else None
+    member = members.get(syncing_member(key) or "")
+    if member is not None and member.classic is not None:
+        return MemberEvicted(member, Eviction.SYNC_TIMEOUT, member.rebalance_timeout_ms)
+    return None
+
+
+def session_timeout_ms(group: ConsumerGroup, settings: Settings, member: ConsumerMember) -> int:
+    """Return the session timeout of a member: the group's, or its own with the classic protocol."""
+    if member.classic is not None:
+        return member.classic.session_timeout_ms
+    return settings.consumer_group_settings(group.group_id).session_timeout_ms
+
+
+def cancel_classic_timers(member_id: str) -> list[Effect]:
+    return [CancelTimer(join_again(member_id)), CancelTimer(sync_after(member_id))]
 
 
 def decide_loaded(group: ConsumerGroup, settings: Settings, now_ms: int) -> Decision:
     """Decide on a group loaded from the log: sessions begin, and revocations get their time."""
     decision = Decision(group.group_id)
-    until_ms = now_ms + settings.consumer_group_settings(group.group_id).session_timeout_ms
     for member in group.members.values():
+        until_ms = now_ms + session_timeout_ms(group, settings, member)
         decision.effects.append(SetTimer(session(member.id), until_ms))
+        if member.classic is not None:
+            continue
         if member.state is MemberState.UNREVOKED and member.epoch != STATIC_LEAVE:
             at_ms = now_ms + max(member.rebalance_timeout_ms, 0)
             decision.effects.append(SetTimer(rebalance(member.id), at_ms))

@@ -22,8 +22,8 @@ from kafkawire.messages.consumer_group_describe import (
 )
 from kafkawire.messages.list_groups import ListedGroup
 
-NEW_PROTOCOL = 1
-"""The type of a member with the consumer protocol."""
+CLASSIC_PROTOCOL, NEW_PROTOCOL = 0, 1
+"""Types of members: with the classic and with the consumer protocol."""
 GROUP_TYPE = "consumer"
 
 
@@ -58,7 +58,7 @@ def describe_group(
                 subscribed_topic_regex=member.pattern or None,
                 assignment=_assignment(member.assigned, topics),
                 target_assignment=_assignment(group.target.get(member.id, NO_TARGET), topics),
-                member_type=NEW_PROTOCOL,
+                member_type=NEW_PROTOCOL if member.classic is None else CLASSIC_PROTOCOL,
             )
             for member in group.members.values()
         ],

@@ -115,6 +115,20 @@ class PatternsResolved:
     """The matching of patterns has ended, or has failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class JoinExpected:
+    """A member with the classic protocol, of a consumer group, was asked to join again."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinArrived:
+    """Such a member has joined again."""
+
+    member_id: str
+
+
 Change = (
     Entered
     | Pending
@@ -129,4 +143,6 @@ Change = (
     | TopicsCompared
     | PatternsRequested
     | PatternsResolved
+    | JoinExpected
+    | JoinArrived
 )

@@ -30,6 +30,10 @@ JOIN = "join"
 SYNC = "sync"
 _SESSION = "session:"
 _REBALANCE = "rebalance:"
+# Of members of consumer groups with the classic protocol: to join again, and to request the
+# assignment after that.
+_JOIN = "join:"
+_SYNC = "sync:"
 
 
 def session(member_id: str) -> str:
@@ -48,6 +52,22 @@ def rebalance(member_id: str) -> str:
 
 def rebalance_member(key: str) -> str | None:
     return key[len(_REBALANCE) :] if key.startswith(_REBALANCE) else None
+
+
+def join_again(member_id: str) -> str:
+    return _JOIN + member_id
+
+
+def sync_after(member_id: str) -> str:
+    return _SYNC + member_id
+
+
+def joining_member(key: str) -> str | None:
+    return key[len(_JOIN) :] if key.startswith(_JOIN) else None
+
+
+def syncing_member(key: str) -> str | None:
+    return key[len(_SYNC) :] if key.startswith(_SYNC) else None
 
 
 @dataclass(slots=True)

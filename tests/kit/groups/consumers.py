@@ -49,7 +49,7 @@ class ConsumerDesk:
         return self.do(self.shard.decide(ask, self.now_ms))
 
     def do(self, decision: Decision) -> Any:
-        """Carry out a decision; return the answer."""
+        """Carry out a decision; return the answer to its request, which is the last."""
         self.decision = decision
         self.log += records_of(decision)
         for step in decision.steps:
@@ -62,7 +62,7 @@ class ConsumerDesk:
             elif isinstance(effect, MatchPatterns):
                 self.matching.append((decision.group_id, effect))
         replies = replies_of(decision)
-        return replies[0].body if replies else None
+        return replies[-1].body if replies else None
 
     def beat(
         self,
