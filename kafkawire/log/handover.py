@@ -10,6 +10,8 @@ tier, and the log objects and journals here are not needed for them any more. In
    partition whose transaction stays open is not moved now.
 3. Appends are refused: NOT_LEADER_OR_FOLLOWER, so clients try again. Readers are served.
 4. What was queued is written and committed, then cut and uploaded, then the checkpoint is stored.
+   Until the leader has changed no merge or cleaning replaces their segments: the next leader could
+   not read one that is not uploaded.
 
 After a failure all partitions take appends again. After success they stay closed, until the leader
 has changed in SQL and they are resigned (kafkawire.log.leadership), or until `resume`, if it has
@@ -39,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 SLICE = 256
 """Partitions per event-loop iteration: less than a millisecond."""
+ROWS_AT_ONCE = 5000
+"""Rows of segments per event-loop iteration: a millisecond."""
 EARLY_BYTES = 8 << 20
 """So many bytes in the journals are cut before appends are refused: less takes a tenth of a second,
 and a segment more is not worth it."""
@@ -165,6 +169,9 @@ class HandOver:
                 # time for which appends may be refused.
                 await self._commit_log.wait_until_durable()
                 await self._cut(moving)
+                # A swap that began before they were closed is in memory then; later ones are
+                # refused.
+                await self._segments.swapper.settle()
                 await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()
@@ -214,12 +221,34 @@ class HandOver:
         await self._segments.cutter.cut_all(uncut)
 
     async def _upload(self, found: list[Partition]) -> None:
+        """Wait until the remote tier has all segments of partitions, also those that replaced
+        uploaded ones."""
         numbers = {each.number for each in found}
-        while not all(each.commit_offset >= each.cut_offset or each.removed for each in found):
+        while found := await self._list_not_uploaded(found):
             if self._segments.remote.hurry is not None:
                 # Again each time: what was cut since then too.
                 self._segments.remote.hurry(numbers)
             await self._env.sleep(UPLOAD_CHECK_S)
+
+    async def _list_not_uploaded(self, found: list[Partition]) -> list[Partition]:
+        missing = []
+        checked = 0
+        for each in found:
+            if not (each.removed or self._is_uploaded(each)):
+                missing.append(each)
+            checked += 1 + len(each.segments)
+            if checked >= ROWS_AT_ONCE:
+                await self._env.slices.pause()
+                checked = 0
+        return missing
+
+    def _is_uploaded(self, partition: Partition) -> bool:
+        # Once uploaded an offset counts, although a merge or a cleaning has written it again since.
+        if partition.commit_offset < partition.cut_offset:
+            return False
+        # Other brokers upload theirs.
+        own = map(self._segments.store.by_id.get, partition.segments.segment)
+        return all(segment is None or segment.row.object for segment in own)
 
     def _refuse_uncut(self, moving: list[Partition], made: HandedOver) -> None:
         for each in moving:

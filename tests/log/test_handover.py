@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Set
+from dataclasses import replace
 
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log import handover
 from kafkawire.log.partition.partition import Partition
-from tests.kit.env import EPOCH_MS
+from tests.kit.env import EPOCH_MS, InlineOffload
+from tests.kit.log.compacted import fill
 from tests.kit.log.logs import batch, read_all
 from tests.kit.log.pair import Pair
 from tests.kit.log.transactional import Producer, committed_records
@@ -244,19 +246,29 @@ async def test_partitions_that_are_not_led_here_are_refused(pair: Pair) -> None:
     assert handed.refused == dict.fromkeys([partition.number, 99], "broker 1 does not lead it")
 
 
-async def replicated(pair: Pair) -> Partition:
+async def replicated(pair: Pair, **configs: str) -> Partition:
     """Create a partition that can be moved when its records are uploaded. The own disk is its only
     replica."""
     log = pair.first.log.commit_log
     log.follower_sink.update("")
     log.follower_sink.when_written(lambda: log.follower_sink.commit(log.disk_sink.committed))
-    (partition,) = await pair.topic("t", durability="replicated")
+    (partition,) = await pair.topic("t", 1, durability="replicated", **configs)
     return partition
 
 
-def upload(partition: Partition) -> None:
+def upload(pair: Pair, partition: Partition) -> None:
     """Have the remote tier contain everything of the segments of a partition."""
     partition.commit_offset = partition.cut_offset
+    store = pair.first.log.segments.store
+    for segment_id in partition.segments.segment:
+        segment = store.get_segment(segment_id)
+        segment.row = replace(segment.row, object=segment.row.uuid)
+
+
+def is_uploaded(pair: Pair, partition: Partition) -> bool:
+    """Whether the remote tier has the segments of a partition that its next leader will read."""
+    store = pair.first.log.segments.store
+    return all(store.get_segment(each).row.object for each in partition.segments.segment)
 
 
 async def test_partition_is_ready_when_everything_is_uploaded(pair: Pair) -> None:
@@ -276,7 +288,7 @@ async def test_partition_is_ready_when_everything_is_uploaded(pair: Pair) -> Non
         assert not moving.done()
         if not closed:
             append(partition, b"meanwhile")
-        upload(partition)
+        upload(pair, partition)
     handed = await moving
     assert handed.ready == numbers_of(partition)
     assert refuses(partition)
@@ -298,7 +310,7 @@ async def test_failed_upload_leaves_everything_as_it_was(
         if limit == "CLOSED_S" and not partition.closed:
             sent.append(b"meanwhile")
             append(partition, b"meanwhile")
-            upload(partition)
+            upload(pair, partition)
 
     pair.first.log.segments.remote.attach_uploads(fails)
     append(partition, b"older")
@@ -311,10 +323,78 @@ async def test_failed_upload_leaves_everything_as_it_was(
     producer = Producer(1)
     producer.send(partition, b"after")
     producer.end(partition, commit=True)
-    pair.first.log.segments.remote.attach_uploads(lambda _: upload(partition))
+    pair.first.log.segments.remote.attach_uploads(lambda _: upload(pair, partition))
     handed = await pair.first.log.hand_over(numbers_of(partition))
     (moved,) = await pair.move(handed.ready, 2)
     assert [value for _, value in await committed_records(moved)] == [*sent, b"after"]
+
+
+async def uploaded_and_dirty() -> tuple[Pair, Partition]:
+    """Return a compacted partition whose only segment is uploaded, and not cleaned yet."""
+    pair = Pair()
+    await pair.start(log_cleaner_dedupe_buffer_size=1 << 16)
+    partition = await replicated(pair, cleanup_policy="compact")
+    pair.first.log.segments.remote.attach_uploads(lambda _: upload(pair, partition))
+    await fill(partition, 20)
+    # A hand-over that is called off has cut everything.
+    pair.first.log.resume((await pair.first.log.hand_over(numbers_of(partition))).ready)
+    assert partition.commit_offset == partition.cut_offset == 40
+    return pair, partition
+
+
+async def test_segment_that_a_cleaning_replaces_is_uploaded_before_the_leader_changes() -> None:
+    """The offsets are uploaded, but not the segment in which the next leader would read them."""
+    pair, partition = await uploaded_and_dirty()
+    before = partition.segments.segment[0]
+    pair.first.log.segments.remote.attach_uploads(lambda _: None)
+    await clean(pair)
+    assert partition.segments.segment[0] != before
+    assert partition.commit_offset == partition.cut_offset
+    moving = asyncio.ensure_future(pair.first.log.hand_over(numbers_of(partition)))
+    asked: list[Set[int]] = []
+    pair.first.log.segments.remote.attach_uploads(asked.append)
+    await until(lambda: moving.done() or len(asked) > 1)
+    assert not moving.done()
+    upload(pair, partition)
+    assert (await moving).ready == numbers_of(partition)
+
+
+@pytest.mark.parametrize("kind", ["cleaning", "merge"])
+async def test_nothing_replaces_segments_between_the_upload_and_the_change_of_leader(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that began before writes a segment that the next leader could not read."""
+    pair, partition = await uploaded_and_dirty()
+    segments = pair.first.log.segments
+    before = list(partition.segments.segment)
+    if kind == "merge":
+        segments.store.get_segment(before[0]).payload_bytes = 1 << 30  # most of it is dead
+    offload = pair.first.env.offload
+    assert isinstance(offload, InlineOffload)
+    offload.hold("worker")
+    rewriting = asyncio.ensure_future(
+        segments.cleaner.run() if kind == "cleaning" else segments.tend()
+    )
+    await until(lambda: bool(offload.held))
+    handed = await pair.first.log.hand_over(numbers_of(partition))
+    assert handed.ready == numbers_of(partition)
+    with caplog.at_level(logging.INFO):
+        offload.release("worker")
+        await rewriting
+    assert caplog.text.count("segments changed during") == 1, "it is not repeated at once"
+    assert list(partition.segments.segment) == before
+    assert is_uploaded(pair, partition)
+    assert len(pair.fs.listdir("/data/brokers/1/segments")) == 1, "the new file is removed"
+    # The leader has not changed: it may be replaced again.
+    pair.first.log.resume(handed.ready)
+    await clean(pair)
+    assert list(partition.segments.segment) != before
+
+
+async def clean(pair: Pair) -> None:
+    (partition,) = pair.first.log.partitions.values()
+    pair.first.log.segments.cleaner.note(numbers_of(partition))
+    await pair.first.log.segments.cleaner.run()
 
 
 async def test_unused_partitions_need_no_work(pair: Pair) -> None:

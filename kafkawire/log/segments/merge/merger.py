@@ -174,6 +174,9 @@ class Rewriter:
             await self._rewrite(rewrite)
         except StaleSwap:
             logger.info("segments changed during a merge, planning again later")
+            # It would be planned and written again at once, until the leader has changed.
+            if self._swapper.any_handed_over(rewrite.parts):
+                self._rest(rewrite.inputs)
         except Exception as failure:
             if isinstance(failure, KafkaError) and failure.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 logger.info("a partition was moved during a merge, planning again later")

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 
 from kafkawire.codec.configs.settings import TopicConfig
@@ -106,7 +114,8 @@ class Swapper:
     ) -> None:
         """Replace segments by new ones: `removed` are the mappings that are replaced.
 
-        StaleSwap if these have changed since they were read; then the files can be discarded.
+        StaleSwap if these have changed since they were read, or one of the partitions is being
+        handed over; then the files can be discarded.
         """
         assert finished, "a swap without a new segment cannot be distinguished from none"
         own_ms = await self.delays.own_ms({mapping.number for mapping in removed})
@@ -122,6 +131,11 @@ class Swapper:
         async with self._lock:
             # A swap whose outcome is unknown may have replaced the same rows.
             await self._settle()
+            # Under the lock: the hand-over takes it after it has closed its partitions, and then
+            # waits for the uploads of all that it finds. The next leader could not read a segment
+            # that comes later.
+            if self.any_handed_over({mapping.number for mapping in swap.removed}):
+                raise StaleSwap("a partition is being handed over to another broker")
             # Another broker leads them since the cut was planned: their rows are its.
             if resigned := {each.number for each in partitions if each.resigned}:
                 swap.finished[:] = [
@@ -145,6 +159,12 @@ class Swapper:
             except BaseException:  # cancelled: no caller has the result
                 self._hooks.in_doubt()
                 raise
+
+    def any_handed_over(self, numbers: Iterable[int]) -> bool:
+        """Return whether one of these partitions is closed until its leader changes
+        (kafkawire.log.handover). Of those that have changed, the storage refuses a swap itself."""
+        found = (self._partitions.get(number) for number in numbers)
+        return any(each is not None and each.closed and not each.removed for each in found)
 
     @asynccontextmanager
     async def hold_back(self) -> AsyncIterator[None]:
