@@ -61,6 +61,10 @@ from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers
 from kafkawire.log.io.ports import Env
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 
@@ -223,6 +227,21 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         if member is not None:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
+
+    def consumer_heartbeat(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Answer a heartbeat that only extends its session; None without any effect if it is to be
+        decided on, or if uncommitted changes precede it: then use `submit`. Hot."""
+        if self.phase is not _ACTIVE or self.commits.unsettled:
+            return None
+        group_id = request.group_id
+        answer = self.shard.answer_unchanged(client, request)
+        # All that the decision of `submit` would contain: this timer and the reply.
+        if answer is not None:
+            limits = self.config.consumer_group_settings(group_id)
+            self.timers.set(group_id, session(request.member_id), limits.session_timeout_ms)
+        return answer
 
     def _refusal(self, request: Request) -> ErrorCode:
         # Its session begins when loading ends. Kafka answers NONE, too.

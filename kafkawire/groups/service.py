@@ -48,7 +48,10 @@ from kafkawire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkawire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafkawire.messages.group_activity import GroupActivityResponse
@@ -157,6 +160,14 @@ class GroupService(CoordinatorService[Coordinator]):
         if coordinator is None:
             return self._refusal(request.group_id, request)
         return coordinator.heartbeat(request)
+
+    def consumer_heartbeat_now(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Answer a heartbeat that changes nothing; None without any effect if it is to be decided
+        on: then use `submit`. Hot."""
+        coordinator = self.find_coordinator(request.group_id)
+        return None if coordinator is None else coordinator.consumer_heartbeat(client, request)
 
     async def verify_transaction(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
         """Have the transaction coordinator verify (from version 5: add) the partition of the group.

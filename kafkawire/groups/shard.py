@@ -38,6 +38,7 @@ from kafkawire.groups.model.records import (
     fits,
 )
 from kafkawire.groups.model.request import (
+    Client,
     GroupRequest,
     MarkerWritten,
     Request,
@@ -404,6 +405,18 @@ class Shard:
         decision.steps[:0] = replaced.steps
         decision.effects[:0] = replaced.effects
         return decision
+
+    def answer_unchanged(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Return the answer to a heartbeat that only extends its session; None: decide on it.
+        Hot."""
+        group = self.consumer_groups.get(request.group_id)
+        if group is None:
+            return None
+        return consumer_heartbeat.answer_unchanged(
+            group, self.topics_of_cluster, self.settings, client, request
+        )
 
     def _replace_classic(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int

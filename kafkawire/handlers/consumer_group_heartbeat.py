@@ -3,10 +3,16 @@
 v1 a subscription by pattern, and the member id is the client's (KIP-1082). The feature and the
 rights are checked here, in Kafka's order (KafkaApis), and everything else by the group:
 kafkawire.groups.consumer.heartbeat.
+
+Most heartbeats change nothing. They are answered without a task: each member sends one every few
+seconds.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.compile import encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.model.request import CONSUMER_HEARTBEAT, Client
 from kafkawire.handlers.clients import client_of
@@ -16,6 +22,10 @@ from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kafkawire.security.acls.model import Operation, ResourceKind
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.handlers.exchange import Peer
 
 
 async def consumer_group_heartbeat(
@@ -29,6 +39,22 @@ async def consumer_group_heartbeat(
     if not answer.done():
         ctx.park()
     return await answer
+
+
+def answer_unchanged(
+    broker: Broker, peer: Peer, version: int, req: ConsumerGroupHeartbeatRequest
+) -> bytes | None:
+    """Answer a heartbeat that changes nothing (an AnswerNow of kafkawire.handlers.table). Hot."""
+    if not broker.config.group_version:
+        return None
+    # A refusal is recorded where it is answered.
+    if peer.rights is not None and not peer.rights.may(
+        Operation.READ, ResourceKind.GROUP, req.group_id
+    ):
+        return None
+    client = Client(peer.client_id, f"/{peer.client_host}")
+    answer = broker.groups.consumer_heartbeat_now(client, req)
+    return None if answer is None else encode(answer, version)
 
 
 async def _find_refusal(ctx: RequestContext, req: ConsumerGroupHeartbeatRequest) -> ErrorCode:

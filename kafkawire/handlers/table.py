@@ -3,7 +3,8 @@
 A row names its handler by module, so that starting a broker imports neither handlers nor message
 modules: the first request for an API does. Cold handlers are `async def name(ctx, request)` in
 `kafkawire.handlers.<name>`; hot ones (Produce, Fetch, Heartbeat, EndTxn) are classes that read the
-receive buffer themselves. To add an API, add a row and a module.
+receive buffer themselves. A cold one may have a second function that answers without a task what
+need not wait (`answer_now`). To add an API, add a row and a module.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from kafkawire.handlers.exchange import HotHandler, Peer, Pinned
 
 Handler = Callable[["RequestContext", Any], Awaitable[Any]]
+AnswerNow = Callable[["Broker", "Peer", int, Any], "bytes | None"]
+"""Returns the encoded answer to a request of a version; None, without any effect, if the handler
+must serve it. Not called for clients with quotas."""
 RequestDecoder = Callable[[Buffer, int, int], tuple[Any, int]]
 """A decoder of requests, see kafkawire.codec.compile."""
 
@@ -52,6 +56,8 @@ class ApiRow:
     compile_answer: str | None = None
     """The function of the handler's module that compiles the encoders of a version; of a handler
     that encodes its answers itself."""
+    answer_now: str | None = None
+    """The function of the handler's module that is called before the handler: an AnswerNow."""
 
     @property
     def min_version(self) -> int:
@@ -124,7 +130,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(64, "unregister_broker"),
     ApiRow(65, "describe_transactions"),
     ApiRow(66, "list_transactions"),
-    ApiRow(68, "consumer_group_heartbeat"),
+    ApiRow(68, "consumer_group_heartbeat", answer_now="answer_unchanged"),
     ApiRow(69, "consumer_group_describe"),
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
@@ -146,9 +152,9 @@ class Api:
     """A row prepared for one broker; the connection reads its attributes for each request."""
 
     __slots__ = (
-        "_compile_answer", "advertised_min", "decoders", "flexible_answer", "flexible_from",
-        "handler", "hot", "key", "max_version", "may_follow_produce", "min_version", "module",
-        "name",
+        "_answer_now", "_compile_answer", "advertised_min", "answer_now", "decoders",
+        "flexible_answer", "flexible_from", "handler", "hot", "key", "max_version",
+        "may_follow_produce", "min_version", "module", "name",
     )  # fmt: skip
 
     def __init__(self, row: ApiRow) -> None:
@@ -166,6 +172,8 @@ class Api:
         self.may_follow_produce = row.module == "produce"
         self.hot: HotHandler | None = None  # an Unmade before its first request
         self.handler: Handler | None = None
+        self.answer_now: AnswerNow | None = None
+        self._answer_now = row.answer_now
         self._compile_answer = row.compile_answer
         self.decoders: dict[int, RequestDecoder] = {}  # by version, once its messages are compiled
 
@@ -173,6 +181,8 @@ class Api:
         """Import the cold handler and compile the messages of a version; in any thread."""
         module = self.import_handler_module()
         self.handler = getattr(module, self.module)
+        if self._answer_now is not None:
+            self.answer_now = getattr(module, self._answer_now)
         request = request_class(self.key)
         sliced_decoder(request, version)
         if self._compile_answer is not None:

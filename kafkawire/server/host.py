@@ -156,15 +156,21 @@ class Host:
         requests = self.counts.requests
         requests[api.key] = requests.get(api.key, 0) + 1
         begun = self.now()
-        name = f"{api.name} v{exchange.version} {_sender(connection)}"
         decode = api.decoders.get(exchange.version)
         if decode is None or len(body) > SMALL_BODY_BYTES:
             block.pin()
-            large = self._serve_large(connection, exchange, api, block, body, begun)
-            self.broker.env.spawn(large, name)
-            return
-        request, _ = decode(body, 0, len(body))
-        self.broker.env.spawn(self._serve(connection, exchange, api, [request], begun), name)
+            work = self._serve_large(connection, exchange, api, block, body, begun)
+        else:
+            request, _ = decode(body, 0, len(body))
+            if api.answer_now is not None and not self.quotas.of_clients:
+                answer = api.answer_now(self.broker, connection, exchange.version, request)
+                if answer is not None:
+                    exchange.answer(answer)
+                    connection.note_served(exchange)
+                    self.counts.took(api.key, self.now() - begun)
+                    return
+            work = self._serve(connection, exchange, api, [request], begun)
+        self.broker.env.spawn(work, f"{api.name} v{exchange.version} {_sender(connection)}")
 
     async def _serve_large(
         self,

@@ -7,12 +7,15 @@ Covers: kafkawire.handlers.consumer_group_heartbeat, kafkawire.handlers.consumer
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafkawire.codec.compile import decode
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.groups.model.request import CONSUMER_HEARTBEAT, Client
+from kafkawire.handlers.consumer_group_heartbeat import answer_unchanged
 from kafkawire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -34,6 +37,7 @@ class FakeGroups:
 
     def __init__(self, *described: DescribedGroup) -> None:
         self.asked: list[tuple[Client, int, Any]] = []
+        self.now: list[tuple[Client, Any]] = []
         self.described = {group.group_id: group for group in described}
 
     def submit(self, kind: Any, client: Client, version: int, request: Any) -> Any:
@@ -42,6 +46,12 @@ class FakeGroups:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.set_result(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1))
         return answer
+
+    def consumer_heartbeat_now(
+        self, client: Client, request: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        self.now.append((client, request))
+        return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1)
 
     async def describe_consumer_groups(
         self, client: Client, version: int, request: Any
@@ -123,6 +133,27 @@ async def test_group_can_ask_which_topics_a_pattern_may_show() -> None:
     ((client, _, _),) = groups.asked
     assert client.may_describe is not None
     assert [client.may_describe(name) for name in ("t", "secret")] == [True, False]
+
+
+def answer_now(broker: FakeBroker, rights: Rights | None) -> ConsumerGroupHeartbeatResponse | None:
+    peer = SimpleNamespace(client_id="client", client_host="127.0.0.1", rights=rights)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+    body = answer_unchanged(broker, peer, 1, request)  # type: ignore[arg-type]
+    return None if body is None else decode(ConsumerGroupHeartbeatResponse, 1, body)
+
+
+async def test_unchanged_heartbeat_is_answered_at_once_to_who_may_read_the_group() -> None:
+    broker, groups = broker_with()
+    for rights in (None, Rights(READ_GROUP)):
+        answer = answer_now(broker, rights)
+        assert answer is not None
+        assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "m", 1)
+    ((client, request), _) = groups.now
+    assert (client.id, client.host, request.group_id) == ("client", "/127.0.0.1", "g")
+    assert answer_now(broker, Rights()) is None
+    broker.catalog.finalize_features({"group.version": 0}, 1)
+    assert answer_now(broker, None) is None
+    assert len(groups.now) == 2
 
 
 def group(group_id: str, current: str = "", target: str = "") -> DescribedGroup:

@@ -141,6 +141,47 @@ def heartbeat(
     return ConsumerHeartbeat(group, topics, settings, ask, ask.request, now_ms).decide()
 
 
+def answer_unchanged(
+    group: ConsumerGroup,
+    topics: ClusterTopics,
+    settings: Settings,
+    client: Client,
+    request: ConsumerGroupHeartbeatRequest,
+) -> ConsumerGroupHeartbeatResponse | None:
+    """Return the answer to a heartbeat that changes nothing; None: decide on it with `heartbeat`,
+    whose decision may have steps. Hot: nearly all heartbeats are such, so it has no loop."""
+    member = group.members.get(request.member_id)
+    if (
+        member is None
+        # The group has nothing to do: no new target, no topics or patterns to compare.
+        or not member.epoch == request.member_epoch == group.target_epoch == group.epoch
+        or member.epoch <= 0
+        or member.state is not MemberState.STABLE
+        or group.patterns
+        or group.compared != topics.topic_revision()
+        # The request has nothing new.
+        or request.topic_partitions is not None
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or request.server_assignor is not None
+        or request.rebalance_timeout_ms not in (-1, member.rebalance_timeout_ms)
+        or request.rack_id not in (None, member.rack_id)
+        or request.instance_id != member.instance_id
+        or (request.instance_id is not None and group.static[request.instance_id] != member.id)
+        or (client.id or "") != member.client_id
+        or client.host != member.client_host
+        or member.classic is not None
+    ):
+        return None
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member.id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=settings.consumer_group_settings(
+            group.group_id
+        ).heartbeat_interval_ms,
+    )
+
+
 class ConsumerHeartbeat:
     """One heartbeat that is being decided: `request`, which arrived as or with `ask`.
 

@@ -11,6 +11,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.groups.model.request import Client
+from kafkawire.groups.timers import Timers
 from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -108,4 +110,34 @@ async def test_a_group_is_loaded_from_the_log() -> None:
     await bench.reload()
     assert facts(bench.coordinator.shard.consumer_groups["g"]) == before
     assert len(bench.coordinator.timers) == 3  # two sessions, and the check for expired offsets
+    bench.coordinator.timers.clear()
+
+
+async def test_unchanged_heartbeat_is_answered_at_once_unless_changes_wait_for_a_commit() -> None:
+    bench = Bench().begin()
+    await send(bench, beat("a", topics=["t"]))
+    client, coordinator = Client("c", "/h"), bench.coordinator
+    answer = coordinator.consumer_heartbeat(client, beat("a", 1))
+    assert answer is not None
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, 1, None)
+    # Unknown members and old epochs are decided on, and so are other clients.
+    assert coordinator.consumer_heartbeat(client, beat("b", 1)) is None
+    assert coordinator.consumer_heartbeat(client, beat("a", 2)) is None
+    assert coordinator.consumer_heartbeat(Client("d", "/h"), beat("a", 1)) is None
+    joining = bench.ask(beat("b", topics=["u"]), 1)
+    assert coordinator.consumer_heartbeat(client, beat("a", 1)) is None
+    bench.log.commit()
+    await joining
+    # The epoch has changed: the member is to get it.
+    assert coordinator.consumer_heartbeat(client, beat("a", 1)) is None
+    coordinator.timers.clear()
+
+
+async def test_unchanged_heartbeat_extends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench().begin()
+    await send(bench, beat("a", topics=["t"]))
+    set_timers: list[tuple[str, str, int]] = []
+    monkeypatch.setattr(Timers, "set", lambda self, *given: set_timers.append(given))
+    assert bench.coordinator.consumer_heartbeat(Client("c", "/h"), beat("a", 1)) is not None
+    assert set_timers == [("g", "session:a", 45_000)]
     bench.coordinator.timers.clear()

@@ -38,6 +38,7 @@ def test_invariants_hold(first: int) -> None:
     lives = [simulate(seed) for seed in range(first, min(first + 5, SEEDS))]
     assert sum(life.fenced for life in lives) > 0
     assert sum(life.lost_answers for life in lives) > len(lives)
+    assert sum(life.desk.unchanged for life in lives) > len(lives)
     assert sum(len(life.desk.log) for life in lives) > 50 * len(lives)
 
 
@@ -96,7 +97,21 @@ def release_without_looking_at_the_owner(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroup, "_release", release)
 
 
+def answer_members_that_have_work_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = heartbeat_module.answer_unchanged
+
+    def answer(group: ConsumerGroup, topics: Any, *more: Any) -> Any:
+        compared, group.compared = group.compared, topics.topic_revision()
+        try:
+            return original(group, topics, *more)
+        finally:
+            group.compared = compared
+
+    patch.setattr(heartbeat_module, "answer_unchanged", answer)
+
+
 MUTATIONS = [
+    answer_members_that_have_work_at_once,
     give_what_others_have,
     do_not_wait_for_revocation,
     accept_any_epoch,

@@ -31,7 +31,8 @@ step, and patterns and assignments have intervals."""
 
 @dataclass
 class Client:
-    """One consumer process. `using`: partitions that it reads, `epoch` 0 before it has joined."""
+    """One consumer process. `using`: partitions that it reads, `epoch` 0 before it has joined;
+    `sent`: those of its last request with partitions."""
 
     name: str
     instance: str | None
@@ -43,6 +44,7 @@ class Client:
     slow: bool = False
     alive: bool = True
     lost: bool = False
+    sent: Owned = field(default_factory=dict)
 
     @property
     def owned(self) -> Owned:
@@ -217,11 +219,15 @@ class ConsumerLife:
             client.using.clear()
         # A client whose last answer was lost sends everything, and gets its assignment.
         full = client.epoch == 0 or client.lost
+        # As librdkafka and Java: the partitions only when they have changed.
+        same = not full and client.owned == client.sent
+        if full or not (same or client.slow):
+            client.sent = client.owned
         answer = self.desk.beat(
             client.name,
             client.epoch,
             topics=client.topics if full else None,
-            owned=None if client.slow and not full else client.owned,
+            owned=None if not full and (same or client.slow) else client.owned,
             instance_id=client.instance,
             **(self.describe(client) if full else {}),
         )

@@ -7,7 +7,13 @@ from typing import Any
 
 from kafkawire.codec.patterns import compile_pattern
 from kafkawire.groups.consumer.group import ConsumerGroup
-from kafkawire.groups.model.decision import CancelTimer, Decision, MatchPatterns, SetTimer
+from kafkawire.groups.model.decision import (
+    CancelTimer,
+    Decision,
+    MatchPatterns,
+    SetTimer,
+    session,
+)
 from kafkawire.groups.model.records import Record, decode_record, encode_record
 from kafkawire.groups.model.request import Client
 from kafkawire.groups.shard import Shard
@@ -36,6 +42,7 @@ class ConsumerDesk:
     timers: dict[tuple[str, str], int] = field(default_factory=dict)
     log: list[Record] = field(default_factory=list)
     matching: list[tuple[str, MatchPatterns]] = field(default_factory=list)
+    unchanged: int = 0  # heartbeats that changed nothing, by the short way
 
     def __post_init__(self) -> None:
         self.shard = Shard(self.settings, self.topics)
@@ -45,8 +52,21 @@ class ConsumerDesk:
         return self.shard.consumer_groups["g"]
 
     def ask(self, request: Any, version: int = 1, client: Client | None = None) -> Any:
-        ask = group_request(1, version, request, client or Client("c", "/h"), "fresh")
-        return self.do(self.shard.decide(ask, self.now_ms))
+        client = client or Client("c", "/h")
+        ask = group_request(1, version, request, client, "fresh")
+        unchanged = None
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            unchanged = self.shard.answer_unchanged(client, request)
+        answer = self.do(self.shard.decide(ask, self.now_ms))
+        # The short way answers as the decision does, which then has nothing but a session timer.
+        if unchanged is not None:
+            self.unchanged += 1
+            assert unchanged == answer
+            assert not self.decision.steps
+            limits = self.settings.consumer_group_settings(request.group_id)
+            timer = SetTimer(session(request.member_id), self.now_ms + limits.session_timeout_ms)
+            assert self.decision.effects[:-1] == [timer]
+        return answer
 
     def do(self, decision: Decision) -> Any:
         """Carry out a decision; return the answer to its request, which is the last."""
