@@ -1,7 +1,7 @@
 """`kafkawire tier restore`: creates a complete data folder from a bucket, or nothing.
 
-Covers: kafkawire.cli.restore.failures, kafkawire.restore.insert, kafkawire.restore.bucket,
-kafkawire.tiering.store.retrying.
+Covers: kafkawire.cli.restore.failures, kafkawire.cli.restore.steps, kafkawire.restore.insert,
+kafkawire.restore.bucket, kafkawire.tiering.store.retrying.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
                 bucket.store(str(path.relative_to(folder)), path.read_bytes())
         return FakeStore(bucket)
 
-    monkeypatch.setattr("kafkawire.cli.restore.from_bucket.open_store", opened)
+    monkeypatch.setattr("kafkawire.cli.restore.steps.open_store", opened)
 
 
 def stored(bucket: Bucket, folder: Path) -> Path:
@@ -299,7 +299,7 @@ def test_failed_restore_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Monk
     async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "metadata.db")
 
-    monkeypatch.setattr("kafkawire.cli.restore.from_bucket.enter_offsets", fail)
+    monkeypatch.setattr("kafkawire.cli.restore.steps.enter_offsets", fail)
     tier = stored(sample(), tmp_path / "tier")
     output = run(tier, tmp_path / "data", "--yes", code=1).output
     assert "metadata.db failed: No space left on device" in output

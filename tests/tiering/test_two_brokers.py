@@ -254,7 +254,7 @@ async def test_restore_into_one_broker(
     def opened(url: str, _: object) -> FakeStore:
         return FakeStore(bucket)
 
-    monkeypatch.setattr("kafkawire.cli.restore.from_bucket.open_store", opened)
+    monkeypatch.setattr("kafkawire.cli.restore.steps.open_store", opened)
     data = tmp_path / "new"
     words = ["tier", "restore", "--tier", URL, "--data", str(data), "--yes"]
     result = await asyncio.to_thread(CliRunner().invoke, app, words)

@@ -17,6 +17,7 @@ import typer
 
 from kafkawire.cli.backup import METADATA, sync
 from kafkawire.cli.restore.failures import failures_reported
+from kafkawire.cli.restore.steps import RestoredBroker, fill_metadata, opened_tier
 from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
@@ -34,21 +35,14 @@ from kafkawire.cli.shared.units import size
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
-from kafkawire.metadata.sql import open_metadata, sqlite_metadata
-from kafkawire.metadata.sqlite import end_wal
-from kafkawire.metadata.store import SqlStore
 from kafkawire.objectstore.url import TierUrl, parse_tier
-from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.restore.bucket import gather_from_bucket
 from kafkawire.restore.evidence import Doubt, DoubtKind, LogSeen
 from kafkawire.restore.findings import find_damage
-from kafkawire.restore.insert import enter_offsets, enter_topics
 from kafkawire.restore.log_objects import copy_others
 from kafkawire.restore.plan import RestorePlan, plan_restore
-from kafkawire.tiering.store.open import open_store
-from kafkawire.tiering.store.port import ObjectStore
 
 MAX_DOUBTS = 1000
 """Maximum number of doubts listed; more are only counted."""
@@ -149,31 +143,25 @@ def _parse_tier_option(option: str, tier: str, metadata: str, data: str) -> Tier
 
 
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePlan:
-    store: ObjectStore = open_store(url, BrokerConfig({}))
-    try:
+    async with opened_tier(url) as store:
         restored = plan_restore(await gather_from_bucket(env, store, progress))
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
                 found = await find_damage(env, store, restored.files(), folder, progress)
             restored.doubts = [*found, *restored.doubts]
-        more = len(restored.doubts) - MAX_DOUBTS
-        if more > 0:
-            text = f"and {more} more, which are not listed"
-            restored.doubts[MAX_DOUBTS:] = [Doubt(DoubtKind.GAP, text)]
-        return restored
-    finally:
-        await store.close()
+    more = len(restored.doubts) - MAX_DOUBTS
+    if more > 0:
+        text = f"and {more} more, which are not listed"
+        restored.doubts[MAX_DOUBTS:] = [Doubt(DoubtKind.GAP, text)]
+    return restored
 
 
 async def _copy_logs(
     env: Env, url: str, restored: RestorePlan, progress: Progress
 ) -> list[LogSeen]:
     """Have the log objects of all brokers in the folder of the one that is restored."""
-    store: ObjectStore = open_store(url, BrokerConfig({}))
-    try:
+    async with opened_tier(url) as store:
         return await copy_others(env, store, restored.logs, restored.node_id, progress)
-    finally:
-        await store.close()
 
 
 def _check(restored: RestorePlan) -> None:
@@ -201,31 +189,12 @@ def _build(
     with new_folder(data, ".restoring") as building:
         home = building / "brokers" / str(restored.node_id)
         home.mkdir(parents=True)
-        path = building / METADATA
-        elsewhere = metadata_url and not metadata_url.startswith("sqlite")
-        metadata: SqlStore = (
-            open_metadata(metadata_url, str(building)) if elsewhere else sqlite_metadata(str(path))
-        )
-        asyncio.run(_enter(env, metadata, str(home), restored, progress))
-        if not elsewhere:
-            end_wal(str(path))
+        # An SQLite URL is that of the folder's own file.
+        own = not metadata_url or metadata_url.startswith("sqlite")
+        path = str(building / METADATA) if own else None
+        broker = RestoredBroker(restored.node_id, str(home), restored)
+        fill_metadata(env, metadata_url, path, restored, [broker], progress)
         sync(building)
-
-
-async def _enter(
-    env: Env, metadata: SqlStore, home: str, restored: RestorePlan, progress: Progress
-) -> None:
-    node, now_ms = restored.node_id, env.clock.now_ms
-    try:
-        await metadata.open()
-        await metadata.transact(lambda session: enter_topics(session, restored, now_ms()))
-        storage = open_storage(SQL, metadata, home, node, now_ms, lambda _: node)
-        try:
-            await enter_offsets(env, storage, home, restored, progress)
-        finally:
-            await storage.close()
-    finally:
-        await metadata.close()
 
 
 def _topics(restored: RestorePlan) -> list[dict[str, Any]]:

@@ -20,10 +20,10 @@ from itertools import count as numbers
 
 from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.cli.restore.failures import failures_reported
+from kafkawire.cli.restore.steps import RestoredBroker, fill_metadata, opened_tier
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.progress import bars
-from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.local_manifest.service import ENDED
@@ -32,10 +32,9 @@ from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing, schema
 from kafkawire.metadata.database import revision_of
-from kafkawire.metadata.session import Session
-from kafkawire.metadata.sql import open_metadata, sqlite_metadata
-from kafkawire.metadata.sqlite import end_wal, sqlite_transaction
-from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
+from kafkawire.metadata.sql import sqlite_metadata
+from kafkawire.metadata.sqlite import sqlite_transaction
+from kafkawire.metadata.store import MetadataError, sqlite_file
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.kv.transaction_count import move_database, remove_database
 from kafkawire.offsets.storage.open import (
@@ -54,10 +53,8 @@ from kafkawire.restore.combine import Combined, add_bucket, combine_folders
 from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.evidence import BucketEvidence, FolderEvidence
 from kafkawire.restore.findings import find_differences
-from kafkawire.restore.insert import enter_offsets, enter_topics
 from kafkawire.restore.plan import RestorePlan, plan_restore
 from kafkawire.restore.segment_files import copy_carried, rewrite_folder
-from kafkawire.tiering.store.open import open_store
 
 ROWS_AT_ONCE = 1000
 """Partitions of one round trip to the offset storage."""
@@ -91,6 +88,14 @@ class _Home:
     def keeps_offsets(self) -> bool:
         """Whether the offsets stay in RocksDB."""
         return holds_rocks(self.path) and not self.damaged
+
+    def describe(self, part: RestorePlan) -> RestoredBroker:
+        """Return it as it is entered; `part`: of the plan."""
+        before, paired = self.found.identity, None
+        if before is not None:
+            paired = bytes.fromhex(before.metadata_id), before.generation + 1
+        plan, storage = None if self.keeps_offsets else part, ROCKSDB if self.damaged else SQL
+        return RestoredBroker(self.node, self.path, plan, storage, paired)
 
 
 def _restore(
@@ -164,14 +169,15 @@ def _rebuild(
     paths = {home.node: home.path for home in homes}
     evidence = {home.node: home.seen for home in homes}
     carried = copy_carried(env, paths, evidence, combined, plan)
-    building = f"{path}.restoring"
-    _remove(env, building)
-    metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
-    asyncio.run(_enter(env, metadata, homes, combined, plan))
+    building = None if path is None else f"{path}.restoring"
+    _remove_unfinished(env, building, homes)
+    parts = {h.node: combined.part_of(plan, h.node) for h in homes} if len(homes) > 1 else {}
+    brokers = [home.describe(parts.get(home.node, plan)) for home in homes]
+    fill_metadata(env, url, building, plan, brokers)
     for made in [*carried, conversion]:
         if made is not None:
             made.publish()
-    kept = "" if path is None else _exchange(env, path, building, why)
+    kept = _exchange(env, path, building, why) if path and building else ""
     for home in homes:
         if home.damaged:
             _exchange_rocks(home.path)
@@ -274,7 +280,7 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
     if not tier:
         return
     url = parse_tier(tier)
-    bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
+    bucket = asyncio.run(_gather_tier(env, replace(url, create=False).url, progress))
     ours = before.cluster_id if before is not None else seen.oldest_cluster()
     if bucket.cluster_id and ours and bucket.cluster_id != ours:
         raise LogError(
@@ -285,55 +291,9 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
     home.tier = url.url
 
 
-async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
-    store = open_store(url, BrokerConfig({}))
-    try:
+async def _gather_tier(env: Env, url: str, progress: Progress) -> BucketEvidence:
+    async with opened_tier(url) as store:
         return await gather_from_bucket(env, store, progress, of_one=True)
-    finally:
-        await store.close()
-
-
-async def _enter(
-    env: Env,
-    metadata: SqlStore,
-    homes: Sequence[_Home],
-    combined: Combined,
-    plan: RestorePlan,
-) -> None:
-    """Fill the metadata, and with the offsets of each broker its storage, unless they are kept."""
-    now_ms = env.clock.now_ms()
-
-    def enter_all(session: Session) -> None:
-        enter_topics(session, plan, now_ms)
-        # the start checks that metadata and folder match, which rejects older copies
-        for home in homes:
-            before = home.found.identity
-            if before is not None:
-                metadata_id = bytes.fromhex(before.metadata_id)
-                pairing.pair(session, home.node, metadata_id, before.generation + 1)
-
-    try:
-        await metadata.open()
-        await metadata.transact(enter_all)
-        for home in homes:
-            if not home.keeps_offsets:
-                part = combined.part_of(plan, home.node) if len(homes) > 1 else plan
-                await _enter_offsets(env, metadata, home, part)
-    finally:
-        await metadata.close()
-
-
-async def _enter_offsets(env: Env, metadata: SqlStore, home: _Home, part: RestorePlan) -> None:
-    """Fill a broker's offset storage."""
-    into = ROCKSDB if home.damaged else SQL
-    if into == ROCKSDB:
-        remove_database(rocks_folder(home.path) + RESTORING)
-    node = home.node
-    storage = open_storage(
-        into, metadata, home.path, node, env.clock.now_ms, lambda _: node, RESTORING
-    )
-    await enter_offsets(env, storage, home.path, part)
-    await storage.close()
 
 
 def _set_aside(env: Env, home: str, plan: RestorePlan) -> None:
@@ -350,14 +310,17 @@ def _set_aside(env: Env, home: str, plan: RestorePlan) -> None:
             quarantine.take(path, why, env.clock.now_ms())
 
 
-def _remove(env: Env, path: str) -> None:
-    for end in BESIDE:
-        env.fs.remove(path + end)
+def _remove_unfinished(env: Env, building: str | None, homes: Sequence[_Home]) -> None:
+    """Remove what an interrupted restore has left: it is built again under the same names."""
+    for end in BESIDE if building else ():
+        env.fs.remove(f"{building}{end}")
+    for home in homes:
+        if home.damaged:
+            remove_database(rocks_folder(home.path) + RESTORING)
 
 
 def _exchange(env: Env, path: str, building: str, why: str) -> str:
     """Replace the old file by the new one; return the path under which the old one is kept."""
-    end_wal(building)
     file = env.fs.open(building)
     file.sync()
     file.close()
