@@ -41,14 +41,51 @@ logger = logging.getLogger(__name__)
 class TransactionHistory:
     """Transactions by partition number, as of the journals taken so far."""
 
-    __slots__ = ("_aborted", "_opened")
+    __slots__ = ("_aborted", "_ends", "_opened", "_taken")
 
     def __init__(self) -> None:
         self._aborted: dict[int, list[Aborted]] = {}
         self._opened: dict[int, dict[int, int]] = {}
+        # Of partitions with open transactions: where their rows end so far, and in which journal.
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._taken: list[int] = []  # the numbers of the journals
+
+    def take_journal(self, found: RecoveredJournal, index: JournalIndex | None) -> None:
+        """Take the next journal, with its index file if it has one."""
+        self._taken.append(found.journal.number)
+        for number in [number for number, opened in self._opened.items() if opened]:
+            parts = _rows_of(found, index, number)
+            if parts and self._misses_rows(number, parts[0].base[0]):
+                self.forget_open(number)
+        # Before the scanned rest, which follows it in the journal.
+        if index is not None:
+            self.take_index(index)
+        for number, facts in found.scanned.facts.items():
+            self.take_facts(number, facts)
+        for number, opened in self._opened.items():
+            parts = _rows_of(found, index, number) if opened else []
+            if parts:
+                end = parts[-1].base[-1] + parts[-1].count[-1]
+                self._ends[number] = (end, found.journal.number)
+
+    def _misses_rows(self, number: int, first: int) -> bool:
+        """Return whether rows of a partition before the one at offset `first` were in journals that
+        are gone. Rows that were damaged are not: a marker among them may have ended nothing."""
+        if number not in self._ends:
+            return False
+        end, journal = self._ends[number]
+        since = len(self._taken) - bisect_left(self._taken, journal)
+        return first > end and since <= self._taken[-1] - journal
+
+    def forget_open(self, number: int) -> None:
+        """Forget the open transactions of a partition: batches after them are in segments only."""
+        # A journal goes as soon as nothing in it is needed, also one between two that stay. Those
+        # batches may have ended the transactions, and begun others of the same producers, whose
+        # markers would seem to end the former. Whatever is in segments has its aborted transactions
+        # there, and one that goes on in the journals begins with its first batch there.
+        self._opened[number] = {}
 
     def take_index(self, index: JournalIndex) -> None:
-        """Take what the index file of the next journal has."""
         found = index.transactions or JournalTransactions()
         # An index leaves out what was committed when it was written, so it replaces what was known
         # of its partitions. Else a transaction found open in an earlier journal, whose index file
@@ -99,6 +136,13 @@ class TransactionHistory:
         # Those below are in segments, or gone.
         start = max(partition.cut_offset, partition.log_start)
         producers.load_aborted([entry for entry in by_marker.values() if entry[2] >= start])
+
+
+def _rows_of(
+    found: RecoveredJournal, index: JournalIndex | None, number: int
+) -> list[IndexColumns]:
+    ((_, parts),) = found.rows(index, [number])
+    return parts
 
 
 def load_partitions(
@@ -176,11 +220,7 @@ def _load_journal(
     `written`, and those with rows before it that were not stored to `older`."""
     index = found.index(fs)
     journal = found.journal
-    # Before the scanned rest, which follows it in the journal.
-    if index is not None:
-        history.take_index(index)
-    for number, facts in found.scanned.facts.items():
-        history.take_facts(number, facts)
+    history.take_journal(found, index)
     numbers: Iterable[int]
     # A whole journal before the checkpoint: nothing to replay, so one row at a time is enough.
     if (

@@ -57,11 +57,7 @@ class StoppedJournals:
             self._recovered = _recover(replace(env, fs=self._fs), home, log_position)
             self._history = TransactionHistory()
             for found in self._recovered.found:
-                index = found.index(self._fs)
-                if index is not None:
-                    self._history.take_index(index)
-                for number, facts in found.scanned.facts.items():
-                    self._history.take_facts(number, facts)
+                self._history.take_journal(found, found.index(self._fs))
                 # Mapped again at a read: there may be a thousand.
                 found.journal.cool()
         except BaseException:

@@ -15,8 +15,9 @@ from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.control import ABORT, Aborted, ControlContent
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, JournalTransactions, pack_index
-from kafkawire.log.journal.scan import Fact
+from kafkawire.log.journal.scan import Fact, Scanned
 from kafkawire.log.recovery.restore import TransactionHistory
+from kafkawire.log.recovery.result import RecoveredJournal
 
 PRODUCER = 7
 NUMBER = 1
@@ -87,3 +88,42 @@ def test_aborted_transactions_of_an_index_file_are_given_where_none_is_open() ->
     history = TransactionHistory()
     history.take_index(index(5, JournalTransactions({NUMBER: [(6, 1, 5)]}, {})))
     assert aborted(history) == [(6, 1, 5)]
+
+
+def journal(number: int, facts: list[Fact], first: int, end: int) -> RecoveredJournal:
+    """A scanned journal with rows of the partition for [first, end)."""
+    rows = IndexColumns(
+        array("q", [first]), array("q", [0]), array("I", [1]), array("I", [end - first]),
+        array("q", [1]),
+    )  # fmt: skip
+    scanned = Scanned(number, 1, 1, rows={NUMBER: rows}, facts={NUMBER: facts})
+    file: Any = SimpleNamespace(number=number)
+    return RecoveredJournal(file, None, None, set(), scanned)
+
+
+@pytest.mark.parametrize(
+    ("second", "first", "expected"),
+    [
+        # The journal with the commit and the next begin is gone: what it had is in segments.
+        (3, 46, []),
+        # A journal is gone that had nothing of the partition.
+        (3, 33, [(PRODUCER, 32, 46)]),
+        # No journal is gone, its batches are damaged: the marker may belong to the transaction.
+        (2, 46, [(PRODUCER, 32, 46)]),
+    ],
+)
+def test_transactions_are_forgotten_where_journals_after_them_are_gone(
+    second: int, first: int, expected: list[Aborted]
+) -> None:
+    history = TransactionHistory()
+    history.take_journal(journal(1, [fact(32)], 32, 33), None)
+    history.take_journal(journal(second, [fact(46, ABORT)], first, 47), None)
+    assert aborted(history) == expected
+    assert history.first_open(NUMBER) is None
+
+
+def test_a_transaction_that_goes_on_after_journals_that_are_gone_begins_there() -> None:
+    history = TransactionHistory()
+    history.take_journal(journal(1, [fact(32)], 32, 33), None)
+    history.take_journal(journal(3, [fact(44), fact(46, ABORT)], 44, 47), None)
+    assert aborted(history) == [(PRODUCER, 44, 46)]
