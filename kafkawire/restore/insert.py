@@ -68,6 +68,8 @@ def enter_topics(session: Session, plan: RestorePlan, now_ms: int) -> None:
     groups = {leader: local_group(leader) for leader in leaders}
     brokers = [BrokerInfo(node, {}, None) for node in leaders]
     _insert(session, "brokers", [broker_row(each, now_ms, 1) for each in brokers])
+    # With a lower one followers that know the lost broker refuse the log of the restored one.
+    session.run("UPDATE brokers SET epoch = ? WHERE node_id = ?", (plan.broker_epoch, plan.node_id))
     _insert(session, "topics", [_topic_row(info, now_ms) for info in plan.topics])
     gone = [{**_topic_row(info, now_ms), "deleted_ms": now_ms} for info in plan.deleted]
     _insert(session, "topics", gone)

@@ -68,7 +68,8 @@ class RestorePlan:
     """The metadata to store in SQL. `cluster_id` empty: a new one is made; `tier`: the URL of the
     tier with the objects and `logs`, empty: none; `shares`: those that are read, by partition in
     order of offsets; `holes`: the gaps of each segment to be written, at most one per partition, by
-    ascending numbers; `logs`: those whose records the broker appends when it starts.
+    ascending numbers; `broker_epoch`: the next start of `node_id` gets a higher one; `logs`: those
+    whose records the broker appends when it starts.
 
     From a data folder only: `aside`: segment files that no reader uses, although they may have the
     only copy of something; `copied`: those that no reader uses, because another broker's folder has
@@ -87,6 +88,7 @@ class RestorePlan:
     next_partition: int = 1
     next_producer_id: int = 0
     log_position: int = 0
+    broker_epoch: int = 0
     logs: list[LogSeen] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     deleted: list[TopicInfo] = field(default_factory=list)

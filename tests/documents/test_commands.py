@@ -70,6 +70,8 @@ NOT_RUN = {
     "tests/cli/topics/test_copy.py copies to one",
     "kafkawire restore s3://bucket": "it needs a scheduled backup: tests/cli/test_backup.py "
     "restores from a location",
+    "kafkawire restore /var/lib/kafkawire/replicas/1": "it needs a lost machine: "
+    "tests/restore/test_follower_copies.py restores its broker",
     "kafkawire restore saved --security": "it needs a backup with users: "
     "tests/cli/test_security_restore.py restores one",
     "kafkawire restore /backups/today --security": "it needs a backup with users: "

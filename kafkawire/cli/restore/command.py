@@ -1,8 +1,8 @@
 """`kafkawire restore SRC --data DIR`: the source decides what is restored.
 
-A backup (`from_backup`) or a tier (`from_bucket`) restores a new data folder, and the data folder
-itself its own metadata (`from_log`). `--security` restores only the security tables of a backup,
-into a folder that exists (`security`).
+A backup (`from_backup`), a tier (`from_bucket`) or the copies of a follower (`from_follower`)
+restore a new data folder, and the data folder itself its own metadata (`from_log`). `--security`
+restores only the security tables of a backup, into a folder that exists (`security`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes
 from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.restore.follower_copies import list_copy_folders
 from kafkawire.tiering.backups import read_index
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.tiers import NODES
@@ -39,8 +41,8 @@ def restore(
         str,
         typer.Argument(
             metavar="[SRC]",
-            help="Backup folder, backup.url of a broker (newest backup), tier (URL or folder), or "
-            "the data folder itself (as --from-log).",
+            help="Backup folder, backup.url of a broker (newest backup), tier (URL or folder), "
+            "copies of a follower (OTHER-DIR/replicas), or the data folder itself (as --from-log).",
             show_default=False,
         ),
     ] = "",
@@ -57,7 +59,8 @@ def restore(
         typer.Option(
             "--tier",
             metavar="URL",
-            help="With --from-log: the remote tier, if not the one last used.",
+            help="With --from-log: the remote tier, if not the one last used. With copies of a "
+            "follower: the remote tier of the broker.",
         ),
     ] = "",
     dry_run: DryRun = False,
@@ -84,8 +87,10 @@ def restore(
     A backup restores topics, settings, groups and offsets, but no records. A tier restores these,
     and records stay in it: what is doubtful or lost is listed, and the broker that wrote there must
     never run again. From its own log, a data folder gets the metadata that journals, segments and
-    the remote tier have, and losses are listed. A tier and a log have no access rules, SCRAM users,
-    quotas and delegation tokens: add those of a backup with --security. It deletes nothing.
+    the remote tier have, and losses are listed. Copies of a follower restore a lost broker with
+    durability=replicated in the same way, in a new folder. A tier and a log have no access rules,
+    SCRAM users, quotas and delegation tokens: add those of a backup with --security. It deletes
+    nothing.
 
     Examples:
       kafkawire restore /backups/today --data new-data
@@ -93,6 +98,7 @@ def restore(
       kafkawire restore s3://BUCKET/PREFIX --data new-data --dry-run
       kafkawire restore /backups/today --data new-data --security
       kafkawire restore --from-log --data kafkawire-data
+      kafkawire restore data-2/replicas/1 --data new-data --tier s3://BUCKET/PREFIX
     """
     if from_log == bool(source):
         fail("give either the folder of a backup, a tier or a data folder, or --from-log", 2)
@@ -118,6 +124,10 @@ def restore(
         from kafkawire.cli.restore import from_log as log
 
         log.run(data, metadata, tier, as_json)
+    elif kind is RestoreSource.FOLLOWER:
+        from kafkawire.cli.restore import from_follower
+
+        from_follower.run(source, data, metadata, tier, as_json)
     else:
         from kafkawire.cli.restore import from_backup
 
@@ -129,6 +139,7 @@ class RestoreSource(Enum):
 
     BACKUP = auto()
     TIER = auto()
+    FOLLOWER = auto()
     LOG = auto()
 
 
@@ -141,6 +152,8 @@ def _kind_of(source: str, data: str) -> RestoreSource:
         folder = Path(source)
         if (folder / MANIFEST).is_file():
             return RestoreSource.BACKUP
+        if list_copy_folders(DiskFileSystem(), source):
+            return RestoreSource.FOLLOWER
         is_tier = any((folder / prefix).is_dir() for prefix in TIER_PREFIXES)
         return RestoreSource.TIER if is_tier else RestoreSource.BACKUP
     try:

@@ -17,11 +17,17 @@ import typer
 
 from kafkawire.cli.backup import METADATA, sync
 from kafkawire.cli.restore.failures import failures_reported
-from kafkawire.cli.restore.steps import RestoredBroker, fill_metadata, opened_tier
+from kafkawire.cli.restore.steps import (
+    RestoredBroker,
+    copy_logs,
+    fill_metadata,
+    opened_tier,
+    start_command,
+)
 from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import fail, print_json, without_password
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import DryRun, Json, Yes, not_empty
 from kafkawire.cli.shared.paths import (
     check_metadata_url,
@@ -32,16 +38,14 @@ from kafkawire.cli.shared.paths import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
-from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.restore.bucket import gather_from_bucket
-from kafkawire.restore.evidence import Doubt, DoubtKind, LogSeen
+from kafkawire.restore.evidence import Doubt, DoubtKind
 from kafkawire.restore.findings import find_damage
-from kafkawire.restore.log_objects import copy_others
 from kafkawire.restore.plan import RestorePlan, plan_restore
 
 MAX_DOUBTS = 1000
@@ -120,7 +124,7 @@ def run(
             if not yes:
                 _ask(restored)
             with bars() as progress:
-                restored.logs = asyncio.run(_copy_logs(env, tier_url, restored, progress))
+                restored.logs = asyncio.run(copy_logs(env, tier_url, restored, progress))
                 _build(env, Path(data), metadata, restored, progress)
         finally:
             env.offload.close()
@@ -154,14 +158,6 @@ async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> RestorePl
         text = f"and {more} more, which are not listed"
         restored.doubts[MAX_DOUBTS:] = [Doubt(DoubtKind.GAP, text)]
     return restored
-
-
-async def _copy_logs(
-    env: Env, url: str, restored: RestorePlan, progress: Progress
-) -> list[LogSeen]:
-    """Have the log objects of all brokers in the folder of the one that is restored."""
-    async with opened_tier(url) as store:
-        return await copy_others(env, store, restored.logs, restored.node_id, progress)
 
 
 def _check(restored: RestorePlan) -> None:
@@ -265,12 +261,7 @@ def _show(restored: RestorePlan) -> None:
 
 
 def _conclude(restored: RestorePlan, data: str, metadata_url: str, url: str, as_json: bool) -> None:
-    words = ["kafkawire serve --data", data, "--tier", f"'{url}'" if "?" in url else url]
-    if metadata_url:
-        words += ["--metadata", metadata_url]
-    if restored.node_id != BrokerConfig({}).node_id:
-        words += ["--set", f"node.id={restored.node_id}"]
-    command = without_password(" ".join(words))
+    command = start_command(restored.node_id, data, metadata_url, url)
     if as_json:
         print_json({**_document(restored, data), "next": command})
     else:

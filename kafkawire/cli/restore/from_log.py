@@ -20,7 +20,7 @@ from itertools import count as numbers
 
 from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.cli.restore.failures import failures_reported
-from kafkawire.cli.restore.steps import RestoredBroker, fill_metadata, opened_tier
+from kafkawire.cli.restore.steps import RestoredBroker, copy_logs, fill_metadata, opened_tier
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.progress import bars
@@ -53,6 +53,7 @@ from kafkawire.restore.combine import Combined, add_bucket, combine_folders
 from kafkawire.restore.data_folder import gather_from_folder
 from kafkawire.restore.evidence import BucketEvidence, FolderEvidence
 from kafkawire.restore.findings import find_differences
+from kafkawire.restore.follower_copies import FollowerCopy
 from kafkawire.restore.plan import RestorePlan, plan_restore
 from kafkawire.restore.segment_files import copy_carried, rewrite_folder
 
@@ -67,8 +68,8 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     folder = os.path.abspath(data)
     tier_name = "the remote tier with objects of this broker"
     with failures_reported(data, tier_name), bars() as progress:
-        plan, kept = _restore(folder, metadata_url, node_ids(folder), tier, progress)
-    _show(folder, plan, kept, as_json)
+        plan, kept = restore(folder, metadata_url, node_ids(folder), tier, progress)
+    show(folder, plan, kept, as_json)
 
 
 @dataclass(slots=True)
@@ -98,10 +99,16 @@ class _Home:
         return RestoredBroker(self.node, self.path, plan, storage, paired)
 
 
-def _restore(
-    folder: str, url: str, nodes: Sequence[int], tier: str, progress: Progress
+def restore(
+    folder: str,
+    url: str,
+    nodes: Sequence[int],
+    tier: str,
+    progress: Progress,
+    copies: Sequence[FollowerCopy] = (),
 ) -> tuple[RestorePlan, str]:
-    """Return what was restored, and the path of the previous metadata; empty: none existed."""
+    """Return what was restored, and the path of the previous metadata; empty: none existed.
+    `copies`: the journals are those of the first of these copies of a lost broker."""
     env = real_env()
     paths = {node: os.path.join(folder, "brokers", str(node)) for node in nodes}
     with ExitStack() as stack:
@@ -122,7 +129,7 @@ def _restore(
         ]  # fmt: skip
         if len(homes) > 1:
             _check_together(folder, homes, tier)
-        return _rebuild(env, folder, url, homes, tier, progress)
+        return _rebuild(env, folder, url, homes, tier, progress, copies)
 
 
 def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
@@ -149,19 +156,29 @@ def _check_together(folder: str, homes: Sequence[_Home], tier: str) -> None:
 
 
 def _rebuild(
-    env: Env, folder: str, url: str, homes: Sequence[_Home], tier: str, progress: Progress
+    env: Env,
+    folder: str,
+    url: str,
+    homes: Sequence[_Home],
+    tier: str,
+    progress: Progress,
+    copies: Sequence[FollowerCopy],
 ) -> tuple[RestorePlan, str]:
     path = sqlite_file(url, folder)
     why = "" if path is None else _find_replace_reason(path, homes)
     for home in homes:
         if not home.keeps_offsets:
-            _join_tier(env, home, tier, progress)
+            _join_tier(env, home, tier, progress, of_one=not copies)
     combined = _combine_homes(homes)
     seen, first = combined.seen, homes[0]
     plan = plan_restore(seen, first.node, combined.leaders)
     clusters = [home.found.identity.cluster_id for home in homes if home.found.identity]
     plan.cluster_id = clusters[0] if clusters else seen.oldest_cluster()
     plan.tier = first.tier
+    if copies:
+        copies[0].amend(plan, copies[1:])
+        tier_url = replace(parse_tier(plan.tier), create=False).url
+        plan.logs = asyncio.run(copy_logs(env, tier_url, plan, progress))
     conversion = None
     if plan.mixed:
         _check_mixed(folder, homes)
@@ -270,8 +287,9 @@ async def _compare(path: str, homes: Sequence[_Home]) -> None:
         await metadata.close()
 
 
-def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
-    """Add the content of the remote tier to the evidence of a folder, if there is a tier.
+def _join_tier(env: Env, home: _Home, tier: str, progress: Progress, *, of_one: bool) -> None:
+    """Add the content of the remote tier to the evidence of a folder, if there is a tier. `of_one`:
+    it must be that of this broker alone; else the broker was lost, and takes what all have there.
     StoreError if it cannot be read, ValueError for an invalid URL, LogError for the tier of another
     cluster."""
     found, seen = home.found, home.seen
@@ -280,7 +298,7 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
     if not tier:
         return
     url = parse_tier(tier)
-    bucket = asyncio.run(_gather_tier(env, replace(url, create=False).url, progress))
+    bucket = asyncio.run(_gather_tier(env, replace(url, create=False).url, progress, of_one))
     ours = before.cluster_id if before is not None else seen.oldest_cluster()
     if bucket.cluster_id and ours and bucket.cluster_id != ours:
         raise LogError(
@@ -288,12 +306,14 @@ def _join_tier(env: Env, home: _Home, tier: str, progress: Progress) -> None:
             f"{ours}: name the tier of this broker with --tier"
         )
     add_bucket(seen, bucket)
+    if not of_one:
+        seen.doubts += bucket.doubts
     home.tier = url.url
 
 
-async def _gather_tier(env: Env, url: str, progress: Progress) -> BucketEvidence:
+async def _gather_tier(env: Env, url: str, progress: Progress, of_one: bool) -> BucketEvidence:
     async with opened_tier(url) as store:
-        return await gather_from_bucket(env, store, progress, of_one=True)
+        return await gather_from_bucket(env, store, progress, of_one=of_one)
 
 
 def _set_aside(env: Env, home: str, plan: RestorePlan) -> None:
@@ -348,7 +368,7 @@ def _free(path: str, why: str) -> str:
     return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
 
 
-def _show(folder: str, plan: RestorePlan, kept: str, as_json: bool) -> None:
+def show(folder: str, plan: RestorePlan, kept: str, as_json: bool) -> None:
     partitions = sum(len(topic.partitions) for topic in plan.topics)
     losses = plan.texts()
     if not plan.cluster_id:

@@ -1,5 +1,5 @@
-"""The steps that restores of a tier, a log and a follower's copies share: the tier is opened, and
-new metadata is filled with a plan."""
+"""The steps that restores of a tier, a log and a follower's copies share: the tier is opened, new
+metadata is filled with a plan, and the command that starts the broker is named."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from kafkawire.cli.shared.output import without_password
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata import pairing
@@ -17,7 +18,9 @@ from kafkawire.metadata.sqlite import end_wal
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.storage.open import RESTORING, SQL, open_storage
 from kafkawire.progress import Progress, silent
+from kafkawire.restore.evidence import LogSeen
 from kafkawire.restore.insert import enter_offsets, enter_topics
+from kafkawire.restore.log_objects import copy_others
 from kafkawire.restore.plan import RestorePlan
 from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
@@ -31,6 +34,12 @@ async def opened_tier(url: str) -> AsyncIterator[ObjectStore]:
         yield store
     finally:
         await store.close()
+
+
+async def copy_logs(env: Env, url: str, plan: RestorePlan, progress: Progress) -> list[LogSeen]:
+    """Have the log objects of all brokers of a tier in the folder of the one that is restored."""
+    async with opened_tier(url) as store:
+        return await copy_others(env, store, plan.logs, plan.node_id, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +112,13 @@ async def _enter_offsets(
         await enter_offsets(env, storage, home, plan, progress)
     finally:
         await storage.close()
+
+
+def start_command(node_id: int, data: str, metadata_url: str, tier: str) -> str:
+    """Return the command that starts a restored broker, to be shown."""
+    words = ["kafkawire serve --data", data, "--tier", f"'{tier}'" if "?" in tier else tier]
+    if metadata_url:
+        words += ["--metadata", metadata_url]
+    if node_id != BrokerConfig({}).node_id:
+        words += ["--set", f"node.id={node_id}"]
+    return without_password(" ".join(words))
