@@ -38,6 +38,8 @@ OF_A_GROUP = 10
 PARTITIONS = 100
 MEMBERS = 10_000
 INTERVAL_S = 3.0
+PAUSE_S = 0.2
+"""Between two heartbeats of members that wait for partitions; clients wait some seconds."""
 ROUNDS = 3
 CONSUMER, CLASSIC = 1, 3
 """Versions of the requests."""
@@ -134,6 +136,7 @@ async def settle(client: Client, members: list[ConsumerMember], partitions: int)
         or sum(member.size for member in members) < partitions
     ):
         await beat_all(client, members)
+        await asyncio.sleep(PAUSE_S)
 
 
 async def heartbeat_us(server: Server, requests: list[Any], version: int) -> float:

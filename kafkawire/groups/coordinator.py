@@ -34,9 +34,18 @@ from kafkawire.coordination.coordinator import (
     PartitionCoordinator,
 )
 from kafkawire.coordination.settling import Effect
+from kafkawire.groups.consumer.member import Target
+from kafkawire.groups.consumer.target import TargetInput
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, encode
-from kafkawire.groups.model.decision import Decision, MatchPatterns, Reply, SetTimer, session
+from kafkawire.groups.model.decision import (
+    ComputeTarget,
+    Decision,
+    MatchPatterns,
+    Reply,
+    SetTimer,
+    session,
+)
 from kafkawire.groups.model.records import (
     ConsumerRecord,
     GroupRecord,
@@ -80,6 +89,8 @@ EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
 MATCH_SLICE = 500
 """Topic names that a pattern is matched with per event-loop iteration: a millisecond."""
+TARGETS_AT_ONCE = 100
+"""Targets of members that are stored in an event-loop iteration: three milliseconds."""
 MAX_CAPTURED_PENDING = 1_000
 """Pending offsets of a snapshot, which are listed at once: a millisecond. While there are more, of
 transactions that end within minutes, none is written."""
@@ -312,6 +323,9 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 elif isinstance(effect, MatchPatterns):
                     matching = self._match_patterns(decision.group_id, effect, self._life)
                     self.env.spawn(matching, f"match patterns of {decision.group_id!r}")
+                elif isinstance(effect, ComputeTarget):
+                    computing = self._compute_target(decision.group_id, self._life)
+                    self.env.spawn(computing, f"compute the assignment of {decision.group_id!r}")
                 else:
                     self.timers.cancel(decision.group_id, effect.key)
             if decision.events:
@@ -370,6 +384,40 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         if self._carry_out([decision], now_ms) is not None:
             decision = self.shard.decide_matched(group_id, {}, effect.version, now_ms)
             self._carry_out([decision], now_ms)
+
+    async def _compute_target(self, group_id: str, life: int) -> None:
+        """Compute the target assignment of a large consumer group, and store it in parts."""
+        # As the decision left the group that began this; members come and go while it is computed.
+        given = self.shard.gather_target_input(group_id)
+        if given is None:
+            return
+        stored = False
+        try:
+            targets = await self.env.slices.run(given.compute())
+            stored = await self._store_targets(group_id, given, list(targets.items()), life)
+        except Exception:
+            self.appender.log_defect(f"the assignment of group {group_id!r}")
+        if life != self._life or self.phase is not _ACTIVE:
+            return
+        now_ms = self.env.clock.now_ms()
+        decision = self.shard.decide_computed(group_id, given, now_ms, stored=stored)
+        # The log cannot be written: the next heartbeat begins again.
+        if self._carry_out([decision], now_ms) is not None:
+            decision = self.shard.decide_computed(group_id, given, now_ms, stored=False)
+            self._carry_out([decision], now_ms)
+
+    async def _store_targets(
+        self, group_id: str, given: TargetInput, targets: list[tuple[str, Target]], life: int
+    ) -> bool:
+        for start in range(0, len(targets), TARGETS_AT_ONCE):
+            await self.env.slices.pause()
+            if life != self._life or self.phase is not _ACTIVE:
+                return False
+            part = targets[start : start + TARGETS_AT_ONCE]
+            decision = self.shard.decide_targets(group_id, given, part)
+            if self._carry_out([decision], self.env.clock.now_ms()) is not None:
+                return False
+        return True
 
     async def _match_pattern(
         self, pattern: str, may_describe: Callable[[str], bool] | None

@@ -27,6 +27,13 @@ from kafkawire.groups.consumer import commit as consumer_commit
 from kafkawire.groups.consumer import heartbeat as consumer_heartbeat
 from kafkawire.groups.consumer.conversion import upgrade
 from kafkawire.groups.consumer.group import ConsumerGroup
+from kafkawire.groups.consumer.member import Target
+from kafkawire.groups.consumer.target import (
+    TargetInput,
+    decide_computed,
+    decide_targets,
+    gather_input,
+)
 from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.records import (
@@ -462,6 +469,30 @@ class Shard:
             return Decision(group_id)
         topics = self.topics_of_cluster
         return consumer_heartbeat.decide_matched(group, topics, found, version, now_ms)
+
+    def gather_target_input(self, group_id: str) -> TargetInput | None:
+        """Return what the target of a large consumer group is computed from; None if the group is
+        gone."""
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            return None
+        return gather_input(group, self.settings, self.topics_of_cluster, group.epoch)
+
+    def decide_targets(
+        self, group_id: str, given: TargetInput, targets: Iterable[tuple[str, Target]]
+    ) -> Decision:
+        """Store the computed targets of some members of a large consumer group."""
+        group = self.consumer_groups.get(group_id)
+        return Decision(group_id) if group is None else decide_targets(group, given, targets)
+
+    def decide_computed(
+        self, group_id: str, given: TargetInput, now_ms: int, *, stored: bool
+    ) -> Decision:
+        """End the computation of a large consumer group's target; `stored`: all its parts are."""
+        group = self.consumer_groups.get(group_id)
+        if group is None:
+            return Decision(group_id)
+        return decide_computed(group, given, now_ms, stored=stored)
 
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
         group = self.groups.get(group_id)

@@ -39,6 +39,8 @@ from kafkawire.groups.model.changes import (
     JoinExpected,
     PatternsRequested,
     PatternsResolved,
+    TargetBegun,
+    TargetEnded,
     TopicsCompared,
 )
 from kafkawire.groups.model.decision import Step
@@ -76,6 +78,7 @@ class ConsumerGroup:
         "assignors",
         "classic_members",
         "compared",
+        "computing",
         "epoch",
         "group_id",
         "joining",
@@ -117,6 +120,7 @@ class ConsumerGroup:
         # Not in records: after a load topics are compared, and patterns matched, once more.
         self.compared: TopicRevision | None = None  # the topics that `metadata_hash` was checked at
         self.resolving = False  # patterns are being matched
+        self.computing = False  # the target of a large group is
         self.matched_at_ms: int | None = None  # when that began last
         self.matched_revision: TopicRevision | None = None
 
@@ -182,6 +186,8 @@ class ConsumerGroup:
             self.matched_revision = step.revision
         elif isinstance(step, PatternsResolved):
             self.resolving = False
+        elif isinstance(step, TargetBegun | TargetEnded):
+            self.computing = isinstance(step, TargetBegun)
         elif isinstance(step, JoinExpected):
             self.joining.add(step.member_id)
         elif isinstance(step, JoinArrived):

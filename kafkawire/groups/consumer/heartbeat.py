@@ -39,10 +39,16 @@ from kafkawire.groups.consumer.removal import (
     leave_by_heartbeat,
 )
 from kafkawire.groups.consumer.subscription import hash_topics, subscribed_ids, subscribed_names
-from kafkawire.groups.consumer.target import compute_target, is_due, select_assignor
-from kafkawire.groups.model.changes import PatternsRequested, PatternsResolved, TopicsCompared
+from kafkawire.groups.consumer.target import gather_input, is_due, is_large, select_assignor
+from kafkawire.groups.model.changes import (
+    PatternsRequested,
+    PatternsResolved,
+    TargetBegun,
+    TopicsCompared,
+)
 from kafkawire.groups.model.decision import (
     CancelTimer,
+    ComputeTarget,
     Decision,
     MatchPatterns,
     Reply,
@@ -54,6 +60,7 @@ from kafkawire.groups.model.events import MemberJoined, MemberReplaced, TargetCo
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord, fits
 from kafkawire.groups.model.request import Client, GroupRequest, Settings
 from kafkawire.groups.model.topics import ClusterTopics
+from kafkawire.log.io.slices import run_at_once
 from kafkawire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -341,17 +348,28 @@ class ConsumerHeartbeat:
         member."""
         group, old, member = self.group, self.old, self.member
         current = group.target.get(member.id if old is None else old.id, NO_TARGET)
-        if not is_due(group, self.epoch, self.limits.assignment_interval_ms, self.now_ms):
-            if replaced:
-                self.decision.steps.append(target_record(group.group_id, member.id, current))
+        due = is_due(group, self.epoch, self.limits.assignment_interval_ms, self.now_ms)
+        # The first member gets its epoch in this answer: 0 would have it join again.
+        large = (
+            due
+            and group.target_epoch > 0
+            and is_large(group, self.topics, subscribed_names(group, old, member)[0])
+        )
+        if replaced and (large or not due):
+            self.decision.steps.append(target_record(group.group_id, member.id, current))
+        if not due:
             return group.target_epoch, current
-        assignor = select_assignor(group, self.settings, old, member)
-        targets = compute_target(group, assignor, self.topics, old, member)
+        if large:
+            self.decision.steps.append(TargetBegun())
+            self.decision.effects.append(ComputeTarget())
+            return group.target_epoch, current
+        given = gather_input(group, self.settings, self.topics, self.epoch, old, member)
+        targets = run_at_once(given.compute())
         for member_id, target in targets.items():
             if group.target.get(member_id) != target:
                 self.decision.steps.append(target_record(group.group_id, member_id, target))
         self.decision.steps.append(target_epoch_record(group.group_id, self.epoch, self.now_ms))
-        self.decision.events.append(TargetComputed(self.epoch, len(targets), assignor))
+        self.decision.events.append(TargetComputed(self.epoch, len(targets), given.assignor))
         return self.epoch, targets[member.id]
 
     def _reconcile(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from kafkawire.groups.consumer.assignors import ASSIGNORS, MemberSubscription
-from kafkawire.groups.consumer.group import ConsumerGroup
-from kafkawire.groups.consumer.member import ConsumerMember, Target
+from kafkawire.groups.consumer.assignors import ASSIGNORS, MemberSubscription, Targets
+from kafkawire.groups.consumer.group import ConsumerGroup, target_epoch_record
+from kafkawire.groups.consumer.member import NO_TARGET, ConsumerMember, Target, target_record
 from kafkawire.groups.consumer.subscription import subscribed_ids
+from kafkawire.groups.model.changes import TargetEnded
+from kafkawire.groups.model.decision import Decision
+from kafkawire.groups.model.events import TargetComputed
 from kafkawire.groups.model.request import Settings
 from kafkawire.groups.model.topics import ClusterTopics
+
+LARGE = 300
+"""Members and partitions of a group, together, whose target is computed in slices: fewer take less
+than 5 ms, with the records of all members."""
 
 
 def select_assignor(
@@ -28,7 +36,7 @@ def select_assignor(
 def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
     """Return whether a target for this epoch is to be computed now. `wait_ms`: the least time
     between two of them (KIP-1263)."""
-    if group.target_epoch >= epoch:
+    if group.target_epoch >= epoch or group.computing:
         return False
     # Thousands of members that join at once share a computation, instead of one for each.
     since_ms = now_ms - group.target_at_ms
@@ -36,20 +44,50 @@ def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
     return not group.target_at_ms or not wait_ms or not 0 <= since_ms < wait_ms
 
 
-def compute_target(
+@dataclass(frozen=True, slots=True)
+class TargetInput:
+    """What a target assignment of `group` is computed from, as of one moment; `epoch` will be its
+    epoch."""
+
+    group: ConsumerGroup
+    epoch: int
+    assignor: str
+    members: list[MemberSubscription]
+    sizes: dict[bytes, int]
+    previous: Mapping[str, Target]
+
+    def is_current(self, group: ConsumerGroup) -> bool:
+        """Return whether a result is of use. Not if all members have left meanwhile, which ends
+        their assignment, or if the group was deleted, even if there is one of its name again."""
+        return group is self.group and group.target_epoch < self.epoch
+
+    def compute(self) -> Targets:
+        return ASSIGNORS[self.assignor](self.members, self.sizes, self.previous)
+
+
+def is_large(group: ConsumerGroup, topics: ClusterTopics, names: Iterable[str]) -> bool:
+    """Return whether the target of a group that subscribes to these topics is to be computed in
+    slices."""
+    return len(group.members) + sum(topics.topic_size(name) or 0 for name in names) > LARGE
+
+
+def gather_input(
     group: ConsumerGroup,
-    assignor: str,
+    settings: Settings,
     topics: ClusterTopics,
-    old: ConsumerMember | None,
-    new: ConsumerMember,
-) -> dict[str, Target]:
-    """Return the target of each member, if `new` replaces `old`."""
+    epoch: int,
+    old: ConsumerMember | None = None,
+    new: ConsumerMember | None = None,
+) -> TargetInput:
+    """Return the input for the target of this epoch, if `new` replaces `old`."""
+    # Copies, with references to values that do not change.
     members: dict[str, ConsumerMember] = dict(group.members)
-    previous: Mapping[str, Target] = group.target
-    if old is not None and old.id != new.id:
-        del members[old.id]
-        previous = {**previous, new.id: group.target.get(old.id, {})}
-    members[new.id] = new
+    previous: dict[str, Target] = dict(group.target)
+    if new is not None:
+        if old is not None and old.id != new.id:
+            del members[old.id]
+            previous[new.id] = group.target.get(old.id, NO_TARGET)
+        members[new.id] = new
     # Most members share their subscription.
     ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
     subscribers: list[MemberSubscription] = []
@@ -63,4 +101,35 @@ def compute_target(
     for topic_id in frozenset[bytes]().union(*ids.values()):
         name = topics.topic_name(topic_id)
         sizes[topic_id] = (0 if name is None else topics.topic_size(name)) or 0
-    return ASSIGNORS[assignor](subscribers, sizes, previous)
+    assignor = select_assignor(group, settings, old, new)
+    return TargetInput(group, epoch, assignor, subscribers, sizes, previous)
+
+
+def decide_targets(
+    group: ConsumerGroup, given: TargetInput, targets: Iterable[tuple[str, Target]]
+) -> Decision:
+    """Store the targets of some members of a large group. The epoch of the target assignment stays
+    until all are stored."""
+    # Members that reconcile meanwhile move towards the one or the other target, and get only
+    # partitions that have no owner.
+    decision = Decision(group.group_id)
+    for member_id, target in targets if given.is_current(group) else ():
+        # It may have left meanwhile.
+        if member_id in group.members and group.target.get(member_id) != target:
+            decision.steps.append(target_record(group.group_id, member_id, target))
+    return decision
+
+
+def decide_computed(
+    group: ConsumerGroup, given: TargetInput, now_ms: int, *, stored: bool
+) -> Decision:
+    """End the computation of a large group's target; `stored`: all its parts are."""
+    decision = Decision(group.group_id, [TargetEnded()] if group is given.group else [])
+    # A static member may have come back with another id, and none would have its partitions: then a
+    # heartbeat begins a new computation.
+    same = group.members.keys() == {member.id for member in given.members}
+    if stored and same and given.is_current(group):
+        decision.steps.append(target_epoch_record(group.group_id, given.epoch, now_ms))
+        event = TargetComputed(given.epoch, len(given.members), given.assignor)
+        decision.events.append(event)
+    return decision

@@ -116,6 +116,16 @@ class PatternsResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetBegun:
+    """The target assignment of a large consumer group is being computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEnded:
+    """The computation has ended, or has failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinExpected:
     """A member with the classic protocol, of a consumer group, was asked to join again."""
 
@@ -143,6 +153,8 @@ Change = (
     | TopicsCompared
     | PatternsRequested
     | PatternsResolved
+    | TargetBegun
+    | TargetEnded
     | JoinExpected
     | JoinArrived
 )

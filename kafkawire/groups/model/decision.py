@@ -103,7 +103,13 @@ class MatchPatterns:
     may_describe: Callable[[str], bool] | None
 
 
-Effect = Reply | SetTimer | CancelTimer | MatchPatterns
+@dataclass(slots=True)
+class ComputeTarget:
+    """Compute the target assignment of the group in slices, then call `decide_targets` with parts
+    of the result, and `decide_computed` in the end (kafkawire.groups.consumer.target)."""
+
+
+Effect = Reply | SetTimer | CancelTimer | MatchPatterns | ComputeTarget
 
 
 @dataclass(slots=True)

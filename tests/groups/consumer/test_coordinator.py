@@ -11,6 +11,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.groups.consumer import target as target_module
 from kafkawire.groups.model.request import Client
 from kafkawire.groups.timers import Timers
 from kafkawire.messages.consumer_group_heartbeat import (
@@ -18,7 +19,7 @@ from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tests.kit.groups.consumers import assigned, facts
-from tests.kit.groups.log import Bench
+from tests.kit.groups.log import Bench, id_of
 from tests.kit.waiting import until
 
 
@@ -140,4 +141,44 @@ async def test_unchanged_heartbeat_extends_the_session(monkeypatch: pytest.Monke
     monkeypatch.setattr(Timers, "set", lambda self, *given: set_timers.append(given))
     assert bench.coordinator.consumer_heartbeat(Client("c", "/h"), beat("a", 1)) is not None
     assert set_timers == [("g", "session:a", 45_000)]
+    bench.coordinator.timers.clear()
+
+
+async def test_target_of_a_large_group_is_computed_and_stored_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(target_module, "LARGE", 2)
+    monkeypatch.setattr(coordinator_module, "TARGETS_AT_ONCE", 2)
+    bench = Bench(group_consumer_assignment_interval_ms=0).begin()
+    bench.topics["t"] = 10
+    bench.log.by_itself = True
+    for name in "abcde":
+        await send(bench, beat(name, topics=["t"]))
+    group = bench.coordinator.shard.consumer_groups["g"]
+    # Some members joined during the computation for those before: it is repeated for the epoch.
+    while group.target_epoch < group.epoch:
+        await send(bench, beat("a", 1))
+        await until(lambda: not group.computing)
+    epoch = group.target_epoch
+    assert epoch == 5
+    assert sum(map(len, (found[id_of("t")] for found in group.target.values()))) == 10
+    # What the log has is what the group has.
+    await bench.reload()
+    again = bench.coordinator.shard.consumer_groups["g"]
+    assert (again.target, again.target_epoch) == (group.target, epoch)
+    bench.coordinator.timers.clear()
+
+
+async def test_computation_ends_with_its_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_module, "LARGE", 0)
+    bench = Bench(group_consumer_assignment_interval_ms=0).begin()
+    bench.log.by_itself = True
+    await send(bench, beat("a", topics=["t"]))
+    group = bench.coordinator.shard.consumer_groups["g"]
+    bench.ask(beat("b", topics=["t"]), 1)
+    assert group.computing
+    bench.coordinator._life += 1
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert group.target_epoch == 1
     bench.coordinator.timers.clear()

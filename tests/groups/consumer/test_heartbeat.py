@@ -8,12 +8,14 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.consumer import heartbeat as heartbeat_module
-from kafkawire.groups.consumer.group import ConsumerState
+from kafkawire.groups.consumer import target as target_module
+from kafkawire.groups.consumer.group import ConsumerGroup, ConsumerState
 from kafkawire.groups.consumer.member import MemberState
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord
 from kafkawire.groups.model.request import Client
 from kafkawire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.kit.groups.consumers import ConsumerDesk, assigned, facts
+from tests.kit.groups.log import id_of
 
 ALL = {"t": [0, 1, 2, 3, 4, 5]}
 
@@ -86,7 +88,7 @@ def test_a_heartbeat_that_changes_nothing_writes_and_computes_nothing(
         pytest.fail("computed")
 
     # All that takes time with members, topics or partitions.
-    for name in ("compute_target", "subscribed_names", "subscribed_ids", "hash_topics"):
+    for name in ("gather_input", "is_large", "subscribed_names", "subscribed_ids", "hash_topics"):
         monkeypatch.setattr(heartbeat_module, name, fail)
     monkeypatch.setattr(heartbeat_module, "select_assignor", fail)
     for more in ({}, {"topics": ["t"]}, {"owned": {"t": [0, 1, 2]}}):
@@ -422,3 +424,69 @@ def test_a_member_in_an_unknown_state_must_join_again(desk: ConsumerDesk) -> Non
     assert desk.beat("a", 1, owned=ALL).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert desk.beat("a").error_code == 0
     assert desk.group.state is ConsumerState.STABLE
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every group counts as a large one."""
+    monkeypatch.setattr(target_module, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("large")
+def test_target_of_a_large_group_gets_its_epoch_when_all_parts_are_stored(
+    desk: ConsumerDesk,
+) -> None:
+    for name in "abc":
+        assert desk.beat(name).member_epoch == 1
+    group = desk.group
+    # One computation at a time: that of the second member. The first has its target at once.
+    assert (len(desk.computing), group.epoch, group.target_epoch) == (1, 3, 1)
+    desk.go_on()
+    desk.go_on()
+    assert (len(group.target), group.target_epoch) == (2, 1)
+    desk.go_on()
+    desk.go_on()
+    assert (len(group.target), group.target_epoch, desk.computing) == (3, 3, [])
+    assert sorted(n for name in "abc" for n in group.target[name][id_of("t")]) == list(range(6))
+
+
+@pytest.mark.usefixtures("large")
+def test_static_member_that_returns_during_a_computation_gets_what_is_its_own(
+    desk: ConsumerDesk,
+) -> None:
+    assert assigned(desk.beat("a", instance_id="i")) == ALL
+    desk.topics["t"] += 1
+    desk.beat("a", 1, instance_id="i")
+    desk.go_on()
+    desk.beat("a", -2, instance_id="i")
+    desk.beat("b", instance_id="i")
+    while desk.computing:
+        desk.go_on()
+    # Of another member than the group has now: not used.
+    assert desk.group.target_epoch == 1
+    answer = desk.beat("b", 1, instance_id="i")
+    while desk.computing:
+        desk.go_on()
+    answer = desk.beat("b", answer.member_epoch, instance_id="i")
+    assert assigned(answer) == {"t": list(range(7))}
+
+
+@pytest.mark.usefixtures("large")
+def test_target_is_not_stored_in_another_group_of_the_same_name(desk: ConsumerDesk) -> None:
+    for name in "ab":
+        desk.beat(name)
+    desk.go_on()
+    old, desk.computing = desk.computing, []
+    desk.shard.consumer_groups["g"] = ConsumerGroup("g")
+    for name in "ab":
+        desk.beat(name)
+    group = desk.group
+    before = dict(group.target)
+    desk.computing, new = old, desk.computing
+    while desk.computing:
+        desk.go_on()
+    assert (group.target, group.target_epoch, group.computing) == (before, 1, True)
+    desk.computing = new
+    while desk.computing:
+        desk.go_on()
+    assert (group.target_epoch, group.computing) == (2, False)

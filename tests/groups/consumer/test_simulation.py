@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -16,6 +17,7 @@ from kafkawire.groups.consumer import group as group_module
 from kafkawire.groups.consumer import heartbeat as heartbeat_module
 from kafkawire.groups.consumer import reconcile as reconcile_module
 from kafkawire.groups.consumer import removal as removal_module
+from kafkawire.groups.consumer import target as target_module
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.consumer.member import MemberState
 from tests.kit.groups.consumer_life import ConsumerLife
@@ -25,9 +27,12 @@ MUTATION_SEEDS = 60
 
 
 def simulate(seed: int) -> ConsumerLife:
-    life = ConsumerLife(seed)
+    """A seed; every other group counts as a large one, whose target is computed in slices."""
+    large = bool(seed % 2)
+    life = ConsumerLife(seed, large)
     try:
-        life.run()
+        with patch.object(target_module, "LARGE", 0 if large else 10_000):
+            life.run()
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error
     return life
@@ -38,8 +43,13 @@ def test_invariants_hold(first: int) -> None:
     lives = [simulate(seed) for seed in range(first, min(first + 5, SEEDS))]
     assert sum(life.fenced for life in lives) > 0
     assert sum(life.lost_answers for life in lives) > len(lives)
-    assert sum(life.desk.unchanged for life in lives) > len(lives)
     assert sum(len(life.desk.log) for life in lives) > 50 * len(lives)
+
+
+def test_unchanged_heartbeats_and_large_groups_are_among_them() -> None:
+    lives = [simulate(seed) for seed in range(10)]
+    assert sum(life.desk.unchanged for life in lives) > 10
+    assert sum(life.desk.computed for life in lives) > 20
 
 
 def test_a_seed_repeats_a_run() -> None:
@@ -110,7 +120,12 @@ def answer_members_that_have_work_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(heartbeat_module, "answer_unchanged", answer)
 
 
+def store_targets_that_are_out_of_date(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(target_module.TargetInput, "is_current", lambda self, group: True)
+
+
 MUTATIONS = [
+    store_targets_that_are_out_of_date,
     answer_members_that_have_work_at_once,
     give_what_others_have,
     do_not_wait_for_revocation,

@@ -6,8 +6,9 @@ import pytest
 
 from kafkawire.groups.consumer.member import NO_TARGET
 from kafkawire.groups.consumer.subscription import hash_topics, subscribed_ids, subscribed_names
-from kafkawire.groups.consumer.target import compute_target, is_due, select_assignor
+from kafkawire.groups.consumer.target import gather_input, is_due, select_assignor
 from kafkawire.groups.model.topics import ClusterTopics, NoTopics
+from kafkawire.log.io.slices import run_at_once
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from tests.kit.groups.consumers import ConsumerDesk
 from tests.kit.groups.log import FakeTopics, id_of
@@ -108,6 +109,7 @@ def test_the_next_process_of_a_static_member_gets_its_target() -> None:
     before = group.target["a"]
     old = group.members["a"]
     new = desk.group.members["b"].__class__("z", "i", topics=old.topics)
-    targets = compute_target(group, "uniform", desk.topics, old, new)
+    given = gather_input(group, desk.settings, desk.topics, group.epoch, old, new)
+    targets = run_at_once(given.compute())
     assert targets["z"] == before
     assert targets.get("a", NO_TARGET) == NO_TARGET

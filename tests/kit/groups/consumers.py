@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from kafkawire.codec.patterns import compile_pattern
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.model.decision import (
     CancelTimer,
+    ComputeTarget,
     Decision,
     MatchPatterns,
     SetTimer,
@@ -17,6 +19,7 @@ from kafkawire.groups.model.decision import (
 from kafkawire.groups.model.records import Record, decode_record, encode_record
 from kafkawire.groups.model.request import Client
 from kafkawire.groups.shard import Shard
+from kafkawire.log.io.slices import run_at_once
 from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -42,6 +45,8 @@ class ConsumerDesk:
     timers: dict[tuple[str, str], int] = field(default_factory=dict)
     log: list[Record] = field(default_factory=list)
     matching: list[tuple[str, MatchPatterns]] = field(default_factory=list)
+    computing: list[Iterator[None]] = field(default_factory=list)
+    computed: int = 0  # targets of large groups
     unchanged: int = 0  # heartbeats that changed nothing, by the short way
 
     def __post_init__(self) -> None:
@@ -79,6 +84,8 @@ class ConsumerDesk:
                 self.timers[decision.group_id, effect.key] = effect.at_ms
             elif isinstance(effect, CancelTimer):
                 self.timers.pop((decision.group_id, effect.key), None)
+            elif isinstance(effect, ComputeTarget):
+                self.computing.append(self.compute(decision.group_id))
             elif isinstance(effect, MatchPatterns):
                 self.matching.append((decision.group_id, effect))
         replies = replies_of(decision)
@@ -126,6 +133,24 @@ class ConsumerDesk:
                 del self.timers[group_id, key]
                 self.do(self.shard.decide_timer(group_id, key, self.now_ms))
 
+    def compute(self, group_id: str) -> Iterator[None]:
+        """Compute the target of a large group, and store it in parts of two members."""
+        given = self.shard.gather_target_input(group_id)
+        assert given is not None
+        targets = list(run_at_once(given.compute()).items())
+        for start in range(0, len(targets), 2):
+            yield
+            self.do(self.shard.decide_targets(group_id, given, targets[start : start + 2]))
+        yield
+        self.do(self.shard.decide_computed(group_id, given, self.now_ms, stored=True))
+        self.computed += 1
+
+    def go_on(self) -> None:
+        """Take a step of each computation of a target."""
+        for steps in list(self.computing):
+            if next(steps, self) is self:
+                self.computing.remove(steps)
+
     def match(self) -> None:
         """Match the patterns that a heartbeat asked for."""
         for group_id, effect in self.matching:
@@ -155,6 +180,7 @@ class ConsumerDesk:
             self.shard.apply(record)
         self.timers.clear()
         self.matching.clear()
+        self.computing.clear()
         for decision in self.shard.decide_loaded(self.now_ms):
             self.do(decision)
 
@@ -171,5 +197,5 @@ def assigned(answer: ConsumerGroupHeartbeatResponse) -> Owned | None:
 
 def facts(group: ConsumerGroup) -> dict[str, Any]:
     """Return everything durable that a group knows."""
-    volatile = {"compared", "resolving", "matched_at_ms", "matched_revision"}
+    volatile = {"compared", "resolving", "matched_at_ms", "matched_revision", "computing"}
     return {name: getattr(group, name) for name in ConsumerGroup.__slots__ if name not in volatile}
