@@ -46,8 +46,7 @@ def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TargetInput:
-    """What a target assignment of `group` is computed from, as of one moment; `epoch` will be its
-    epoch."""
+    """The input for the target assignment of a group with this epoch, as of one moment."""
 
     group: ConsumerGroup
     epoch: int
