@@ -108,6 +108,7 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
     """Note the journals that must exist and are missing or empty."""
     last = claimed >> POSITION_BITS
     there = {found.journal.number for found in result.found}
+    newest = max(there, default=0)
     # An empty journal is no loss if nothing was committed in it.
     there |= {journal.number for journal in result.discarded if claimed <= journal.log_position}
     there |= {gap.journal for gap in result.damage if gap.missing}
@@ -117,8 +118,9 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
         missing[last] = -1  # the checkpoint or the mark of a clean end proves that
     for number in sorted(missing.keys() - there):
         end = claimed & POSITION_MASK if number == last else HEADER_BYTES
-        # Nothing says how long it was: more than its range may be lost.
-        open_ended = number >= max(there, default=0) and missing[number] < 0
+        # Nothing says how long it was, as the header of a later one would: more than its range may
+        # be lost, also after the checkpoint. One that was only prepared says nothing.
+        open_ended = number >= newest and missing[number] < 0
         end = max(end, missing[number])
         result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
     result.damage.sort(key=lambda gap: gap.log_position)

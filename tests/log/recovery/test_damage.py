@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.fsck.check import check
+from kafkawire.log.journal.file import journal_name
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.journal.salvage import Unexplained, explain, repair_one_byte
 from kafkawire.log.partition.partition import Partition
@@ -177,3 +178,25 @@ def test_wrong_byte_is_found_by_the_checksum(covered: bytes, at: int, error: int
     wrong = bytearray(covered)
     wrong[at % len(covered)] ^= error
     assert repair_one_byte(bytes(wrong), crc32c(covered)) == covered
+
+
+async def test_record_after_the_checkpoint_is_lost_with_the_last_journal() -> None:
+    """Journal and ledger say nothing of it: the ledger's position is older, and the next journal
+    was only prepared, so it does not know where this one ended."""
+    world, partitions = await three()
+    path = f"{FOLDER}/journals/{journal_name(1)}"
+    prepared = f"{FOLDER}/journals/{journal_name(2)}"
+    ledger = {name: bytes(node.data) for name, node in world.fs.files.items() if "/ledger." in name}
+    await world.log.checkpoint()
+    last = await put(world, partitions[0], b"h")
+    await world.abandon()
+    world.fs.crash()
+    for name, data in ledger.items():
+        world.fs.files[name].data[:] = world.fs.files[name].durable[:] = data
+    size = len(world.fs.files[path].data)
+    world.fs.files[prepared] = world.fs.files.pop(path)
+    for data in (world.fs.files[prepared].data, world.fs.files[prepared].durable):
+        data[:] = bytes(size)
+    await world.start()
+    assert world.find("t").next_offset > last
+    assert refused(world.find("t"), last)
