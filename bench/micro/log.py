@@ -76,7 +76,7 @@ async def small(log: CommitLog, partitions: list[Partition], turns: int, idempot
         for n in range(each):
             partitions[n].append(views[n], now_ms)
         log.after_write(done.set_result)
-        log._flush()
+        log._write_queued()
         spent += time.thread_time() - before
         await done
         log.scheduled = False

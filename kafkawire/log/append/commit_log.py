@@ -24,21 +24,14 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.disk_sink import DiskSink
 from kafkawire.log.append.follower_sink import FollowerSink
 from kafkawire.log.append.object_sink import ObjectSink
-from kafkawire.log.io.callbacks import Callback, await_callbacks, call, call_all
+from kafkawire.log.io.callbacks import Callback, await_callbacks, call_all
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import KIND_ROLL, write_catalog
 from kafkawire.log.journal.ledger import Ledger
 from kafkawire.log.journal.losses import Loss
-from kafkawire.log.journal.write_batch import (
-    Callbacks,
-    Stamp,
-    Write,
-    WriteBatch,
-    lay_out,
-    write_all,
-)
+from kafkawire.log.journal.write_batch import Write, WriteBatch, lay_out, write_all
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
@@ -51,7 +44,11 @@ from kafkawire.log.partition.state import (
     SaveLogStarts,
     Sink,
 )
-from kafkawire.log.partition.waiting_queue import after_calls, unless_for_others
+from kafkawire.log.partition.waiting_queue import (
+    WITHOUT_BOUND,
+    after_calls,
+    unless_for_others,
+)
 from kafkawire.log_lines import reason_of
 from kafkawire.metric_counters import Histogram
 
@@ -134,7 +131,7 @@ class CommitLog(AppendLog):
     """
 
     __slots__ = (
-        "_callbacks", "_refusals", "_requests", "appended_bytes", "appended_records",
+        "_durable", "_refusals", "_requests", "_written", "appended_bytes", "appended_records",
         "batch_number", "broken", "disk_sink", "failing", "follower_sink", "hooks", "object_sink",
         "reader", "refusal", "run", "sinks", "waiting_for_room", "write_batches", "writer",
     )  # fmt: skip
@@ -157,7 +154,9 @@ class CommitLog(AppendLog):
         # Changes as soon as appends go to another write batch.
         self.batch_number = 0
         self.waiting_for_room: list[Callable[[], None]] = []
-        self._callbacks = Callbacks()
+        # Callbacks of the current write batch.
+        self._written: list[Callback] = []
+        self._durable: dict[Sink, list[Callback]] = {}
         self._requests: Sequence[object] = ()
         # The last write failed: the log line about it is written once, not for each attempt.
         self.failing = False
@@ -182,14 +181,14 @@ class CommitLog(AppendLog):
     def after_write(self, fn: Callback, requests: Sequence[object] | None = None) -> None:
         if requests is not None:
             self._requests = requests
-        self._callbacks.written.append(fn)
+        self._written.append(fn)
         if not self.scheduled:
             self.schedule_flush()
 
     def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
         if len(sinks) > 1:
             fn = after_calls(len(sinks), fn)
-        durable = self._callbacks.durable
+        durable = self._durable
         for sink in sinks:
             if sink in durable:
                 durable[sink].append(fn)
@@ -283,12 +282,18 @@ class CommitLog(AppendLog):
             self.full = True
         if not self.scheduled:
             self.scheduled = True
-            # Else _apply_landed flushes what gathers meanwhile.
+            # Else _apply_landed writes what gathers meanwhile.
             if not self.writer.flying:
                 self.env.call_soon(self._write_queued)
 
     def measure_room(self) -> None:
-        self.room_bytes = min([sink.room_bytes() for sink in self.sinks])
+        room_bytes = WITHOUT_BOUND
+        for sink in self.sinks:
+            # While batches of its partitions are refused, those of others need not wait for them.
+            if sink.refusal is None:
+                room_bytes = min(room_bytes, sink.queue.room_bytes())
+        # After a failure nothing waits: everything is refused.
+        self.room_bytes = room_bytes if self.failed is None else WITHOUT_BOUND
         self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
@@ -318,18 +323,14 @@ class CommitLog(AppendLog):
         """Write the current write batch now if many requests wait for it."""
         # At the end of the iteration the processor's caches would not hold thousands of them any
         # more. Those that wait for an fsync are left to share one.
-        if len(self._requests) >= MANY_REQUESTS and (
-            self.disk_sink.os_mode or not self._callbacks.durable
-        ):
+        if len(self._requests) >= MANY_REQUESTS and (self.disk_sink.os_mode or not self._durable):
             self._write_queued()
 
     def _write_queued(self) -> None:
-        # The flush may have been done by `write_many`, or wait for the thread.
-        if self.scheduled and not self.writer.flying:
-            self._flush()
-
-    def _flush(self) -> None:
-        assert not self.writer.flying, "one write batch is written at a time"
+        # It may have been written by `write_many`, or wait for the thread: one write batch is
+        # written at a time.
+        if not self.scheduled or self.writer.flying:
+            return
         write_batch = self._take_queued()
         self.scheduled = False
         # Only callbacks: what they wait for is written, or has failed with its write batch.
@@ -343,49 +344,45 @@ class CommitLog(AppendLog):
                 partition.frame = None
                 if partition.producers.fresh:
                     partition.producers.depart()
-        writes: list[Write] = []
         try:
             if self.failed is not None:
                 # As a failed write: everything queued is rolled back, and its callers get the
                 # error.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
             # With followers not the own committed end: a follower may lose what it has not synced.
-            stamp = Stamp(self.run, self.follower_sink.position_to_state(self.disk_sink.committed))
-            now_ms = self.env.clock.now_ms()
-            writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
-            if not self.writer.write(writes, partial(self._apply_landed, write_batch, writes)):
+            committed = self.follower_sink.position_to_state(self.disk_sink.committed)
+            now_ms, entries = self.env.clock.now_ms(), self.config.journal_entries
+            lay_out(write_batch, self.journals, self.run, committed, entries, now_ms)
+            landed = partial(self._apply_landed, write_batch)
+            if not self.writer.write(write_batch.writes, landed):
                 return
         # Nothing in memory has changed so far, so any failure can be treated as a failed write.
         except Exception as failure:
-            self._fail(write_batch, writes, failure)
+            self._fail(write_batch, failure)
             return
-        self._apply_written(write_batch, writes)
+        self._apply_written(write_batch)
 
     def _take_queued(self) -> WriteBatch:
-        queued = WriteBatch(self.frames, self.batch_bytes, self._callbacks)
-        self.frames, self._callbacks = [], Callbacks()
+        queued = WriteBatch(self.frames, self.batch_bytes, self._written, self._durable)
+        self.frames, self._written, self._durable = [], [], {}
         self._requests = ()
         self.batch_bytes = 0
         self.batch_number += 1
         return queued
 
-    def _apply_landed(
-        self, write_batch: WriteBatch, writes: list[Write], failure: BaseException | None
-    ) -> None:
+    def _apply_landed(self, write_batch: WriteBatch, failure: BaseException | None) -> None:
         try:
             if failure is None:
-                self._apply_written(write_batch, writes)
+                self._apply_written(write_batch)
             else:
-                self._fail(write_batch, writes, failure)
+                self._fail(write_batch, failure)
         finally:
             self.writer.note_applied()  # only now: what the callbacks queue goes with the rest
-            if self.scheduled:
-                self._flush()
+            self._write_queued()
 
-    def _apply_written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
-        rolled: list[Journal] = []
+    def _apply_written(self, write_batch: WriteBatch) -> None:
         try:
-            self._apply(write_batch, writes, rolled)
+            rolled = self._apply(write_batch)
         except Exception as defect:
             # Part of the write batch may be state by now, so it can neither be rolled back nor
             # written again.
@@ -400,16 +397,18 @@ class CommitLog(AppendLog):
             return
         self._finish(write_batch, None)
         if rolled:
-            call(lambda _: self.hooks.rolled(rolled), None)
+            call_all([lambda _: self.hooks.rolled(rolled)], None)
         # In a thread, well before the active journal is full: rolling must not wait for a file.
         if not self.journals.ready and self.journals.is_half_full(self.config.journal_entries):
             self.journals.prepare()
 
-    def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
-        """Change the state in memory as the write batch says. Hot."""
-        for write in writes:
-            end, named = write.position + write.length, [each.number for each in write.named]
-            rolled += self.journals.take(write.journal, end, write.entries, named)
+    def _apply(self, write_batch: WriteBatch) -> list[Journal]:
+        """Change the state in memory as the write batch says; return the journals that were
+        rolled. Hot."""
+        rolled: list[Journal] = []
+        for write in write_batch.writes:
+            end = write.position + write.length
+            rolled += self.journals.take(write.journal, end, write.entries, write.named)
             # Before any waiter is called: a commit that starts now must sync this journal.
             self.disk_sink.mark_dirty(write.journal)
         dirty = self.dirty
@@ -450,9 +449,10 @@ class CommitLog(AppendLog):
         self.disk_sink.queue.count(write_batch.size_bytes)
         for sink in self.sinks:
             if sink.queue.filled:
-                sink.note_write()
+                sink.note_write(awaited=sink in write_batch.durable)
+        return rolled
 
-    def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
+    def _fail(self, write_batch: WriteBatch, failure: BaseException) -> None:
         """Leave everything as before the write batch."""
         # One line per outage, not one per attempt.
         if not self.failing and self.failed is None:
@@ -465,7 +465,7 @@ class CommitLog(AppendLog):
         # A whole frame of the failed write may be on the disk, after the end of a shorter next
         # write at the same position. Under the older run number recovery does not take it.
         self.run += 1
-        for write in writes:
+        for write in write_batch.writes:
             # The naming frames may not be on the disk: the next write has to name the partitions
             # again.
             write.unname()
@@ -482,8 +482,8 @@ class CommitLog(AppendLog):
 
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
         """Call the waiters of the write, and pass those of sinks to them."""
-        call_all(write_batch.callbacks.written, error)
-        for sink, waiting in write_batch.callbacks.durable.items():
+        call_all(write_batch.written, error)
+        for sink, waiting in write_batch.durable.items():
             if error is None:
                 sink.wait(waiting)
             else:

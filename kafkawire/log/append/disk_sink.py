@@ -112,7 +112,10 @@ class DiskSink:
         # partitions.
         self.refusal: KafkaError | None = None
         self.seconds = Histogram()
-        self.queue = WaitingQueue(UncommittedWrite, config.uncommitted_max_bytes)
+        # With flush=os the kernel bounds its dirty pages by slowing down the writes, which then
+        # move to the writer thread.
+        max_bytes = WITHOUT_BOUND if self.os_mode else config.uncommitted_max_bytes
+        self.queue = WaitingQueue(UncommittedWrite, max_bytes)
         self._bounded: dict[LoadedPartition, None] = {}
         self._dirty: list[Journal] = []
         self._wanted = False
@@ -132,14 +135,6 @@ class DiskSink:
         if journal not in self._dirty:  # two at most, but for write batches larger than a journal
             self._dirty.append(journal)
 
-    def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait."""
-        # With flush=os the kernel bounds its dirty pages by slowing down the writes, which then
-        # move to the writer thread. After a failure nothing waits: everything is refused.
-        if self.os_mode or self._log.failed is not None:
-            return WITHOUT_BOUND
-        return self.queue.room_bytes()
-
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.newest.ends[partition] = frame.end
         if partition.watchers:  # a reader is parked there
@@ -150,13 +145,15 @@ class DiskSink:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
         self._bounded[partition] = None
 
-    def note_write(self) -> None:
+    def note_write(self, *, awaited: bool) -> None:
         if self.os_mode:
             move_high_watermarks(self.queue.newest.ends)
             self.queue.newest.ends.clear()
         else:
             self._log.measure_room()
-        self._go()
+        # A commit that callers wait for is started by `wait`, which would cancel a timer set here.
+        if not awaited or self.os_mode:
+            self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
         if self.os_mode:
@@ -284,7 +281,9 @@ class DiskSink:
             for journal in journals:
                 # Written to since this fsync began: the next one has to cover it.
                 journal.dirty = journal in self._dirty
-            self._publish()
+            call_all(self.queue.complete().callbacks, None)
+            log.measure_room()
+            self._go()
 
         try:
             files = [journal.require_file() for journal in journals]
@@ -294,11 +293,6 @@ class DiskSink:
         except Exception as failure:  # such as no memory for a thread
             self._running = False
             self._fail(failure)
-
-    def _publish(self) -> None:
-        call_all(self.queue.complete().callbacks, None)
-        self._log.measure_room()
-        self._go()
 
     def _fail(self, failure: BaseException) -> None:
         log = self._log

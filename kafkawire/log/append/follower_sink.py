@@ -21,7 +21,6 @@ from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.partition.waiting_queue import (
-    WITHOUT_BOUND,
     FailedPartitions,
     UncommittedWrite,
     WaitingQueue,
@@ -113,16 +112,12 @@ class FollowerSink:
     def when_written(self, fn: Callable[[], None]) -> None:
         self._when_written = fn
 
-    def room_bytes(self) -> int:
-        # Refused batches are not queued, and without a bound nothing waits for room.
-        return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
-
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.add(partition, frame.end, frame.length)
         # The own disk is one of the replicas, and the ledger needs a bound of the partition.
         self._disk.note(partition)
 
-    def note_write(self) -> None:
+    def note_write(self, *, awaited: bool) -> None:
         log = self._log
         self.queue.seal(log.written, log.env.clock.monotonic())
         if self._when_written is not None:
@@ -139,7 +134,7 @@ class FollowerSink:
         # Frames of the catalog and of other partitions seal no write here. They must be at the
         # followers too: what SQL has must not be ahead of their copies.
         if self.began and log.journals.active.end and end < log.written:
-            self.note_write()
+            self.note_write(awaited=True)
         self.wait([unless_for_others(fn)])
 
     def commit(self, log_position: int) -> None:

@@ -25,7 +25,7 @@ from kafkawire.log.io.callbacks import Callback, call_all
 from kafkawire.log.io.ports import Superseded
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
 from kafkawire.log.journal.format import HEAD_BYTES, pad_length
-from kafkawire.log.partition.waiting_queue import WITHOUT_BOUND, UncommittedWrite, WaitingQueue
+from kafkawire.log.partition.waiting_queue import UncommittedWrite, WaitingQueue
 from kafkawire.metric_counters import Histogram
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
@@ -158,9 +158,6 @@ class ObjectSink:
         """Call `fn`, which has `start` called, once something is gathered."""
         self._when_needed = fn
 
-    def room_bytes(self) -> int:
-        return WITHOUT_BOUND if self.refusal is not None else self.queue.room_bytes()
-
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         # It is durable in those objects: no object of this life has to be stored for it.
         if self._adopting:
@@ -196,7 +193,7 @@ class ObjectSink:
             return 0.0
         return self._log.env.clock.monotonic() - self.queue.sealed[0].at_s
 
-    def note_write(self) -> None:
+    def note_write(self, *, awaited: bool) -> None:
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:

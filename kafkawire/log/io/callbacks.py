@@ -12,17 +12,13 @@ Callback = Callable[[BaseException | None], None]
 """Called with None, or with the reason of a failure."""
 
 
-def call(fn: Callback, failure: BaseException | None) -> None:
-    try:
-        fn(failure)
-    # It must not keep the others from being called.
-    except Exception:
-        logger.exception("a callback of the commit log failed")
-
-
 def call_all(callbacks: Iterable[Callback], failure: BaseException | None) -> None:
     for fn in callbacks:
-        call(fn, failure)
+        try:
+            fn(failure)
+        # It must not keep the others from being called.
+        except Exception:
+            logger.exception("a callback of the commit log failed")
 
 
 async def await_callbacks(*registers: Callable[[Callback], None]) -> None:

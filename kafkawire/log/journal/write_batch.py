@@ -2,8 +2,8 @@
 
 `lay_out` turns the queued frames into one gathered write per journal: frame heads, with the padding
 before each, are small buffers of their own; batches are the views in which the producers' bytes
-were received. Nothing is copied, and no state changes here: kafkawire.log.append.commit_log writes
-and applies.
+were received. Nothing is copied. The only state that changes here is which partitions a journal
+names, which `Write.unname` takes back: kafkawire.log.append.commit_log writes and applies.
 """
 
 from __future__ import annotations
@@ -41,93 +41,78 @@ MAX_NAMING_BYTES: Final = HEAD_BYTES + 48 + 256
 """A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
 
 
-class Callbacks:
-    """The callbacks of a write batch: for when it is `written`, and by sink, for when its frames
-    are `durable` there."""
-
-    __slots__ = ("durable", "written")
-
-    def __init__(self) -> None:
-        self.written: list[Callback] = []
-        self.durable: dict[Sink, list[Callback]] = {}
-
-
 class WriteBatch:
-    """Frames with their callbacks."""
+    """Frames, and the callbacks for when they are `written`, and by sink, for when they are
+    `durable` there. `writes`: what `lay_out` has made of the frames."""
 
-    __slots__ = ("callbacks", "frames", "size_bytes")
+    __slots__ = ("durable", "frames", "size_bytes", "writes", "written")
 
-    def __init__(self, frames: list[Frame], size_bytes: int, callbacks: Callbacks) -> None:
+    def __init__(
+        self,
+        frames: list[Frame],
+        size_bytes: int,
+        written: list[Callback],
+        durable: dict[Sink, list[Callback]],
+    ) -> None:
         self.frames = frames
         self.size_bytes = size_bytes
-        self.callbacks = callbacks
+        self.written = written
+        self.durable = durable
+        self.writes: list[Write] = []
 
 
 class Write:
-    """One gathered write: buffers for [position, position + length) of a journal."""
+    """One gathered write: buffers for [position, position + length) of a journal, after its last
+    frame. The first write of a journal begins with its header, which states `previous_end`, where
+    the journal before it ended. `named`: partitions with a naming frame in it, by their number."""
 
     __slots__ = ("buffers", "entries", "journal", "length", "named", "position")
 
-    def __init__(self, journal: Journal, position: int) -> None:
+    def __init__(self, journal: Journal, previous_end: int, run: int, now_ms: int) -> None:
         self.journal = journal
-        self.position = position
+        self.position = journal.end
         self.buffers: list[Buffer] = []
         self.length = 0
         self.entries = 0
-        self.named: list[LoadedPartition] = []
+        self.named: dict[int, LoadedPartition] = {}
+        if journal.end == 0:
+            header = write_header(JournalHeader(journal.number, run, previous_end, now_ms))
+            self.buffers.append(header)
+            self.length = len(header)
 
     def name(self, partition: LoadedPartition) -> None:
         """Note that the partition's naming frame is in this write."""
         partition.named_in = self.journal.number
-        self.named.append(partition)
+        self.named[partition.number] = partition
 
     def unname(self) -> None:
         """Note that this write failed: its naming frames must still be written."""
-        for partition in self.named:
+        for partition in self.named.values():
             partition.named_in = -1
 
 
-class Stamp:
-    """Fields of every frame of a write batch: run number and committed log position."""
-
-    __slots__ = ("committed", "run")
-
-    def __init__(self, run: int, committed: int) -> None:
-        self.run = run
-        self.committed = committed
-
-
 def lay_out(
-    write_batch: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
-) -> list[Write]:
-    """Return the writes of a write batch, one per journal. Raises OSError if no journal can be
-    created."""
-    writes: list[Write] = []
-    try:
-        _lay_out(write_batch, journals, stamp, entries_at_most, now_ms, writes)
-    except BaseException:
-        for write in writes:
-            write.unname()
-        raise
-    return writes
-
-
-def _lay_out(
     write_batch: WriteBatch,
     journals: Journals,
-    stamp: Stamp,
+    run: int,
+    committed: int,
     entries_at_most: int,
     now_ms: int,
-    writes: list[Write],
 ) -> None:
-    frames = write_batch.frames
+    """Lay out the frames of a write batch in its `writes`, one per journal. Run number and
+    committed log position are fields of every frame. Raises OSError if no journal can be created;
+    then the caller takes back the names of the writes."""
+    frames, writes = write_batch.frames, write_batch.writes
     # 0: no frame fits into a journal that is to be rolled.
     bound = journals.journal_bytes if not journals.rolling else 0
-    write = _begin(journals.active, journals.previous_end, stamp, now_ms)
-    # The usual case: all frames in the active journal, without a count per frame.
-    if _fits(write_batch, write, bound, entries_at_most):
+    write = Write(journals.active, journals.previous_end, run, now_ms)
+    # The usual case: all frames in the active journal, without a count per frame. As if each frame
+    # needed a naming frame and padding: an upper bound is enough here.
+    most = write_batch.size_bytes + len(frames) * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
+    entries = write.journal.entries + len(frames)
+    if write.position + write.length + most <= bound and entries <= entries_at_most:
         writes.append(write)
-        _fill(write, frames, stamp)
+        _fill(write, frames, run, committed)
         return
     start = ahead = 0
     while start < len(frames):
@@ -138,7 +123,7 @@ def _lay_out(
         stop = _how_many(frames, start, write, bound, entries_at_most)
         if stop > start:
             writes.append(write)
-            _fill(write, frames[start:stop], stamp)
+            _fill(write, frames[start:stop], run, committed)
             start = stop
         else:
             # Only prepared: the commit log advances to it once everything is written, so that a
@@ -148,26 +133,7 @@ def _lay_out(
             ended = write.journal.log_position | (write.position + write.length)
             journal = journals.upcoming(ahead)
             bound = journals.journal_bytes
-            write = _begin(journal, ended, stamp, now_ms)
-
-
-def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Write:
-    """Return an empty write after the journal's last frame; the first write of a journal begins
-    with the header."""
-    write = Write(journal, journal.end)
-    if journal.end == 0:
-        header = write_header(JournalHeader(journal.number, stamp.run, previous_end, now_ms))
-        write.buffers.append(header)
-        write.length = len(header)
-    return write
-
-
-def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
-    frames = len(write_batch.frames)
-    # As if each frame needed a naming frame and padding: an upper bound is enough here.
-    most = write_batch.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
-    entries = write.journal.entries + frames
-    return write.position + write.length + most <= journal_bytes and entries <= entries_at_most
+            write = Write(journal, ended, run, now_ms)
 
 
 def _how_many(
@@ -187,14 +153,13 @@ def _how_many(
     return stop
 
 
-def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
+def _fill(write: Write, frames: list[Frame], run: int, committed: int) -> None:
     """Add the frames to the write. Hot: a microsecond or two per frame.
 
     Each head is in one buffer with the padding of the frame before it.
     """
     journal_number = write.journal.number
     buffers = write.buffers
-    run, committed = stamp.run, stamp.committed
     log_position = journal_number << POSITION_BITS | (write.position + write.length)
     padding = b""
     for frame in frames:
@@ -208,7 +173,7 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             # The first batches of a partition in each journal: the journals alone then name
             # everything.
             if partition.named_in != journal_number:
-                naming = _naming_frame(partition, log_position, stamp)
+                naming = _naming_frame(partition, log_position, run, committed)
                 buffers.append(padding + naming)
                 padding = b""
                 log_position += len(naming)
@@ -234,7 +199,7 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
     write.entries += len(frames)
 
 
-def _naming_frame(partition: LoadedPartition, log_position: int, stamp: Stamp) -> bytes:
+def _naming_frame(partition: LoadedPartition, log_position: int, run: int, committed: int) -> bytes:
     # Its values from before this write batch.
     naming = write_naming(
         Naming(
@@ -246,9 +211,7 @@ def _naming_frame(partition: LoadedPartition, log_position: int, stamp: Stamp) -
             partition.log_start,
         )
     )
-    body = pack_body(
-        len(naming), KIND_NAMING, 0, log_position, stamp.run, partition.number, stamp.committed
-    )
+    body = pack_body(len(naming), KIND_NAMING, 0, log_position, run, partition.number, committed)
     front = pack_front(MAGIC, crc32c(naming, crc32c(body)))
     return front + body + naming + PADDING[-len(naming) & 7]
 

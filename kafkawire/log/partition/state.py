@@ -85,16 +85,13 @@ class Sink(Protocol):
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         """Add a frame that was written. Hot."""
 
-    def note_write(self) -> None:
-        """Note that a write batch is applied, of which frames may have been added."""
+    def note_write(self, *, awaited: bool) -> None:
+        """Note that a write batch is applied, of which frames may have been added. `awaited`:
+        `wait` is called for it once the callbacks of the write have been."""
 
     def wait(self, callbacks: list[Callback]) -> None:
         """Call these when everything written so far is durable here, or with the reason why it
         never will be; with FailedPartitions if only some partitions have failed."""
-
-    def room_bytes(self) -> int:
-        """Return how many bytes may be queued before Produce requests have to wait. While batches
-        of its partitions are refused instead, those of others need not wait."""
 
 
 class _Read:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.state import LoadedPartition
 
 WITHOUT_BOUND = 1 << 62
-"""The room of a sink that no Produce request waits for, since it refuses their batches instead, or
-answers them before."""
+"""The room while no Produce request waits for a sink: all refuse their batches, or answer them
+before."""
 
 
 class UncommittedWrite:
