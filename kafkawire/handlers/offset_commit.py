@@ -59,6 +59,8 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
 
     portions = Portions(ctx, ask, _set_codes)
     for topic in req.topics:
+        if response.topics:  # a request for one topic is decided without a pause
+            await ctx.give_way()
         info, code = readable_topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(
@@ -75,7 +77,6 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
                 await portions.add(_Entry(info.name, topic.topic_id, entry, answer))
             else:
                 await ctx.give_way()
-        await ctx.give_way()
     await portions.end(always=False)
     if req.generation_id_or_member_epoch < 0 and not req.member_id:
         ctx.broker.security.audit.offsets_set(ctx.caller, req.group_id)

@@ -101,11 +101,17 @@ def joining(
 async def encode_in_slices(
     slices: Slices, answer: list[Any], version: int, max_bytes: float = MAX_ANSWER_BYTES
 ) -> list[Buffer]:
-    """Encode the only response in `answer` and free it, both in slices. Raises AnswerTooLarge
-    beyond `max_bytes`."""
+    """Return the only response in `answer` as buffers: encode it and free it, both in slices. A
+    handler may have encoded it already. Raises AnswerTooLarge beyond `max_bytes`."""
+    response = answer[0]
+    if isinstance(response, list):
+        return response
+    if isinstance(response, bytes):
+        return [response]
     parts: list[Buffer] = []
     joined: list[Buffer] = []
-    steps = sliced_encoder(type(answer[0]), version)(answer[0], parts)
+    steps = sliced_encoder(type(response), version)(response, parts)
+    del response
     await slices.run(joining(steps, parts, joined, max_bytes))
     del steps
     await slices.run(free_in_steps(answer))
@@ -159,12 +165,14 @@ def free_in_steps(messages: list[Any]) -> Generator[None, None, None]:
     lists that are also referenced elsewhere are not changed: they are not freed here.
     """
     lists: list[list[Any]] = [messages]
+    taken = 0
     while lists:
         items = lists[-1]
-        for _ in range(min(STEP, len(items))):
-            item = items.pop()
-            if getrefcount(item) > ITEM_REFERENCES:
-                continue
+        if not items:
+            lists.pop()
+            continue
+        item = items.pop()
+        if getrefcount(item) <= ITEM_REFERENCES:
             for name in _list_fields(type(item)):
                 inner = getattr(item, name, None)  # absent in partly decoded messages
                 if (
@@ -173,12 +181,10 @@ def free_in_steps(messages: list[Any]) -> Generator[None, None, None]:
                     and getrefcount(inner) <= INNER_REFERENCES
                 ):
                     lists.append(inner)
-            if items is not lists[-1]:
-                break
-        if not items:
-            lists.remove(items)
         item = inner = None
-        yield
+        taken += 1
+        if taken % STEP == 0:  # a message with few elements is freed without a stop
+            yield
 
 
 _arrays: dict[type, tuple[str, ...]] = {}

@@ -219,7 +219,8 @@ class Connection(Throttled[ConnectionHost]):
                     self.waits |= FULL
                 if until and self.host.now() >= until:
                     room = 0
-            self._check_size(view, pos, end)
+            if end - pos >= 4:
+                self._check_size(view, pos, end)
         except DecodeError as wrong:
             self.abort(str(wrong))
         except Exception as wrong:  # any error closes only this connection
@@ -230,10 +231,9 @@ class Connection(Throttled[ConnectionHost]):
 
     def _check_size(self, view: memoryview, pos: int, end: int) -> None:
         """Close the connection if the size of the frame that begins at `pos` is not allowed."""
-        if end - pos >= 4:
-            (size,) = _LENGTH.unpack_from(view, pos)
-            if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
-                self.abort(other_protocol(view[pos:end]) or f"a frame of {size} bytes")
+        (size,) = _LENGTH.unpack_from(view, pos)
+        if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
+            self.abort(other_protocol(view[pos:end]) or f"a frame of {size} bytes")
 
     def start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
         """Start a request that is served in a task."""

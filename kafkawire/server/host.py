@@ -265,7 +265,7 @@ class Host:
                 answer = [await meter_work(work, ctx.quotas, self.now)]
                 answer[0] = throttle(connection, ctx, api, answer[0])
             del work
-            parts = await self._parts(answer, exchange.version)
+            parts = await encode_in_slices(self.broker.env.slices, answer, exchange.version)
         except ClientGone:
             return
         except ReconnectNeeded:
@@ -316,22 +316,11 @@ class Host:
         """Return a response with the error, if one can be built."""
         message = failure.message if isinstance(failure, KafkaError) else None
         request = asked[0] if asked else None
-        kind = response_class(api.key)
-        response = await self.broker.env.slices.run(
+        kind, slices = response_class(api.key), self.broker.env.slices
+        response = await slices.run(
             failed_response(request, kind, version, int(code_of(failure)), message)
         )
-        return None if response is None else await self._parts([response], version)
-
-    async def _parts(self, answer: list[Any], version: int) -> list[Buffer]:
-        """Return the only response in `answer` as buffers, encoded and freed in slices; a handler
-        may have encoded it already."""
-        response = answer[0]
-        if isinstance(response, list):
-            return response
-        if isinstance(response, bytes):
-            return [response]
-        del response
-        return await encode_in_slices(self.broker.env.slices, answer, version)
+        return None if response is None else await encode_in_slices(slices, [response], version)
 
     def answer_unsupported_version(self, exchange: Exchange, key: int, version: int) -> bool:
         """KIP-511: only ApiVersions answers unknown versions."""

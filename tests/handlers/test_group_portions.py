@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.portions import MAX_ENTRIES
+from kafkawire.log.io.slices import Slices
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.offset_commit import (
@@ -66,6 +68,29 @@ async def commit_all(client: Client) -> None:
         codes = [row.error_code for row in topic.partitions]
         assert codes == [0] * MANY + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert [row.partition_index for row in topic.partitions] == list(range(MANY + 1))
+
+
+async def test_commit_for_one_topic_is_answered_without_a_pause(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that commits of many groups that arrive together share a batch of their coordinator."""
+    paused: list[str] = []
+    pause = Slices.pause
+
+    async def noted(slices: Slices) -> None:
+        task = asyncio.current_task()
+        paused.append(task.get_name() if task is not None else "")
+        await pause(slices)
+
+    monkeypatch.setattr(Slices, "pause", noted)
+    rows = [OffsetCommitRequestPartition(partition_index=index) for index in range(3)]
+    request = OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="a", partitions=rows)]
+    )
+    for _ in range(2):  # the first request of a version is decoded in slices
+        paused.clear()
+        await client.call(request, 8)
+    assert [name for name in paused if name.startswith("OffsetCommit")] == []
 
 
 async def offsets(client: Client, version: int, *, named: bool) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from kafkawire.log.io.slices import Slices
-from kafkawire.log.io.watchdog import Watchdog
+from kafkawire.log.io.watchdog import Stepwise, Watchdog
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -232,7 +232,7 @@ class Env:
         An exception that no caller fetches is reported by the loop's exception handler.
         """
         if watched and self.watchdog is not None:
-            coro = self.watchdog.stepwise(coro, name)
+            coro = Stepwise(self.watchdog, coro, name)
         task = asyncio.get_running_loop().create_task(coro, name=name)
         # A reference: the event loop has none, and would let the task be collected.
         self.tasks[task] = None

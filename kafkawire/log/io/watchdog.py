@@ -88,13 +88,10 @@ class Watchdog:
         finally:
             self.end(begun, lambda: f"the timer {getattr(fn, '__qualname__', fn)}")
 
-    def stepwise(self, coro: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
-        """Return `coro` with each of its steps measured."""
-        return _Stepwise(self, coro, name)
 
-
-class _Stepwise(Coroutine[Any, Any, Any]):
-    """A coroutine that measures its steps and passes on what a task sends and throws."""
+class Stepwise(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are measured, under its name. It passes on what a task sends and
+    throws."""
 
     __slots__ = ("_coro", "_name", "_watchdog")
 
