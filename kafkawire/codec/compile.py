@@ -115,7 +115,9 @@ def decode(cls: type[T], version: int, data: Buffer) -> T:
 
 def encode_versioned(message: object, version: int) -> bytes:
     """Encode with a leading int16 version, as internal topics store keys and values."""
-    return _VERSION.pack(version) + encode(message, version)
+    parts: list[Buffer] = [_VERSION.pack(version)]
+    encoder(type(message), version)(message, parts)
+    return b"".join(parts)
 
 
 def version_of(data: Buffer) -> int:

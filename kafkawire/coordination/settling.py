@@ -49,7 +49,7 @@ class CommitQueue:
         if appended:
             self.unsettled.append(effects)
             wait = self._commit_log if self._partition is None else self._partition
-            wait.after_commit(partial(self._note_commit, self._life))
+            wait.after_commit(partial(self._note_end, self._life, True))
         # It may show what was appended before: no client is notified of state that may be lost.
         elif self.unsettled:
             self.unsettled[-1].extend(effects)
@@ -61,32 +61,26 @@ class CommitQueue:
     def expect_write(self) -> None:
         """Note an append without effects that may wait for a commit that others ask for; effects
         released after it do not wait for it."""
-        self._commit_log.after_write(partial(self._note_write, self._life))
+        self._commit_log.after_write(partial(self._note_end, self._life, False))
 
     def clear(self) -> None:
         """Forget what is unsettled; the caller answers the clients."""
         self._life += 1
         self.unsettled.clear()
 
-    def _note_write(self, life: int, failure: BaseException | None) -> None:
+    def _note_end(self, life: int, committed: bool, failure: BaseException | None) -> None:
+        """Note that an append is written, or `committed`: the oldest one that is unsettled."""
         if life != self._life:
             return
-        failure = failure or self._find_refusal()
-        if failure is None:
-            self._done()
-        else:
+        partition = self._partition
+        # It was resigned before that: the next leader may not have the record.
+        if failure is None and partition is not None and partition.resigned:
+            failure = partition.refusal()
+        if failure is not None:
             self.clear()
             self._failed(failure)
-
-    def _note_commit(self, life: int, failure: BaseException | None) -> None:
-        # The partition was resigned before the commit: the next leader may not have the record.
-        if life != self._life or failure is not None or self._find_refusal() is not None:
-            self._note_write(life, failure)
             return
-        for effect in self.unsettled.popleft():
-            effect()
+        if committed:
+            for effect in self.unsettled.popleft():
+                effect()
         self._done()
-
-    def _find_refusal(self) -> BaseException | None:
-        partition = self._partition
-        return partition.refusal() if partition is not None and partition.resigned else None

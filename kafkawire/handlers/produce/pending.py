@@ -233,19 +233,16 @@ class PendingProduces:
                 for partition in failure.partitions:
                     exchange.refuse(partition, failure)
             failure = None
-        self._answer(waiting, failure)
+        self._close_if_answered()
+        for exchange in waiting:
+            _notify(exchange, failure)
+            exchange.peer.collect()
+        for exchange in waiting:
+            exchange.peer.flush()
 
     def _close_if_answered(self) -> None:
         if not self.waiting:
             self.open.pop(self, None)
-
-    def _answer(self, exchanges: list[Waiting], failure: BaseException | None) -> None:
-        self._close_if_answered()
-        for exchange in exchanges:
-            _notify(exchange, failure)
-            exchange.peer.collect()
-        for exchange in exchanges:
-            exchange.peer.flush()
 
     def resign(self, partition: Partition, hints: LeaderHints) -> None:
         """Answer unanswered batches of a resigned partition with NOT_LEADER_OR_FOLLOWER. Nothing is

@@ -155,11 +155,16 @@ class DiskSink:
         if not awaited or self.os_mode:
             self._go()
 
-    def wait(self, callbacks: list[Callback]) -> None:
-        if self.os_mode:
+    def wait(self, callbacks: list[Callback], *, synced: bool = False) -> None:
+        """`synced`: they are to be called when it is on the disk with flush=os, too."""
+        if self.os_mode and not synced:
             call_all(callbacks, None)
+        # After a failed fsync a second one proves nothing, so these will never be durable.
+        elif self._log.failed is not None:
+            call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._log.failed))
         else:
-            self._await_durable(callbacks)
+            self.queue.wait(callbacks)
+            self._go()
 
     def want(self) -> None:
         """Commit soon what is written, since a reader waits for it."""
@@ -177,7 +182,7 @@ class DiskSink:
 
         def on_written(failure: BaseException | None) -> None:
             if failure is None:
-                self._await_durable([fn])
+                self.wait([fn], synced=True)
             else:
                 fn(failure)
 
@@ -205,14 +210,6 @@ class DiskSink:
             if self._ended is None:
                 self._ended = asyncio.get_running_loop().create_future()
             await self._ended
-
-    def _await_durable(self, callbacks: list[Callback]) -> None:
-        # After a failed fsync a second one proves nothing, so these will never be durable.
-        if self._log.failed is not None:
-            call_all(callbacks, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._log.failed))
-            return
-        self.queue.wait(callbacks)
-        self._go()
 
     def _go(self) -> None:
         """Commit now if a caller waits, soon if only readers do, later otherwise, not at all if

@@ -121,27 +121,22 @@ class ThreadPool:
 
 
 class ThreadOffload:
-    """Named thread pools as an `Offload`, each made at its first use."""
+    """Named thread pools as an `Offload`."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, ThreadPool] = {}
+        self._pools = {
+            name: ThreadPool(f"kafkawire-{name}", threads) for name, threads in POOL_THREADS.items()
+        }
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        return self._pool(pool).submit(fn, *args)
+        return self._pools[pool].submit(fn, *args)
 
     def submit_then(self, pool: str, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
-        self._pool(pool).submit_then(done, fn, *args)
-
-    def _pool(self, name: str) -> ThreadPool:
-        threads = self._pools.get(name)
-        if threads is None:
-            threads = self._pools[name] = ThreadPool(f"kafkawire-{name}", POOL_THREADS[name])
-        return threads
+        self._pools[pool].submit_then(done, fn, *args)
 
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
-        self._pools.clear()
 
 
 def _end(jobs: Jobs, threads: list[threading.Thread]) -> None:

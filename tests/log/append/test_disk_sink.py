@@ -87,6 +87,25 @@ async def test_commit_covers_written_batches_and_next_one_collects() -> None:
     assert (partition.high_watermark, order) == (3, [0, 1, 2])
 
 
+async def test_commit_that_a_caller_waits_for_gets_no_timer() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    sink = log.commit_log.disk_sink
+    offload(world).hold("commit")
+    timers: list[bool] = []
+    log.commit_log.after_write(lambda _: timers.append(sink._timer is not None))
+    partition.append(batch(b"x"), EPOCH_MS)
+    await ticks()
+    log.commit_log.after_write(lambda _: timers.append(sink._timer is not None))
+    sink.stop()
+    partition.append(batch(b"x"), EPOCH_MS)
+    log.commit_log.after_commit(lambda _: None)
+    await ticks()
+    assert timers == [True, False]
+    assert len(offload(world).held) == 1, "it has begun"
+
+
 def test_watched_partition_is_committed_without_delay() -> None:
     """In virtual time: on a real loop the delay may pass while the machine is busy."""
     simloop.run(simloop.SimLoop(), _commit_watched_and_others())
