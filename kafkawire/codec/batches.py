@@ -45,9 +45,17 @@ ATTRIBUTES_AT, LAST_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT = 21, 23, 27, 
 PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT, COUNT_AT = 43, 51, 53, 57
 
 # Where the fields are in a tuple of HEAD, for the hot paths that create no BatchHead.
+BASE_OFFSET: Final = 0
+LENGTH: Final = 1
+LEADER_EPOCH: Final = 2
+CRC: Final = 4
 ATTRIBUTES: Final = 5
+LAST_DELTA: Final = 6
 BASE_TIMESTAMP: Final = 7
 MAX_TIMESTAMP: Final = 8
+PRODUCER_ID: Final = 9
+PRODUCER_EPOCH: Final = 10
+BASE_SEQUENCE: Final = 11
 COUNT: Final = 12
 
 CODEC_MASK: Final = 0x07

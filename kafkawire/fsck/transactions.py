@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkawire.codec.batches import HEAD, PREFIX_BYTES, TRANSACTIONAL
+from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    COUNT,
+    HEAD,
+    LAST_DELTA,
+    LENGTH,
+    PREFIX_BYTES,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from kafkawire.codec.control import ABORT, Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import PartitionState
@@ -63,10 +73,10 @@ class JournalTransactionFacts:
     def take(self, scanned: Scanned) -> None:
         for number, facts in scanned.facts.items():
             for _, fields, marker in facts:
-                if fields[5] & TRANSACTIONAL:
+                if fields[ATTRIBUTES] & TRANSACTIONAL:
                     kind = DATA if marker is None else marker.kind
                     columns = self._events.setdefault(number, array("q"))
-                    columns.extend((fields[0], fields[9], kind))
+                    columns.extend((fields[BASE_OFFSET], fields[PRODUCER_ID], kind))
 
     def compare_later(self, index: JournalIndex, scanned: Scanned, journal: int) -> None:
         """Note the aborted transactions of an index file, and the markers in its frames."""
@@ -90,7 +100,7 @@ class JournalTransactionFacts:
 def _abort_markers(facts: Iterable[Fact]) -> Iterator[int]:
     for _, fields, marker in facts:
         if marker is not None and marker.kind == ABORT:
-            yield fields[0]
+            yield fields[BASE_OFFSET]
 
 
 @dataclass(slots=True)
@@ -230,13 +240,14 @@ class TransactionCheck:
             fields = HEAD.unpack_from(view, at)
             # Compaction has removed records, and perhaps the first batch of a transaction: the
             # lists are not compared.
-            if fields[0] > following or fields[12] != fields[6] + 1:
+            if fields[BASE_OFFSET] > following or fields[COUNT] != fields[LAST_DELTA] + 1:
                 history.dense = False
-            following = fields[0] + fields[6] + 1
-            if fields[5] & TRANSACTIONAL:
+            following = fields[BASE_OFFSET] + fields[LAST_DELTA] + 1
+            if fields[ATTRIBUTES] & TRANSACTIONAL:
                 marker = marker_of(view, at, fields)
-                history.take(fields[0], fields[9], DATA if marker is None else marker.kind)
-            at += fields[1] + PREFIX_BYTES
+                kind = DATA if marker is None else marker.kind
+                history.take(fields[BASE_OFFSET], fields[PRODUCER_ID], kind)
+            at += fields[LENGTH] + PREFIX_BYTES
 
     def _compare_segment(
         self, part: int, mapping: SegmentRange, row: PartitionRow, history: _History

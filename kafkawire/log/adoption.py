@@ -11,7 +11,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import HEAD
+from kafkawire.codec.batches import (
+    BASE_OFFSET,
+    HEAD,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    PRODUCER_ID,
+)
 from kafkawire.codec.control import ControlContent
 from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.journal.scan import marker_of
@@ -105,7 +111,8 @@ class Adoption:
     def _take(self, partition: Partition, batch: memoryview) -> bool:
         """Take a batch into the state of its partition; return whether it is missing there."""
         fields = HEAD.unpack_from(batch, 0)
-        base, count, expected = fields[0], fields[6] + 1, partition.offsets.pending
+        base, count = fields[BASE_OFFSET], fields[LAST_DELTA] + 1
+        expected = partition.offsets.pending
         # Below the checkpoint's next offset batches change neither producers nor epochs again;
         # segments may be ahead of the checkpoint, and batches of theirs only change these.
         new = base >= self._replayed[partition.number]
@@ -140,9 +147,9 @@ class Adoption:
     def _replay(
         self, partition: Partition, fields: Sequence[int], marker: ControlContent | None
     ) -> None:
-        if fields[2] > partition.epochs[-1][0]:
-            partition.epochs.append((fields[2], fields[0]))
-        if fields[9] >= 0:
+        if fields[LEADER_EPOCH] > partition.epochs[-1][0]:
+            partition.epochs.append((fields[LEADER_EPOCH], fields[BASE_OFFSET]))
+        if fields[PRODUCER_ID] >= 0:
             partition.producers.replay(fields, marker)
         partition.mark_dirty()
         self.changed[partition.number] = partition

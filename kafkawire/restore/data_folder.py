@@ -9,7 +9,18 @@ from __future__ import annotations
 import os.path
 from dataclasses import replace
 
-from kafkawire.codec.batches import CRC_FROM, HEAD, TRANSACTIONAL
+from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CRC,
+    CRC_FROM,
+    HEAD,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
@@ -209,9 +220,10 @@ def _replay_batches(
 ) -> None:
     for position in starts:
         fields = HEAD.unpack_from(view, position)
-        base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1
-        stop = position + fields[1] + BATCH_LENGTH_OVERHEAD
-        damaged = crc32c(view[position + CRC_FROM : stop]) != fields[4]
+        base, epoch = fields[BASE_OFFSET], fields[LEADER_EPOCH]
+        end = base + fields[LAST_DELTA] + 1
+        stop = position + fields[LENGTH] + BATCH_LENGTH_OVERHEAD
+        damaged = crc32c(view[position + CRC_FROM : stop]) != fields[CRC]
         # The frame's checksum covers the base offset and the epoch only.
         if damaged:
             end = base + offsets_of(view[position:stop])
@@ -223,9 +235,9 @@ def _replay_batches(
         partition.epoch = max(partition.epoch, epoch)
         if not partition.epochs or epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
-        if fields[9] >= 0 and not damaged:
-            seen.last_producer_id = max(seen.last_producer_id, fields[9])
-            if base >= partition.replay_from or not fields[5] & TRANSACTIONAL:
+        if fields[PRODUCER_ID] >= 0 and not damaged:
+            seen.last_producer_id = max(seen.last_producer_id, fields[PRODUCER_ID])
+            if base >= partition.replay_from or not fields[ATTRIBUTES] & TRANSACTIONAL:
                 partition.producers.replay(fields, marker_of(view, position, fields))
 
 

@@ -12,7 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafkawire.codec.batches import CRC_FROM, HEAD
+from kafkawire.codec.batches import (
+    BASE_OFFSET,
+    CRC_FROM,
+    HEAD,
+    LAST_DELTA,
+)
 from kafkawire.codec.configs.settings import resolve_topic
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionState, TopicOrigin
@@ -306,7 +311,7 @@ class Conversion:
                 continue
             for batch in self.sound_batches(view, starts):
                 fields = HEAD.unpack_from(batch, 0)
-                end = fields[0] + fields[6] + 1
+                end = fields[BASE_OFFSET] + fields[LAST_DELTA] + 1
                 # A segment has it, or it is below the log start.
                 if end <= reached[number]:
                     continue
@@ -470,7 +475,7 @@ def _aborted_index_of(partition: PartitionSeen) -> AbortedIndex:
 
 def _batch_offsets(batch: memoryview) -> tuple[int, int]:
     fields = HEAD.unpack_from(batch, 0)
-    return fields[0], fields[0] + fields[6] + 1
+    return fields[BASE_OFFSET], fields[BASE_OFFSET] + fields[LAST_DELTA] + 1
 
 
 def _overlaps(batch: memoryview, first: int, end: int) -> bool:

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from kafkawire.codec.batches import HEAD
+from kafkawire.codec.batches import (
+    COUNT,
+    CRC,
+    HEAD,
+    LAST_DELTA,
+)
 from kafkawire.crc32c import crc32c
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
@@ -213,7 +218,7 @@ def _walk(buf: memoryview, at: int, end: int) -> tuple[list[int], int]:
 def offsets_of(batch: memoryview) -> int:
     """Return how many offsets a batch took, which may be damaged; at least 1."""
     fields = HEAD.unpack_from(batch)
-    by_delta, by_count = fields[6] + 1, fields[12]
+    by_delta, by_count = fields[LAST_DELTA] + 1, fields[COUNT]
     # The head has the number twice, as last offset delta and as count.
     if by_delta == by_count:
         return int(max(1, by_delta))
@@ -222,7 +227,7 @@ def offsets_of(batch: memoryview) -> int:
         tried = bytearray(batch)
         tried[23:27] = ((count - 1) & 0xFFFFFFFF).to_bytes(4, "big")
         tried[57:61] = (count & 0xFFFFFFFF).to_bytes(4, "big")
-        if crc32c(bytes(tried[BATCH_PREFIX_BYTES:])) == fields[4]:
+        if crc32c(bytes(tried[BATCH_PREFIX_BYTES:])) == fields[CRC]:
             return int(max(1, count))
     # Neither: a gap is better than an offset that is assigned twice.
     return int(max(1, by_delta, by_count))

@@ -11,7 +11,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.batches import CONTROL, CRC_AT, CRC_FROM, HEAD, BatchHead
+from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL,
+    CRC,
+    CRC_AT,
+    CRC_FROM,
+    HEAD,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    BatchHead,
+)
 from kafkawire.codec.control import ControlContent, read_marker
 from kafkawire.crc32c import crc32c
 from kafkawire.log.journal.file import POSITION_BITS
@@ -170,24 +184,24 @@ def _take_batches(  # noqa: C901 (hot: no calls)
         if at + BATCH_HEAD_BYTES > end:
             return False
         fields = unpack(buf, at)
-        stop = at + fields[1] + BATCH_LENGTH_OVERHEAD
+        stop = at + fields[LENGTH] + BATCH_LENGTH_OVERHEAD
         if stop < at + BATCH_HEAD_BYTES or stop > end:
             return False
         # The frame's checksum covers what the batch's own CRC does not.
         checksum = crc32c(buf[at : at + CRC_FROM], checksum)
         # Not returned at once: the frame's checksum may hold, and then its offsets are known.
-        if crc32c(buf[at + CRC_FROM : stop]) != fields[4]:
+        if crc32c(buf[at + CRC_FROM : stop]) != fields[CRC]:
             sound = False
         if not batches:
-            base = fields[0]
+            base = fields[BASE_OFFSET]
         batches += 1
-        next_offset = fields[0] + fields[6] + 1
-        if fields[8] > newest:
-            newest = fields[8]
+        next_offset = fields[BASE_OFFSET] + fields[LAST_DELTA] + 1
+        if fields[MAX_TIMESTAMP] > newest:
+            newest = fields[MAX_TIMESTAMP]
         # Facts are rare: batches with a producer id, and each first one of a leader epoch.
-        if fields[9] >= 0 or fields[2] != epoch:
-            epoch = fields[2]
-            marker = marker_of(buf, at, fields) if fields[5] & CONTROL else None
+        if fields[PRODUCER_ID] >= 0 or fields[LEADER_EPOCH] != epoch:
+            epoch = fields[LEADER_EPOCH]
+            marker = marker_of(buf, at, fields) if fields[ATTRIBUTES] & CONTROL else None
             facts.append((head.log_position, fields, marker))
         at = stop
     if checksum != head.checksum or batches != head.batches:
@@ -195,9 +209,9 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     if not sound:
         # Head and offsets are intact: a gap with a partition and offsets, which are lost.
         after = position + pad_length(HEAD_BYTES + head.length)
-        last_size = fields[1] + BATCH_LENGTH_OVERHEAD
+        last_size = fields[LENGTH] + BATCH_LENGTH_OVERHEAD
         # Both counts are under the batch's CRC, which is wrong.
-        last = fields[0] + offsets_of(buf[end - last_size : end])
+        last = fields[BASE_OFFSET] + offsets_of(buf[end - last_size : end])
         gap = Gap(result.number, position, after, head.number, base, last)
         result.gaps.append(gap)
         return True
@@ -218,7 +232,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
 
 def marker_of(buf: memoryview, at: int, fields: tuple[Any, ...]) -> ControlContent | None:
     """The content of the batch at `at`, whose head has these fields, if it is a control batch."""
-    return read_marker(buf, at, BatchHead(fields)) if fields[5] & CONTROL else None
+    return read_marker(buf, at, BatchHead(fields)) if fields[ATTRIBUTES] & CONTROL else None
 
 
 assert CRC_AT + 4 == CRC_FROM, "a batch's CRC ends where what it covers begins"

@@ -14,9 +14,15 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
     CODEC_MASK,
+    COUNT,
     COUNT_AT,
+    MAX_TIMESTAMP,
     MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
     TRANSACTIONAL,
     BatchHead,
     read_head,
@@ -76,7 +82,7 @@ def stored_form(
     """Return the batch as it is to be stored with LogAppendTime or a compression.type. With
     `at_once`, raise LongBatch for one that should be compressed in a thread."""
     append_time = now_ms if config.timestamp_type else None
-    codec = head[5] & CODEC_MASK
+    codec = head[ATTRIBUTES] & CODEC_MASK
     wanted = codec if config.compression < 0 else config.compression
     if wanted != codec or append_time is not None:
         level = config.compression_level
@@ -125,26 +131,26 @@ class Partition(LoadedPartition):
         head = check_batch(batch, config.max_message_bytes)
         if log.failed is not None or self.closed or self.sink.refusal is not None:
             raise self.refusal()
-        count, append_time = head[12], -1
+        count, append_time = head[COUNT], -1
         if inspected is not None:
             newest = inspected.newest
         else:
             newest = check_records(batch, head, config, now_ms, log.validation)
         # The producer computed its newest timestamp wrongly; lookups by time need the true one.
-        if newest != head[8]:
+        if newest != head[MAX_TIMESTAMP]:
             stamp(batch, newest, log_append=False)
-        producer_id = head[9]
+        producer_id = head[PRODUCER_ID]
         if producer_id >= 0:
             # Before offsets are assigned: a duplicate gets the original's, and nothing is queued.
-            sequence = head[11]
+            sequence = head[BASE_SEQUENCE]
             last = last_sequence(sequence, count)
-            transactional = head[5] & TRANSACTIONAL
+            transactional = head[ATTRIBUTES] & TRANSACTIONAL
             if transactional:
                 original = self.producers.check_transactional(
-                    producer_id, head[10], sequence, last, guard
+                    producer_id, head[PRODUCER_EPOCH], sequence, last, guard
                 )
             else:
-                original = self.producers.check(producer_id, head[10], sequence, last)
+                original = self.producers.check(producer_id, head[PRODUCER_EPOCH], sequence, last)
             if original is not None:
                 # The time of the original: with LogAppendTime the answer must be the same as the
                 # first.
@@ -160,10 +166,12 @@ class Partition(LoadedPartition):
         base = self.offsets.assign(count)
         if producer_id >= 0:
             if transactional:
-                entry = ProducerBatch(producer_id, head[10], sequence, last, newest)
+                entry = ProducerBatch(producer_id, head[PRODUCER_EPOCH], sequence, last, newest)
                 self.producers.queue_transactional(entry, base, now_ms)
             else:
-                self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
+                self.producers.queue(
+                    producer_id, head[PRODUCER_EPOCH], sequence, last, base, now_ms
+                )
         size = len(batch)
         # The base offset and the leader epoch are outside of the batch's CRC, so it stays valid.
         _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)

@@ -13,7 +13,17 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
+from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CONTROL,
+    COUNT,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
@@ -348,8 +358,9 @@ class Producers:
 
         `fields`: its head (kafkawire.codec.batches.HEAD); `marker`: the content of a control batch.
         """
-        base, attributes, newest = fields[0], fields[5], fields[8]
-        producer_id, epoch, first = fields[9], fields[10], fields[11]
+        base, attributes, newest = fields[BASE_OFFSET], fields[ATTRIBUTES], fields[MAX_TIMESTAMP]
+        producer_id, epoch = fields[PRODUCER_ID], fields[PRODUCER_EPOCH]
+        first = fields[BASE_SEQUENCE]
         # Markers of a kind that is not known have no effect.
         if producer_id < 0 or (attributes & CONTROL and (marker is None or marker.kind < 0)):
             return
@@ -368,7 +379,7 @@ class Producers:
         if len(state) > _ROWS and base <= state[-2]:
             return  # the checkpoint has it already
         if first >= 0:
-            _add(state, epoch, first, last_sequence(first, fields[12]), base, newest)
+            _add(state, epoch, first, last_sequence(first, fields[COUNT]), base, newest)
         if attributes & TRANSACTIONAL:
             _raise_epoch(state, epoch)
             state[_TIME] = newest

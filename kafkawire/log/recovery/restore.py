@@ -11,7 +11,15 @@ import logging
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kafkawire.codec.batches import CONTROL, HEAD, TRANSACTIONAL
+from kafkawire.codec.batches import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL,
+    HEAD,
+    LEADER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from kafkawire.codec.control import ABORT, Aborted
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
@@ -101,7 +109,8 @@ class TransactionHistory:
     def take_facts(self, number: int, facts: Iterable[Fact]) -> None:
         """Take the batches of a partition that were scanned in the next journal."""
         for _, fields, marker in facts:
-            base, attributes, producer_id = fields[0], fields[5], fields[9]
+            base, producer_id = fields[BASE_OFFSET], fields[PRODUCER_ID]
+            attributes = fields[ATTRIBUTES]
             # Batches of idempotent producers alone have no transaction.
             if not attributes & TRANSACTIONAL:
                 continue
@@ -340,12 +349,12 @@ def _replay(partition: Partition, facts: Iterable[Fact], log_position: int) -> N
     for at, fields, marker in facts:
         # The row in SQL may be ahead of the checkpoint's log position: a log start was stored
         # alone.
-        base, epoch = fields[0], fields[2]
+        base, epoch = fields[BASE_OFFSET], fields[LEADER_EPOCH]
         if at < log_position or base < known_end:
             continue
         if epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
-        if fields[9] >= 0:
+        if fields[PRODUCER_ID] >= 0:
             partition.producers.replay(fields, marker)
 
 

@@ -195,8 +195,8 @@ async def test_record_after_the_checkpoint_is_lost_with_the_last_journal() -> No
         world.fs.files[name].data[:] = world.fs.files[name].durable[:] = data
     size = len(world.fs.files[path].data)
     world.fs.files[prepared] = world.fs.files.pop(path)
-    for data in (world.fs.files[prepared].data, world.fs.files[prepared].durable):
-        data[:] = bytes(size)
+    for content in (world.fs.files[prepared].data, world.fs.files[prepared].durable):
+        content[:] = bytes(size)
     await world.start()
     assert world.find("t").next_offset > last
     assert refused(world.find("t"), last)
