@@ -10,7 +10,7 @@ transactions send, groups apply and the log appends. Pure.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, build_one, records
 from kafkawire.codec.errors import KafkaError
@@ -23,9 +23,15 @@ is ignored, or a batch whose record compaction has removed."""
 NO_COORDINATOR = -1
 """The coordinator epoch where none is known."""
 
-Aborted: TypeAlias = tuple[int, int, int]
-"""An aborted transaction with records in a partition: producer ID, offset of its first record,
-offset of its marker."""
+
+class Aborted(NamedTuple):
+    """An aborted transaction with records in a partition: the offsets of its first record and of
+    its marker."""
+
+    producer_id: int
+    first: int
+    marker: int
+
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")

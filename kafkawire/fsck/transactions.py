@@ -84,7 +84,7 @@ class JournalTransactionFacts:
         for number in scanned.facts.keys() | listed.keys():
             if number not in index:
                 continue
-            entries = {entry[2]: entry for entry in listed.get(number, ())}
+            entries = {entry.marker: entry for entry in listed.get(number, ())}
             self.listed.setdefault(number, {}).update(entries)
             ends = {*entries, *_abort_markers(scanned.facts.get(number, ()))}
             self.markers.setdefault(number, {}).update(dict.fromkeys(ends, journal))
@@ -257,7 +257,7 @@ class TransactionCheck:
         if opened is None:
             return
         state = opened[1].get(mapping.number, PartitionState())
-        listed = {entry[2]: entry for entry in state.aborted}
+        listed = {entry.marker: entry for entry in state.aborted}
         log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
         where = f"the segment of offsets {mapping.base_offset}-{mapping.end_offset - 1}"
         known = {each.marker: each for each in history.aborted}
@@ -265,9 +265,9 @@ class TransactionCheck:
             if each.marker >= log_start:
                 yield from _difference(where, each, listed.get(each.marker), part)
         start = mapping.base_offset
-        for producer_id, first, marker in state.aborted:
-            if start <= marker < mapping.end_offset and marker not in known:
-                yield _too_many(where, (producer_id, first, marker))
+        for entry in state.aborted:
+            if start <= entry.marker < mapping.end_offset and entry.marker not in known:
+                yield _too_many(where, entry)
 
     def _compare_indexes(self, name: str, number: int, cut: int, history: _History) -> None:
         """Report index files whose lists differ from the batches in the journals."""
@@ -302,12 +302,12 @@ def _difference(where: str, found: AbortedFound, entry: Aborted | None, part: in
     # A list may name a transaction from its first batch in that mapping on: after a start of the
     # broker no more of it may be known, and readers need no more.
     begun = next(iter(found.batches.values()), None)
-    early = found.exact and begun is not None and entry[1] < begun
-    late = first is not None and entry[1] > first
-    if entry[0] != found.producer_id or early or late:
+    early = found.exact and begun is not None and entry.first < begun
+    late = first is not None and entry.first > first
+    if entry.producer_id != found.producer_id or early or late:
         yield (
-            f"{where} says that {text} began at offset {entry[1]} of producer {entry[0]}, its "
-            f"batches at {begun}"
+            f"{where} says that {text} began at offset {entry.first} of producer "
+            f"{entry.producer_id}, its batches at {begun}"
         )
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.time_lookup import TimedPiece, find_first_since, run_in_thread
 from kafkawire.codec.types import Buffer
@@ -48,7 +49,7 @@ class _Tail:
     end: int
     journals: StoppedJournals | None = None
     frames: list[JournalFrame] = field(default_factory=list)
-    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    aborted: list[Aborted] = field(default_factory=list)
 
     def is_aborted(self, head: BatchHead) -> bool:
         """Return whether a batch belongs to an aborted transaction."""

@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.types import Buffer
 from kafkawire.reading.files.broker_queries import pause
 from kafkawire.reading.files.checked_entries import BatchRun, CheckedEntry
@@ -175,7 +176,7 @@ class _Reader:
             self._accounts.append(self._account)
         self._decoder.begin(self._account, lambda: self._list_aborted(part))
 
-    def _list_aborted(self, part: TaskPart) -> list[tuple[int, int, int]]:
+    def _list_aborted(self, part: TaskPart) -> list[Aborted]:
         from kafkawire.reading.transactions import aborted_transactions
 
         return aborted_transactions(self._opened_catalog(), part.range)

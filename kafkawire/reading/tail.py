@@ -13,6 +13,7 @@ from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.fetching import Fetched, fetch
 from kafkawire.client.offsets import EARLIEST, READ_COMMITTED, leaders, list_offsets
 from kafkawire.codec.batches import CONTROL, BatchHead, records
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.reading.files.broker_queries import TRIES, connect, isolation_level, passes, pause
@@ -199,11 +200,9 @@ def _whole(got: Fetched, name: str) -> list[tuple[int, BatchHead]]:
     return found
 
 
-def _list_aborted(
-    got: Fetched, batches: Sequence[tuple[int, BatchHead]]
-) -> list[tuple[int, int, int]]:
-    """Return (producer id, first offset, last offset) of the aborted transactions of a response.
-    One ends with the next marker of its producer, which may be in a later response."""
+def _list_aborted(got: Fetched, batches: Sequence[tuple[int, BatchHead]]) -> list[Aborted]:
+    """Return the aborted transactions of a response. One ends with the next marker of its producer,
+    which may be in a later response."""
     if not got.aborted:
         return []
     markers = [
@@ -212,10 +211,13 @@ def _list_aborted(
         if head.attributes & CONTROL and _aborts(got.records, at)
     ]
     return [
-        (producer, first, min((at for who, at in markers if who == producer and at >= first),
-                              default=OFFSET_MAX))
+        Aborted(
+            producer,
+            first,
+            min((at for who, at in markers if who == producer and at >= first), default=OFFSET_MAX),
+        )
         for producer, first in got.aborted
-    ]  # fmt: skip
+    ]
 
 
 def _aborts(data: Buffer, at: int) -> bool:

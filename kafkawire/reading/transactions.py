@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     STATE,
@@ -21,9 +22,6 @@ from kafkawire.codec.segment.format import (
 from kafkawire.reading.catalog import SourceCatalog
 from kafkawire.reading.files.locations import Place
 from kafkawire.reading.model.source import PartitionRange, Piece, SourceError
-
-Aborted = tuple[int, int, int]
-"""Producer id, first offset, last offset."""
 
 FILES_AT_ONCE = 8
 """Files read concurrently, with two sequential small requests each: half a second with a remote

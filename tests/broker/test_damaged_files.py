@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment import format as segment
 from kafkawire.codec.segment.directory import write_directory, write_state
@@ -144,7 +145,7 @@ def scanned(data: bytes) -> object:
 
 
 def states() -> bytes:
-    state = segment.PartitionState(5, aborted=[(7, 1, 2)])
+    state = segment.PartitionState(5, aborted=[Aborted(7, 1, 2)])
     return write_state([(3, state), (9, segment.PartitionState())])
 
 

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment import directory, layout
 from kafkawire.codec.segment.format import (
@@ -39,7 +40,7 @@ STATE_OF_3 = PartitionState(
     7,
     pack_epochs([(0, 0), (3, 12)]),
     pack_producers([ProducerEntry(9, 1, [(0, 4, 20, 999)])]),
-    [(9, 10, 12), (11, 8, 14)],
+    [Aborted(9, 10, 12), Aborted(11, 8, 14)],
 )
 
 
@@ -221,7 +222,7 @@ def parts(draw: st.DrawFn) -> list[Part]:
             offset += count
         aborted = draw(st.lists(st.tuples(*[st.integers(0, 2**60)] * 3), max_size=3))
         state = PartitionState(base, draw(st.binary(max_size=9)), draw(st.binary(max_size=9)))
-        state.aborted = [(a, b, c) for a, b, c in aborted]
+        state.aborted = [*map(Aborted._make, aborted)]
         made.append(Part(number, batches, base, offset + draw(st.integers(0, 3)), state))
     return made
 

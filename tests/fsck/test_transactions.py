@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.control import Aborted
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.segments.file.open import SegmentFile
@@ -103,7 +104,7 @@ async def test_transaction_that_a_segment_invents_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await stopped()
-    with_aborted(monkeypatch, lambda entries: sorted([*entries, (9, 10, 20)]))
+    with_aborted(monkeypatch, lambda entries: sorted([*entries, Aborted(9, 10, 20)]))
     assert any(
         "lists an aborted transaction of producer 9 at offsets 10-20, which the log does not have"
         in text
@@ -116,7 +117,7 @@ async def test_wrong_first_offset_in_a_segment_is_reported(
 ) -> None:
     world = await stopped()
     with_aborted(
-        monkeypatch, lambda entries: [(pid, first + 1, end) for pid, first, end in entries]
+        monkeypatch, lambda entries: [Aborted(pid, first + 1, end) for pid, first, end in entries]
     )
     assert any("began at offset 1 of producer 1, its batches at 0" in text
                for text in await problems(world))  # fmt: skip
@@ -126,7 +127,10 @@ async def test_wrong_first_offset_in_a_segment_is_reported(
     ("change", "what"),
     [
         (lambda entries: [], "leaves out the aborted transaction of producer 2"),
-        (lambda entries: [*entries, (9, 84, 90)], "lists an aborted transaction of producer 9"),
+        (
+            lambda entries: [*entries, Aborted(9, 84, 90)],
+            "lists an aborted transaction of producer 9",
+        ),
     ],
 )
 async def test_index_that_differs_from_its_journal_is_removed(

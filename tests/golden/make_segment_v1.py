@@ -13,6 +13,7 @@ from typing import Any
 
 from kafkawire.codec import batches as wire
 from kafkawire.codec.batches import Record, pack
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 
@@ -43,7 +44,7 @@ def partitions() -> list[tuple[int, str, int, int, int, PartitionState, list[byt
         (5, "orders", 0, 0, 20, PartitionState(0, epochs, pack_producers([])), orders),
         (6, "orders", 1, 3, 3, PartitionState(3), []),
         (1 << 33, "täglich", 7, 5, 12,
-         PartitionState(5, pack_epochs([(4, 0)]), pack_producers(producers), [(78, 9, 9)]),
+         PartitionState(5, pack_epochs([(4, 0)]), pack_producers(producers), [Aborted(78, 9, 9)]),
          [bytes(idempotent), bytes(open_one), bytes(marker)]),
     ]  # fmt: skip
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.layout import HEADER_BYTES, INDEX, Trailer
 from kafkawire.codec.segment.lost import LostRange
@@ -20,6 +22,25 @@ ENTRY = Struct("<QIIQQqqqQIIQII")
 _TOPIC = Struct("<16sH")
 _STATE = Struct("<QqIII")
 _ABORTED = Struct("<qqq")
+
+
+class _Row(NamedTuple):
+    """The fields of ENTRY; `topic` is an ordinal."""
+
+    number: int
+    topic: int
+    partition: int
+    start: int
+    length: int
+    base_offset: int
+    end_offset: int
+    max_timestamp: int
+    records: int
+    batches: int
+    index_checksum: int
+    index_start: int
+    index_length: int
+    zero: int
 
 
 @dataclass(slots=True)
@@ -60,7 +81,7 @@ class PartitionState:
     log_start: int = 0
     leader_epochs: bytes = b"\1"
     producers: bytes = b"\1"
-    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    aborted: list[Aborted] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
 
 
@@ -100,26 +121,28 @@ def read_directory(body: Buffer) -> list[PartitionEntry]:
     number, start, index_start = -1, HEADER_BYTES, None
     # Each row is checked against the one before; check_directory compares the last with the
     # trailer.
-    for row in ENTRY.iter_unpack(memoryview(body)[_COUNTS.size : at]):
+    for row in map(_Row._make, ENTRY.iter_unpack(memoryview(body)[_COUNTS.size : at])):
         if (
             # Rising numbers, a topic that exists, batches back to back after the header, a range,
             # indexes back to back, and batches exactly where there are bytes.
-            row[0] <= number
-            or row[1] >= topic_count
-            or row[3] != start
-            or row[5] > row[6]
-            or (index_start is not None and row[11] != index_start)
-            or (row[4] == 0) != (row[9] == 0)
+            row.number <= number
+            or row.topic >= topic_count
+            or row.start != start
+            or row.base_offset > row.end_offset
+            or (index_start is not None and row.index_start != index_start)
+            or (row.length == 0) != (row.batches == 0)
         ):
-            raise FormatError(f"its directory has a row for partition {row[0]} that cannot be")
-        topic_id, topic = topics[row[1]]
+            raise FormatError(f"its directory has a row for partition {row.number} that cannot be")
+        topic_id, topic = topics[row.topic]
         entries.append(
             PartitionEntry(
-                row[0], topic_id, topic, row[2], row[3], row[4], row[5], row[6],
-                row[9], row[8], row[7], row[11], row[12], row[10],
+                row.number, topic_id, topic, row.partition, row.start, row.length, row.base_offset,
+                row.end_offset, row.batches, row.records, row.max_timestamp, row.index_start,
+                row.index_length, row.index_checksum,
             )
         )  # fmt: skip
-        number, start, index_start = row[0], start + row[4], row[11] + row[12]
+        number, start = row.number, start + row.length
+        index_start = row.index_start + row.index_length
     return entries
 
 
@@ -198,7 +221,7 @@ def read_state(body: Buffer) -> dict[int, PartitionState]:
             log_start,
             bytes(view[at:middle]),
             bytes(view[middle:last]),
-            [(a, b, c) for a, b, c in _ABORTED.iter_unpack(view[last:stop])],
+            [*map(Aborted._make, _ABORTED.iter_unpack(view[last:stop]))],
         )
         at = stop
     # A number twice would leave fewer states than counted.

@@ -84,7 +84,7 @@ def read_transactions(section: memoryview) -> JournalTransactions:
         raise JournalFormatError("damaged index file")
     for key, *entry in _ABORTED.iter_unpack(section[_COUNTS.size : middle]):
         producer_id, first, last = entry
-        found.aborted.setdefault(key, []).append((producer_id, first, last))
+        found.aborted.setdefault(key, []).append(Aborted(producer_id, first, last))
     for key, producer_id, first in _OPENED.iter_unpack(section[middle:]):
         found.opened.setdefault(key, {})[producer_id] = first
     return found

@@ -71,7 +71,7 @@ class AbortedIndex:
         begin = bisect_left(self._last, start)
         within = max(begin, bisect_left(self._last, end))  # they begin below `end`, too
         return list(self._rows(begin, within)) + [
-            entry for entry in self._beyond(within, end) if entry[1] < end
+            entry for entry in self._beyond(within, end) if entry.first < end
         ]
 
     def list_for_fetch(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -115,9 +115,8 @@ class AbortedIndex:
         return list(self._rows(bisect_left(self._last, start), bisect_left(self._last, end)))
 
     def _rows(self, low: int, high: int) -> Iterator[Aborted]:
-        return zip(
-            self._producer[low:high], self._first[low:high], self._last[low:high], strict=True
-        )
+        columns = (self._producer[low:high], self._first[low:high], self._last[low:high])
+        return map(Aborted._make, zip(*columns, strict=True))
 
     def drop_below(self, offset: int) -> None:
         """Forget those whose marker is below `offset`."""
@@ -133,7 +132,7 @@ class AbortedIndex:
     def of(cls, entries: Iterable[Aborted], opened: Iterable[int]) -> AbortedIndex:
         """Make one of entries in any order, and the first offsets of transactions that are open
         after all of them."""
-        ordered = sorted(entries, key=lambda entry: entry[2])
+        ordered = sorted(entries, key=lambda entry: entry.marker)
         least = min(opened, default=OFFSET_MAX)
         bounds: list[int] = []
         # Backwards: the bound of an entry is the least first offset of all that end after it.
@@ -169,7 +168,7 @@ class PartitionTransactions:
         if aborted:
             # Transactions are opened in the order of their offsets: the first is the oldest.
             stable = next(iter(self.open.values()), marker + 1)
-            self.aborted.add((producer_id, first, marker), stable)
+            self.aborted.add(Aborted(producer_id, first, marker), stable)
 
     def stable(self, high_watermark: int) -> int:
         """Return the last stable offset that belongs to a high watermark, which never falls."""

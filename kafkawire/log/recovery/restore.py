@@ -121,7 +121,7 @@ class TransactionHistory:
                 # A coordinator that was restarted sends markers again: then nothing is open.
                 first = opened.pop(producer_id, None)
                 if first is not None and marker.kind == ABORT:
-                    self._aborted.setdefault(number, []).append((producer_id, first, base))
+                    self._aborted.setdefault(number, []).append(Aborted(producer_id, first, base))
 
     def list_aborted(self, number: int) -> list[Aborted]:
         """Return the aborted transactions of a partition whose markers are in the journals."""
@@ -138,13 +138,14 @@ class TransactionHistory:
         known = producers.transactions
         if number not in self._aborted and known is None:
             return
-        by_marker = {entry[2]: entry for entry in self._aborted.pop(number, ())}
+        by_marker = {entry.marker: entry for entry in self._aborted.pop(number, ())}
         if known is not None:
             # Those that it saw end itself, after the checkpoint, it knows best.
-            by_marker.update((entry[2], entry) for entry in known.aborted.ended_in(0, OFFSET_MAX))
+            seen = known.aborted.ended_in(0, OFFSET_MAX)
+            by_marker.update((entry.marker, entry) for entry in seen)
         # Those below are in segments, or gone.
         start = max(partition.cut_offset, partition.log_start)
-        producers.load_aborted([entry for entry in by_marker.values() if entry[2] >= start])
+        producers.load_aborted([entry for entry in by_marker.values() if entry.marker >= start])
 
 
 def _rows_of(

@@ -7,18 +7,19 @@ unavailable offsets, and `end`. Arrow batches are returned when they are full, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkawire.codec.batches import TRANSACTIONAL
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.types import Buffer
 from kafkawire.reading.decode import walk
 from kafkawire.reading.decode.gather import WANT_HEADERS, WANT_KEY, WANT_SIZE, WANT_VALUE, gather
 from kafkawire.reading.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.reading.decode.output import Output
-from kafkawire.reading.decode.port import Aborted
+from kafkawire.reading.decode.port import AbortedSource
 from kafkawire.reading.model.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
 from kafkawire.reading.model.source import (
     ABORTED,
@@ -78,7 +79,7 @@ class Decoder:
         self._wanted = sum(bits.get(kind, 0) for kind in selection.kinds())
         self._account: Account | None = None
         self._aborted: Any = None
-        self._ask_aborted: Callable[[], Aborted] = tuple
+        self._ask_aborted: Callable[[], Sequence[Aborted]] = tuple
         self._output: Output | None = None
         self._listing = Listing()
         self._notes = np.empty((_BLOCK_ROWS, walk.NOTE_FIELDS), np.int64)
@@ -89,7 +90,7 @@ class Decoder:
         self._memory = (addresses[0], _BLOCK_ROWS, *addresses[1:])
         self.broken = (0, 0)
 
-    def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
+    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
         self._account, self._aborted = account, None
         self._ask_aborted = aborted if callable(aborted) else lambda: aborted
 

@@ -28,7 +28,7 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.crc32c import crc32c
-from kafkawire.reading.decode.port import Aborted, RangeDecoder
+from kafkawire.reading.decode.port import AbortedSource, RangeDecoder
 from kafkawire.reading.model.columns import (
     HEADERS,
     KEY,
@@ -77,12 +77,12 @@ class FirstRowsDecoder:
         self._compiled = compiled
         self._next: RangeDecoder | None = None
         self._account: Account | None = None
-        self._aborted: Aborted | Callable[[], Aborted] = ()
+        self._aborted: AbortedSource = ()
         self._rows: list[_Row] = []
         self._left_rows, self._left_bytes = MAX_ROWS, MAX_BYTES
         self.broken = (0, 0)
 
-    def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
+    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
         self._account, self._aborted = account, aborted
         if self._next is not None:
             self._next.begin(account, aborted)

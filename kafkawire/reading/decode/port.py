@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.types import Buffer
 from kafkawire.reading.model.source import Account
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Aborted = Sequence[tuple[int, int, int]]
-"""Transactions that were aborted: (producer id, first offset, last offset)."""
+AbortedSource = Sequence[Aborted] | Callable[[], Sequence[Aborted]]
+"""Aborted transactions, or what returns them: called at the first transactional batch."""
 
 
 class RangeDecoder(Protocol):
@@ -23,11 +24,8 @@ class RangeDecoder(Protocol):
     """After DamagedData: the unreadable range of the last fed bytes. Feeding may continue after
     it."""
 
-    def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
-        """Start a new range, or the rest of one; the cursor is at its first unexplained offset.
-
-        `aborted`, if callable, is called at the first transactional batch.
-        """
+    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
+        """Start a new range, or the rest of one; the cursor is at its first unexplained offset."""
 
     @property
     def cursor(self) -> int:

@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import build, empty_batches
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import LostRange, PartitionState
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.log.segments import UUID, Part, batch, everything, segment
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "segment-v1.segment"
 STATE = PartitionState(
-    2, pack_epochs([(0, 0), (3, 4)]), pack_producers([ProducerEntry(9, 1)]), [(9, 4, 5)]
+    2, pack_epochs([(0, 0), (3, 4)]), pack_producers([ProducerEntry(9, 1)]), [Aborted(9, 4, 5)]
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kafkawire.codec.batches import build, read_head
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import LostRange, PartitionState, SegmentBuilder
 from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.fold import empty
@@ -20,7 +21,7 @@ CLUSTER = "abcdefghijklmnopqrstuv"
 MADE_MS = 1_700_000_000_000
 START_MS = 1_600_000_000_000
 
-Aborted = tuple[int, int, int]
+AbortedRow = tuple[int, int, int]
 
 
 def value(offset: int, size: int = 100) -> bytes:
@@ -55,7 +56,7 @@ class Share:
     batches: Sequence[bytes]
     base: int | None = None
     end: int | None = None
-    aborted: Sequence[Aborted] = ()
+    aborted: Sequence[AbortedRow] = ()
     lost: Sequence[LostRange] = ()
 
 
@@ -93,7 +94,9 @@ class Files:
             base = share.base
             if base is None:
                 base = read_head(share.batches[0]).base_offset
-            state = PartitionState(aborted=list(share.aborted), lost=list(share.lost))
+            state = PartitionState(
+                aborted=[*map(Aborted._make, share.aborted)], lost=list(share.lost)
+            )
             index = facts.partitions.index(share.number)
             made.begin(share.number, facts.id, facts.name, index, base, state)
             for each in share.batches:

@@ -33,7 +33,7 @@ def test_lookups_find_what_overlaps(seed: int) -> None:
             continue
         chosen = [id_ for id_ in transactions.open if id_]
         producer_id = rng.choice(chosen)
-        entries.append((producer_id, transactions.open[producer_id], offset))
+        entries.append(Aborted(producer_id, transactions.open[producer_id], offset))
         transactions.end(producer_id, offset, aborted=True)
         if rng.random() < 0.01:
             least = entries[rng.randrange(min(len(entries), BLOCK))][2]
@@ -61,7 +61,7 @@ def test_a_lookup_reads_few_entries_next_to_one_long_transaction() -> None:
     """The stable offset of every entry is low there, and bounds nothing."""
     index = AbortedIndex()
     for number in range(100 * BLOCK):
-        index.add((number, 10 + 2 * number, 11 + 2 * number), 0)
+        index.add(Aborted(number, 10 + 2 * number, 11 + 2 * number), 0)
     read: list[int] = []
 
     class Counting(AbortedIndex):

@@ -90,7 +90,7 @@ class Model:
         offset = len(self.log)
         known.coordinator = coordinator
         if known.first >= 0 and kind == ABORT:
-            self.aborted.append((number, known.first, offset))
+            self.aborted.append(Aborted(number, known.first, offset))
         known.first = -1
         fields = head(offset, TRANSACTIONAL | CONTROL, number, epoch, -1)
         self.log.append((fields, ControlContent(kind, coordinator)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
+from kafkawire.codec.control import ABORT, COMMIT, Aborted, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.producers import (
     LAST_EPOCH,
@@ -437,7 +437,8 @@ def test_the_last_stable_offset(bench: Bench) -> None:
 
 
 def test_the_search_ends_where_nothing_later_can_overlap() -> None:
-    entries = [(1, 0, 10), (2, 20, 21), (3, 5, 30), (4, 40, 41)]
+    rows = [(1, 0, 10), (2, 20, 21), (3, 5, 30), (4, 40, 41)]
+    entries = [Aborted(*row) for row in rows]
     index = AbortedIndex.of(entries, ())
     for start in range(45):
         for end in range(45):

@@ -78,7 +78,7 @@ def test_an_index_file_without_rows_of_a_partition_leaves_its_transactions_open(
 def test_transactions_of_an_index_file_are_taken() -> None:
     history = TransactionHistory()
     history.take_index(
-        index(5, JournalTransactions({NUMBER: [(6, 1, 5)]}, {NUMBER: {PRODUCER: 4}}))
+        index(5, JournalTransactions({NUMBER: [Aborted(6, 1, 5)]}, {NUMBER: {PRODUCER: 4}}))
     )
     history.take_facts(NUMBER, [fact(8, ABORT)])
     assert aborted(history) == [(6, 1, 5), (PRODUCER, 4, 8)]
@@ -86,7 +86,7 @@ def test_transactions_of_an_index_file_are_taken() -> None:
 
 def test_aborted_transactions_of_an_index_file_are_given_where_none_is_open() -> None:
     history = TransactionHistory()
-    history.take_index(index(5, JournalTransactions({NUMBER: [(6, 1, 5)]}, {})))
+    history.take_index(index(5, JournalTransactions({NUMBER: [Aborted(6, 1, 5)]}, {})))
     assert aborted(history) == [(6, 1, 5)]
 
 

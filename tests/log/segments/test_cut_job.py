@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.worker_jobs import JobResult, entries_of, find_job
@@ -41,7 +42,7 @@ from tests.kit.memfs import MemFileSystem
 def test_cut_sorts_interleaved_partitions(fs: MemFileSystem) -> None:
     one = journal(fs, 1, [(7, [batch(0, 2)]), (3, [batch(10)]), (7, [batch(2), batch(3, 3)])])
     two = journal(fs, 2, [(3, [batch(11, 2)]), (7, [batch(6)]), (9, [batch(0)])])
-    state = PartitionState(10, pack_epochs([(3, 0)]), aborted=[(1, 2, 3)])
+    state = PartitionState(10, pack_epochs([(3, 0)]), aborted=[Aborted(1, 2, 3)])
     parts = [wanted(7, 0, 7), wanted(3, 10, 13, state), wanted(9, 0, 1)]
     outputs = [output(1, 7), output(2, 9, 3)]
     result = run(fs, "cut", cutting([one, two], parts, outputs))

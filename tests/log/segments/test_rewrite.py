@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.io.worker_jobs import (
@@ -37,8 +38,8 @@ def rewriting(inputs: list[tuple[str, list[Keep]]]) -> RewriteArguments:
 
 
 def test_small_segments_are_merged(fs: MemFileSystem) -> None:
-    old = PartitionState(2, pack_epochs([(0, 0)]), aborted=[(1, 0, 1), (1, 2, 6)])
-    new = PartitionState(2, pack_epochs([(0, 0), (1, 8)]), aborted=[(2, 8, 9)])
+    old = PartitionState(2, pack_epochs([(0, 0)]), aborted=[Aborted(1, 0, 1), Aborted(1, 2, 6)])
+    new = PartitionState(2, pack_epochs([(0, 0), (1, 8)]), aborted=[Aborted(2, 8, 9)])
     one = put(fs, 1, [Part(3, [batch(0, 4), batch(4, 4)], state=old), Part(4, [batch(0)])])
     two = put(fs, 2, [Part(3, [batch(8), batch(9)], base=8, state=new), Part(8, [], 5, 6)])
     keeps = [
@@ -53,7 +54,9 @@ def test_small_segments_are_merged(fs: MemFileSystem) -> None:
     assert [(e.number, e.base_offset, e.end_offset) for e in whole.entries] == [
         (3, 4, 10), (4, 0, 1), (8, 5, 6),
     ]  # fmt: skip
-    assert whole.states[3] == PartitionState(4, new.leader_epochs, aborted=[(1, 2, 6), (2, 8, 9)])
+    assert whole.states[3] == PartitionState(
+        4, new.leader_epochs, aborted=[Aborted(1, 2, 6), Aborted(2, 8, 9)]
+    )
     assert scrub(fs, made.path) == []
     assert entries_of(made) == whole.entries
 

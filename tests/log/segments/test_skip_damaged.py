@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, TRANSACTIONAL, build, empty_batches, iter_batches
-from kafkawire.codec.control import ABORT, COMMIT, pack_marker
+from kafkawire.codec.control import ABORT, COMMIT, Aborted, pack_marker
 from kafkawire.codec.damage import BadBatches
 from kafkawire.codec.segment.format import LostRange, PartitionState
 from kafkawire.log.io.worker_jobs import (
@@ -79,7 +79,7 @@ def test_only_damaged_batches_are_skipped(fs: MemFileSystem) -> None:
 
 @pytest.mark.parametrize("what", ["trailer", "directory", "index", "state"])
 def test_damage_outside_batches_skips_no_batch(fs: MemFileSystem, what: str) -> None:
-    state = PartitionState(1, aborted=[(5, 1, 2)])
+    state = PartitionState(1, aborted=[Aborted(5, 1, 2)])
     path = put(fs, 1, [Part(3, [batch(at) for at in range(9)], state=state)])
     trailer = everything(read(fs, path)).trailer
     starts = {section.name: section.body_start for section in trailer.sections}
@@ -120,7 +120,7 @@ def test_without_its_state_no_aborted_record_is_served(fs: MemFileSystem) -> Non
         transactional(3, 7),  # ended in a later segment
         batch(8),
     ]
-    state = PartitionState(1, aborted=[(1, 0, 2), (3, 7, 20)])
+    state = PartitionState(1, aborted=[Aborted(1, 0, 2), Aborted(3, 7, 20)])
     path = put(fs, 1, [Part(3, batches, state=state)])
     trailer = everything(read(fs, path)).trailer
     (start,) = (each.body_start for each in trailer.sections if each.name == "state")

@@ -23,6 +23,7 @@ from kafkawire.codec.batches import (
     stamp,
 )
 from kafkawire.codec.compression import ZSTD
+from kafkawire.codec.control import Aborted
 from kafkawire.reading.decode import gather, walk
 from kafkawire.reading.decode.decoder import Decoder
 from kafkawire.reading.decode.listing import GROUP_BYTES, Unpacker
@@ -212,9 +213,9 @@ def test_aborted_transactions_and_markers() -> None:
     )
     asked = []
 
-    def aborted() -> list[tuple[int, int, int]]:
+    def aborted() -> list[Aborted]:
         asked.append(1)
-        return [(6, 7, 9), (5, 0, 4)]
+        return [Aborted(6, 7, 9), Aborted(5, 0, 4)]
 
     def run(account: Account, decoder: Decoder, *parts: bytes) -> list[object]:
         decoder.begin(account, aborted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -27,6 +27,7 @@ from kafkawire.codec.batches import (
     resum,
 )
 from kafkawire.codec.compression import compress
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.reading.decode.decoder import Decoder
@@ -95,14 +96,14 @@ def retained(
 def decode(
     data: Buffer,
     account: Account,
-    aborted: Sequence[tuple[int, int, int]] | Callable[[], Sequence[tuple[int, int, int]]] = (),
+    aborted: Sequence[tuple[int, int, int]] = (),
     *,
     decoder: RangeDecoder | None = None,
     check_crc: bool = False,
 ) -> tuple[list[Row], DamagedData | None]:
     """All rows, and the offsets that could not be read."""
     decoder = Decoder(NATIVE) if decoder is None else decoder
-    decoder.begin(account, aborted)
+    decoder.begin(account, [*map(Aborted._make, aborted)])
     out, wrong = [], None
     try:
         for batch in decoder.feed(data, check_crc=check_crc):

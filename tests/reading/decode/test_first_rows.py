@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, Record, build, pack
+from kafkawire.codec.control import Aborted
 from kafkawire.reading.decode.decoder import Decoder
 from kafkawire.reading.decode.first_rows import (
     BATCH_ROWS,
@@ -20,7 +22,7 @@ from kafkawire.reading.decode.first_rows import (
     MAX_UNPACKED_BYTES,
     FirstRowsDecoder,
 )
-from kafkawire.reading.decode.port import Aborted, RangeDecoder
+from kafkawire.reading.decode.port import RangeDecoder
 from kafkawire.reading.model.columns import DEFAULT_HEADERS, NATIVE, Selection
 from kafkawire.reading.model.source import ABORTED, Account, DamagedData, OffsetGap, PartitionRange
 from kafkawire.reading.model.source import CONTROL as CONTROL_GAP
@@ -47,7 +49,7 @@ def numbered(base: int, count: int, size: int = 8, codec: int = 0) -> bytes:
 
 
 def decode(
-    decoder: RangeDecoder, end: int, *data: bytes, aborted: Aborted = ()
+    decoder: RangeDecoder, end: int, *data: bytes, aborted: Sequence[Aborted] = ()
 ) -> tuple[list[pa.RecordBatch], Account]:
     account = Account(PartitionRange("t", 0, 0, end))
     decoder.begin(account, aborted)
@@ -116,7 +118,11 @@ def test_transactions_after_plain_batches() -> None:
     marker = bytes(build(items[:1], base_offset=5, attributes=TRANSACTIONAL | CONTROL, **more))
     loading = Loading()
     found, account = decode(
-        loading.decoder, 9, numbered(0, 3) + aborted + marker, numbered(6, 3), aborted=[(5, 3, 5)]
+        loading.decoder,
+        9,
+        numbered(0, 3) + aborted + marker,
+        numbered(6, 3),
+        aborted=[Aborted(5, 3, 5)],
     )
     assert offsets(found) == [0, 1, 2, 6, 7, 8]
     assert account.gaps == [OffsetGap(3, 5, ABORTED), OffsetGap(5, 6, CONTROL_GAP)]

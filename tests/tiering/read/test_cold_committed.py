@@ -116,6 +116,6 @@ def test_the_cache_is_bounded() -> None:
     assert cache.size_bytes <= MAX_ABORTED_BYTES
     assert cache.find(0) is None
     assert cache.find(count - 1) is not None
-    first = SegmentAborted({1: [(5, 0, 3)]})
+    first = SegmentAborted({1: [Aborted(5, 0, 3)]})
     assert cache.keep(0, first) is first
     assert cache.keep(0, SegmentAborted({})) is first

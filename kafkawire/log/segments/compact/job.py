@@ -170,7 +170,7 @@ class _Cleaning:
     def _aborted_after(self, offset: int, scanned: list[Aborted]) -> list[Aborted]:
         """The aborted transactions that readers of the source with this offset have to know, and
         that end at or after it. DamagedBatch if they cannot be read."""
-        found = {(entry[0], entry[2]): entry for entry in scanned}
+        found = {(entry.producer_id, entry.marker): entry for entry in scanned}
         # A marker may come after all sources: the source's state knows more than the scan.
         for source in self._share.sources if self._transactional else ():
             if source.base_offset <= offset < source.end_offset:
@@ -180,9 +180,9 @@ class _Cleaning:
                     # Without the state aborted records would be returned to readers of committed
                     # ones.
                     raise DamagedBatch(0, 0, source.base_offset) from failure
-                found.update({(entry[0], entry[2]): entry for entry in entries})
-        later = [entry for entry in found.values() if entry[2] >= offset]
-        return sorted(later, key=lambda entry: entry[2])
+                found.update({(entry.producer_id, entry.marker): entry for entry in entries})
+        later = [entry for entry in found.values() if entry.marker >= offset]
+        return sorted(later, key=lambda entry: entry.marker)
 
     def _read_lost_ranges(self) -> list[LostRange]:
         """Return the lost ranges of the partition listed in the sources; none if they cannot be

@@ -70,7 +70,7 @@ class Fates:
             if kind >= 0:
                 first = self.opened.pop(head.producer_id, None)
                 if first is not None and kind == ABORT:
-                    self.aborted.append((head.producer_id, first, head.last_offset))
+                    self.aborted.append(Aborted(head.producer_id, first, head.last_offset))
         # A batch without records has no data that could be aborted.
         elif head.attributes & TRANSACTIONAL and head.count:
             self.opened.setdefault(head.producer_id, head.base_offset)
@@ -94,7 +94,7 @@ class Cleaned:
     def _reach(self, offset: int) -> None:
         while self._waiting and self._waiting[0][0] <= offset:
             first, last, producer_id = heappop(self._waiting)
-            self._aborted.setdefault(producer_id, (producer_id, first, last))
+            self._aborted.setdefault(producer_id, Aborted(producer_id, first, last))
 
     def data(self, head: BatchHead) -> bool:
         """Return whether a batch of records belongs to an aborted transaction."""

@@ -213,7 +213,8 @@ class Outcomes:
             if kind in (ABORT, COMMIT):
                 batches = self._open.pop(head.producer_id, [])
                 if batches and kind == ABORT:
-                    self.aborted.append((head.producer_id, batches[0], head.base_offset))
+                    aborted = Aborted(head.producer_id, batches[0], head.base_offset)
+                    self.aborted.append(aborted)
         elif head.attributes & TRANSACTIONAL:
             self._open.setdefault(head.producer_id, []).append(head.base_offset)
 
