@@ -1,16 +1,8 @@
 """Upload dispatcher: chooses the next uploads and has the reason for everything that waits.
 
-A segment to be uploaded is registered here and passes through these states, by decisions of
-`admit`, `begin` and the results of the uploader:
-
-    WAITING -> READY -> ADMITTED -> BEGUN -> finished, and forgotten
-       ^                              |
-       +------------ failed ----------+
-
-It waits for its age if it is smaller than the minimum object size, or after a failure. Admitted
-segments are in the upload buffer, which is bounded in bytes, and have a row for their object. The
-oldest deadline is admitted first. A failure of the storage closes a gate for all uploads. Times are
-monotonic seconds. Pure.
+A segment to be uploaded is registered here and passes through the states of CandidateState, by
+decisions of `admit`, `begin` and the results of the uploader. The oldest deadline is admitted
+first. A failure of the storage closes a gate for all uploads. Times are monotonic seconds. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -66,7 +58,29 @@ class Fault(Enum):
     REFUSED = "refused"
 
 
-_WAITING, _READY, _ADMITTED, _BEGUN = range(4)
+class CandidateState(Enum):
+    """How far a segment is.
+
+    | from | event | to |
+    |---|---|---|
+    | - | registered | WAITING |
+    | WAITING | `when` is reached | READY |
+    | READY | there is room in the upload buffer | ADMITTED |
+    | ADMITTED | an upload slot is free, and the rate limit allows it | BEGUN |
+    | ADMITTED, BEGUN | its object is finished, or not needed any more | forgotten |
+    | ADMITTED, BEGUN | the attempt failed | WAITING |
+    | WAITING, READY | the segment is gone | forgotten |
+    """
+
+    WAITING = auto()
+    """For its age, if it is smaller than the minimum object size, or after a failure."""
+    READY = auto()
+    ADMITTED = auto()
+    """In the upload buffer, which is bounded in bytes, and with a row for its object."""
+    BEGUN = auto()
+
+
+_NOT_ADMITTED = (CandidateState.WAITING, CandidateState.READY)
 
 
 @dataclass(slots=True)
@@ -92,10 +106,18 @@ class Candidate:
     history: bool = False
     numbers: Sequence[int] = ()
     since: float = 0.0
-    state: int = _WAITING
+    state: CandidateState = CandidateState.WAITING
     when: float = 0.0  # if waiting: when it becomes ready
     tries: int = 0
     error: str = ""
+
+
+class _Queued(NamedTuple):
+    """An entry of a heap: the candidate with the least `at` is first."""
+
+    at: float
+    order: int
+    candidate: Candidate
 
 
 class Dispatcher:
@@ -112,9 +134,9 @@ class Dispatcher:
         self.candidates: dict[int, Candidate] = {}
         self.buffered_bytes = 0
         self.begun = 0
-        self._waiting: list[tuple[float, int, Candidate]] = []
-        self._ready: list[tuple[float, int, Candidate]] = []
-        self._history: list[tuple[float, int, Candidate]] = []
+        self._waiting: list[_Queued] = []
+        self._ready: list[_Queued] = []
+        self._history: list[_Queued] = []
         self._admitted: list[Candidate] = []
         self._admissions = 0
         self._order = count()
@@ -134,7 +156,11 @@ class Dispatcher:
     def hurry(self, numbers: Set[int], now: float) -> None:
         """Upload the segments of some partitions soon, except those that wait after a failure."""
         for candidate in self.candidates.values():
-            waits = candidate.state == _WAITING and not candidate.tries and candidate.when > now
+            waits = (
+                candidate.state is CandidateState.WAITING
+                and not candidate.tries
+                and candidate.when > now
+            )
             if waits and not numbers.isdisjoint(candidate.numbers):
                 self._wait(candidate, now)
 
@@ -142,7 +168,7 @@ class Dispatcher:
         """Remove a segment. One in the buffer runs to its end."""
         candidate = self.candidates.get(segment_id)
         # The heaps keep it until it is their first, and find then that it is not registered.
-        if candidate is not None and candidate.state < _ADMITTED:
+        if candidate is not None and candidate.state in _NOT_ADMITTED:
             del self.candidates[segment_id]
 
     def limit(self, limits: UploadLimits) -> None:
@@ -180,10 +206,10 @@ class Dispatcher:
             most = 1 - self.begun - len(self._admitted)
         while len(admitted) < most and not self._is_held(now):
             heap = self._next_heap()
-            if heap is None or not self._fits(heap[0][2]):
+            if heap is None or not self._fits(heap[0].candidate):
                 break
-            candidate = heappop(heap)[2]
-            candidate.state = _ADMITTED
+            candidate = heappop(heap).candidate
+            candidate.state = CandidateState.ADMITTED
             self._admissions += 1
             self.buffered_bytes += candidate.size_bytes
             self._admitted.append(candidate)
@@ -196,7 +222,7 @@ class Dispatcher:
             if now < self._free_at:
                 break
             candidate = self._admitted.pop(0)
-            candidate.state = _BEGUN
+            candidate.state = CandidateState.BEGUN
             self.begun += 1
             if self.limits.bytes_per_second > 0:
                 pace = candidate.size_bytes / self.limits.bytes_per_second
@@ -208,7 +234,7 @@ class Dispatcher:
         """Return when to decide again without a new event; NEVER: not by time."""
         if self.paused or self.foreign or self.detached:
             return NEVER
-        times = [self._waiting[0][0]] if self._waiting else []
+        times = [self._waiting[0].at] if self._waiting else []
         if self._admitted or self._ready or self._history:
             times += [at for at in (self._gate_until, self._free_at) if at > now]
         return min(times, default=NEVER)
@@ -234,7 +260,7 @@ class Dispatcher:
         """An attempt has failed. Return the seconds to the next try (0: other uploads continue)."""
         self.failures[fault] += 1
         candidate = self.candidates[segment_id]
-        if candidate.state == _BEGUN:
+        if candidate.state is CandidateState.BEGUN:
             self.begun -= 1
         else:
             self._admitted.remove(candidate)
@@ -266,11 +292,11 @@ class Dispatcher:
         candidate = self.candidates[segment_id]
         if self.foreign:
             return Why(Reason.OWNED_BY_OTHER)
-        if candidate.state == _BEGUN and now >= self._gate_until:
+        if candidate.state is CandidateState.BEGUN and now >= self._gate_until:
             return Why(Reason.UPLOADING)
-        if self.paused and candidate.state != _BEGUN:
+        if self.paused and candidate.state is not CandidateState.BEGUN:
             return Why(Reason.PAUSED, NEVER, self.paused)
-        if candidate.state == _WAITING and candidate.when > now:
+        if candidate.state is CandidateState.WAITING and candidate.when > now:
             reason = Reason.ERROR if candidate.error else Reason.WAIT_AGE
             return Why(reason, candidate.when, candidate.error)
         if self.detached:
@@ -291,24 +317,24 @@ class Dispatcher:
         return (self._gate_error, self._gate_until) if now < self._gate_until else ("", 0.0)
 
     def _wait(self, candidate: Candidate, when: float) -> None:
-        candidate.state, candidate.when = _WAITING, when
-        heappush(self._waiting, (when, next(self._order), candidate))
+        candidate.state, candidate.when = CandidateState.WAITING, when
+        heappush(self._waiting, _Queued(when, next(self._order), candidate))
 
     def _ripen(self, now: float) -> None:
-        while self._waiting and self._waiting[0][0] <= now:
+        while self._waiting and self._waiting[0].at <= now:
             when, _, candidate = heappop(self._waiting)
             # It was hurried since: its old entry stays in the heap.
-            if candidate.state != _WAITING or candidate.when != when:
+            if candidate.state is not CandidateState.WAITING or candidate.when != when:
                 continue
-            if self.candidates.get(candidate.segment_id) is candidate:
-                candidate.state = _READY
+            if self._is_registered(candidate):
+                candidate.state = CandidateState.READY
                 heap = self._history if candidate.history else self._ready
-                heappush(heap, (candidate.late, next(self._order), candidate))
+                heappush(heap, _Queued(candidate.late, next(self._order), candidate))
 
-    def _next_heap(self) -> list[tuple[float, int, Candidate]] | None:
+    def _next_heap(self) -> list[_Queued] | None:
         for heap in (self._ready, self._history):
             # Removed candidates stay in the heap.
-            while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
+            while heap and not self._is_registered(heap[0].candidate):
                 heappop(heap)
         # The history of a newly tiered topic is late already, and would otherwise come before all
         # new records, or after all of them: this way neither kind starves.
@@ -317,6 +343,9 @@ class Dispatcher:
             (self._history, self._ready) if history_first else (self._ready, self._history)
         )
         return first or second or None
+
+    def _is_registered(self, candidate: Candidate) -> bool:
+        return self.candidates.get(candidate.segment_id) is candidate
 
     def _fits(self, candidate: Candidate) -> bool:
         # One larger than the buffer is uploaded alone.

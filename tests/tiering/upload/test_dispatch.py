@@ -13,6 +13,7 @@ from kafkawire.tiering.upload.scheduler import (
     MAX_ADMITTED,
     NEVER,
     Candidate,
+    CandidateState,
     Dispatcher,
     Fault,
     Reason,
@@ -250,7 +251,8 @@ class Uploads:
             self.begun.setdefault(at, self.now)
             self.ends.append((self.now + self.seconds, at))
         assert dispatcher.begun <= rules.uploads
-        in_buffer = [each for each in dispatcher.candidates.values() if each.state >= 2]
+        buffered = (CandidateState.ADMITTED, CandidateState.BEGUN)
+        in_buffer = [each for each in dispatcher.candidates.values() if each.state in buffered]
         filled = sum(each.size_bytes for each in in_buffer)
         assert filled == dispatcher.buffered_bytes
         assert filled <= rules.buffer_bytes or len(in_buffer) == 1
