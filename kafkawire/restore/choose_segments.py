@@ -10,13 +10,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from operator import add
 from typing import NamedTuple
 
 from kafkawire.restore.evidence import SegmentShare
 
-Weight = tuple[int, int, int, int]
-"""Offsets covered, sum of generations, fewer segments, newer segments: compared in this order."""
-NOTHING: Weight = (0, 0, 0, 0)
+
+class Weight(NamedTuple):
+    """How good a choice is, compared in the order of the fields."""
+
+    covered: int = 0  # offsets
+    generations: int = 0  # of the segment of each offset, in sum
+    fewer_segments: int = 0
+    created: int = 0  # newer segments
+
+    def plus(self, other: Weight) -> Weight:
+        return Weight(*map(add, self, other))
 
 
 def choose_most(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentShare]:
@@ -26,15 +35,15 @@ def choose_most(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentS
     # Not the highest generation for each offset, as readers of the bucket choose. That differs if
     # only some outputs of a rewrite were uploaded when the broker was lost; then its inputs, which
     # are complete, still exist. Weighted interval scheduling: `best[n]` is of the first n shares.
-    useful = [share for share in shares if share.offsets[1] > max(log_start, share.offsets[0])]
+    useful = [share for share in shares if share.end > max(log_start, share.base)]
     useful.sort(key=lambda share: (*share.offsets[::-1], share.file.created_ms, share.file.object))
-    ends = [share.offsets[1] for share in useful]
-    best: list[Weight] = [NOTHING]
+    ends = [share.end for share in useful]
+    best = [Weight()]
     before: list[int] = []  # how many shares may be combined with share n
     for at, share in enumerate(useful):
-        joined = bisect_right(ends, share.offsets[0], 0, at)
+        joined = bisect_right(ends, share.base, 0, at)
         before.append(joined)
-        best.append(max(best[at], _add_weights(best[joined], _weigh(share, log_start))))
+        best.append(max(best[at], best[joined].plus(_weigh(share, log_start))))
     chosen: list[SegmentShare] = []
     at = len(useful)
     while at:
@@ -49,11 +58,7 @@ def choose_most(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentS
 def _weigh(share: SegmentShare, log_start: int) -> Weight:
     base, end = share.offsets
     covered = end - max(base, log_start)
-    return covered, covered * share.file.generation, -1, covered * share.file.created_ms
-
-
-def _add_weights(one: Weight, other: Weight) -> Weight:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+    return Weight(covered, covered * share.file.generation, -1, covered * share.file.created_ms)
 
 
 def find_rivals(shares: Iterable[SegmentShare]) -> list[tuple[SegmentShare, SegmentShare]]:
@@ -65,33 +70,41 @@ def find_rivals(shares: Iterable[SegmentShare]) -> list[tuple[SegmentShare, Segm
         if base == end:
             continue
         other = newest.get(share.file.generation)
-        if other is not None and base < other.offsets[1]:
+        if other is not None and base < other.end:
             found.append((other, share))
-        if other is None or end > other.offsets[1]:
+        if other is None or end > other.end:
             newest[share.file.generation] = share
     return found
+
+
+class _ChainEnd(NamedTuple):
+    """The last share of a chain. `begin`: where the chain begins; the highest `rank` is chosen."""
+
+    begin: int
+    rank: tuple[int, bool, int, bytes]
+    share: SegmentShare
 
 
 def choose_chain(shares: Iterable[SegmentShare], log_start: int) -> list[SegmentShare]:
     """Return the shares to read: without a gap between them, as far to the end as there are any,
     and from there as far to the front as possible; the newest where several have the same offsets,
     as after an interrupted cut, or with the inputs of a merge."""
-    best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare]] = {}  # by end offset
-    useful = [share for share in shares if share.offsets[1] > log_start]
+    best: dict[int, _ChainEnd] = {}  # by end offset
+    useful = [share for share in shares if share.end > log_start]
     # By their ends: the chains that a share may continue are known before it.
     for share in sorted(useful, key=lambda share: share.offsets[::-1]):
         begin, end = share.offsets
         # Ranked by where its whole chain begins.
         if begin in best:
-            begin = -best[begin][0][0]
+            begin = best[begin].begin
         rank = -begin, bool(share.file.path), share.file.created_ms, share.file.uuid
-        if end not in best or rank > best[end][0]:
-            best[end] = rank, share
+        if end not in best or rank > best[end].rank:
+            best[end] = _ChainEnd(begin, rank, share)
     chain: list[SegmentShare] = []
     at = max(best, default=-1)
     while at in best:
-        chain.append(best[at][1])
-        at = chain[-1].offsets[0]
+        chain.append(best[at].share)
+        at = chain[-1].base
     return chain[::-1]
 
 
@@ -128,9 +141,16 @@ class Chosen(NamedTuple):
         return self.start > self.piece.base
 
 
-Cost = tuple[int, int, int, int]
-"""Lost pieces, copied parts, offsets that were not read from there before, sum of negative
-generations: compared in this order."""
+class Cost(NamedTuple):
+    """How bad a choice is, compared in the order of the fields."""
+
+    lost: int  # pieces
+    copied: int  # parts
+    moved: int  # offsets that were not read from there before
+    generations: int  # of the segment of each offset, in sum, negative
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(*map(add, self, other))
 
 
 class _Reached(NamedTuple):
@@ -198,13 +218,13 @@ def _ways_to_end(
         start = ends[at]
         if start >= piece.end or (start > piece.base and not piece.has_object):
             break
-        one, other = reached[start].cost, _cost_of(piece, start)
-        cost = one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+        cost = reached[start].cost.plus(_cost_of(piece, start))
         found.append(_Reached(cost, start, Chosen(piece, start)))
     return found
 
 
 def _cost_of(piece: SegmentPiece, start: int) -> Cost:
     offsets, is_part = piece.end - start, start > piece.base
-    new = offsets if piece.kind != PieceKind.KEPT or is_part else 0
-    return int(piece.kind == PieceKind.LOST), int(is_part), new, -piece.generation * offsets
+    moved = offsets if piece.kind != PieceKind.KEPT or is_part else 0
+    lost = int(piece.kind == PieceKind.LOST)
+    return Cost(lost, int(is_part), moved, -piece.generation * offsets)

@@ -85,8 +85,16 @@ class SegmentShare:
     entry: Entry | PartitionEntry
 
     @property
+    def base(self) -> int:
+        return self.entry.base_offset
+
+    @property
+    def end(self) -> int:
+        return self.entry.end_offset
+
+    @property
     def offsets(self) -> tuple[int, int]:
-        """First offset, and end."""
+        """The range [base, end)."""
         return self.entry.base_offset, self.entry.end_offset
 
 

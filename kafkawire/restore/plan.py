@@ -368,7 +368,7 @@ def _cover_gaps(
     """Choose as many offsets as possible. What is missing between them is lost."""
     log_start = partition.log_start
     chosen = choose_most(shares, log_start)
-    for one, other in find_rivals([each for each in shares if each.offsets[1] > log_start]):
+    for one, other in find_rivals([each for each in shares if each.end > log_start]):
         (base, stop), (other_base, other_stop) = one.offsets, other.offsets
         plan.add_doubt(
             DoubtKind.OVERLAP,
@@ -376,8 +376,8 @@ def _cover_gaps(
             f"objects of generation {one.file.generation}: {segment_key(one.file.object)} and "
             f"{segment_key(other.file.object)}",
         )
-    end = max(partition.next_offset, log_start, chosen[-1].offsets[1] if chosen else 0)
-    start = max(chosen[0].offsets[0] if chosen else end, log_start)
+    end = max(partition.next_offset, log_start, chosen[-1].end if chosen else 0)
+    start = max(chosen[0].base if chosen else end, log_start)
     missing = list(find_uncovered(start, end, [share.offsets for share in chosen]))
     for base, stop in [(log_start, start), *missing]:
         if base < stop:
@@ -417,7 +417,7 @@ def _begin_after_gaps(
             "a segment or a journal. They were deleted, are in a remote tier only (name it with "
             "--tier), or are lost",
         )
-    chain = [share for share in chain if share.offsets[1] > start]
+    chain = [share for share in chain if share.end > start]
     read = [*(share.offsets for share in chain), *partition.ranges]
     # What is not read then, although a file has it, is set aside: it may be the only copy.
     for share in shares:

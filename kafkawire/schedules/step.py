@@ -59,6 +59,20 @@ class OutgoingBatch(NamedTuple):
         )
 
 
+class _OpenBatch:
+    """A batch that takes more records. `size_bytes`: at least its size."""
+
+    __slots__ = ("entries", "records", "size_bytes")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.entries: list[Due] = []
+        self.size_bytes = HEAD_BYTES
+
+    def close(self, place: Place) -> OutgoingBatch:
+        return OutgoingBatch(place, self.records, tuple(self.entries))
+
+
 def place_of(offset: int, record: Record, target: TargetTopic) -> Place:
     # As Kafka's DefaultPartitioner: the same key from another producer goes to the same partition.
     if record.key is not None:
@@ -84,7 +98,7 @@ def batches_of(
 ) -> Generator[None, None, list[OutgoingBatch]]:
     """Return the batches of a step, in an order that keeps the due times of each partition, as a
     generator that yields after each record. `source`: topic and partition, for the header."""
-    open_batches: dict[Place, tuple[list[Record], list[Due], int]] = {}
+    open_batches: dict[Place, _OpenBatch] = {}
     done: list[OutgoingBatch] = []
     for due, record, target in due_records:
         place = place_of(due[1], record, target)
@@ -92,18 +106,17 @@ def batches_of(
         size = _size_bytes(made)
         current = open_batches.get(place)
         # Closed before the others: the batches of one partition are appended in this order.
-        if current is not None and current[2] + size > target.config.max_message_bytes:
-            done.append(OutgoingBatch(place, current[0], tuple(current[1])))
+        if current is not None and current.size_bytes + size > target.config.max_message_bytes:
+            done.append(current.close(place))
             current = None
         if current is None:
-            current = ([], [], HEAD_BYTES)
-        made.offset = len(current[0])
-        current[0].append(made)
-        current[1].append(due)
-        open_batches[place] = (current[0], current[1], current[2] + size)
+            current = open_batches[place] = _OpenBatch()
+        made.offset = len(current.records)
+        current.records.append(made)
+        current.entries.append(due)
+        current.size_bytes += size
         yield
-    for place, (items, entries, _) in open_batches.items():
-        done.append(OutgoingBatch(place, items, tuple(entries)))
+    done += [batch.close(place) for place, batch in open_batches.items()]
     return done
 
 
