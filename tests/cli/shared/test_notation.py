@@ -189,6 +189,7 @@ disk.warn.percent flush.messages group.consumer.max.size group.max.size journal.
 log.cleaner.io.buffer.load.factor
 log.cleaner.min.cleanable.ratio log.cleaner.threads log.flush.interval.messages
 max.connection.creation.rate max.connections max.connections.per.ip
+max.incremental.fetch.session.cache.slots
 max.request.partition.size.limit min.cleanable.dirty.ratio min.insync.replicas node.id
 num.partitions offsets.topic.num.partitions offsets.topic.replication.factor parked.fetches.max
 partitions.loaded.max quota.window.num replica.group.size sasl.login.max.connections
