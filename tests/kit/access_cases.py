@@ -300,10 +300,8 @@ CASES = (
     Case(15, 5, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: DescribeGroupsRequest(["g"])),
     Case(
         68, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
-        lambda _: ConsumerGroupHeartbeatRequest(
-            "g", "m", rebalance_timeout_ms=10_000, subscribed_topic_names=["t"],
-            topic_partitions=[],
-        ),
+        # It leaves: a member would have the topic, which the next case has no right to describe.
+        lambda _: ConsumerGroupHeartbeatRequest("g", "m", -1, subscribed_topic_names=["t"]),
     ),
     Case(69, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ConsumerGroupDescribeRequest(["g"])),
     Case(
