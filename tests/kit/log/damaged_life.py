@@ -69,7 +69,13 @@ class DamagedLife(Life):
         self.clean = report.clean
         assert report.clean or self.model.harmed, report.problems
         if not report.clean and self.rng.random() < 0.4:
+            aside = any("into the quarantine" in each.repair for each in report.problems)
             await report.repair(skip_lost=True)
+            if aside:
+                # A rebuild could have used the file, which had the only copy of something: that is
+                # given up by the next repair.
+                report = await fsck(self.env, FOLDER, 1, catalog, storage, self.metadata)
+                await report.repair(skip_lost=True)
             self.model.trace.append("gave up what is lost")
             for number, (_, ranges) in read_given_up(self.env.fs, FOLDER).ranges.items():
                 for one in ranges:
