@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.compile import encode
+from kafkawire.handlers.table import ROWS
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.headers import RequestHeader
 from kafkawire.messages.metadata import MetadataRequest
@@ -74,6 +75,15 @@ def test_mechanism_that_is_not_enabled() -> None:
         found = login.frame(handshake(name))
         assert (found.kind, found.error, found.delayed) == (FrameKind.HANDSHAKE, 33, True)
         assert login.frame(token()).kind is FrameKind.CLOSE
+
+
+def test_log_in_serves_the_version_that_is_advertised() -> None:
+    """A client that is refused a version which the answer lists gives up (franz-go)."""
+    (row,) = (each for each in ROWS if each.key == 18)
+    for version in range(row.min_version, row.max_version + 1):
+        found = machine().frame(frame(18, version, VERSIONS))
+        assert (found.kind, found.version) == (FrameKind.VERSIONS, version)
+        assert found.request is not None
 
 
 def test_versions_may_be_repeated_after_error_only() -> None:
