@@ -184,13 +184,15 @@ class Setting:
 
 
 def read_page(text: str | None = None) -> list[Setting]:
-    """All settings on the page."""
-    found, topic = [], False
+    """All settings of brokers and topics on the page. Those of groups have tests of their own
+    (tests/handlers/test_group_configs.py)."""
+    found, section = [], ""
     for line in (PAGE.read_text() if text is None else text).splitlines():
         if line.startswith("## "):
-            topic = line == "## Topic"
-        if not line.startswith("| `"):
+            section = line
+        if not line.startswith("| `") or section == "## Group":
             continue
+        topic = section == "## Topic"
         name, kind, default, allowed, dynamic, _, about = (
             cell.strip() for cell in line.strip("|").split(" | ", 6)
         )
