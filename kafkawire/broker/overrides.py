@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.new_topics import duplicates
+from kafkawire.codec.configs.client_metrics_rows import CLIENT_METRICS_CONFIGS
 from kafkawire.codec.configs.durability_rules import new_topic_durability
 from kafkawire.codec.configs.group_config import check_group
 from kafkawire.codec.configs.listeners import is_of_listener
@@ -43,11 +44,13 @@ from kafkawire.metadata.catalog import ALL_BROKERS, Catalog
 
 MAX_VALUE_BYTES = 32_767
 """Maximum length of a value, as in Kafka (ConfigurationControlManager)."""
+MAX_SUBSCRIPTIONS = 100
+"""Client metrics subscriptions: each is compared with each client that asks, up to 0.1 ms."""
 MAX_GROUPS = 10_000
 """Groups with settings of their own: a change of one makes each other broker read all of them."""
-MAX_GROUP_ID_BYTES = 2_000
-"""Maximum length of the id of a group with settings: an index of PostgreSQL has entries of at most
-2,700 bytes, and the name of the setting is in them, too."""
+MAX_NAME_BYTES = 2_000
+"""Maximum length of the id of a group with settings, and of the name of a subscription: an index of
+PostgreSQL has entries of at most 2,700 bytes, and the name of the setting is in them, too."""
 
 
 class ResourceType(IntEnum):
@@ -180,10 +183,10 @@ def group_overrides(
     `replace`. The group need not exist."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    if len(group_id.encode()) > MAX_GROUP_ID_BYTES:
+    if len(group_id.encode()) > MAX_NAME_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"A group with settings can have an id of at most {MAX_GROUP_ID_BYTES} bytes.",
+            f"A group with settings can have an id of at most {MAX_NAME_BYTES} bytes.",
         )
     defaults = {name: _text(row.default) for name, row in GROUP_CONFIGS.items()}
     after = _after({} if replace else current, wishes, GROUP_CONFIGS, defaults)
@@ -193,6 +196,34 @@ def group_overrides(
         check_group(known, broker.number)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return after
+
+
+def client_metrics_overrides(
+    name: str, current: Mapping[str, str], wishes: Sequence[AlterConfigOp], replace: bool
+) -> dict[str, str]:
+    """Return the settings of a client metrics subscription after `wishes`; `replace` discards
+    `current`. Their values are not checked. The errors are Kafka's (ClientMetricsConfigs.validate);
+    its lists can only be replaced."""
+    after = {} if replace else dict(current)
+    for key, op, value in wishes:
+        if op in (Op.APPEND, Op.SUBTRACT):
+            text = f"Can't {op.name} to key {key} because its type is not LIST."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if op is Op.DELETE or value is None:
+            after.pop(key, None)
+        else:
+            _check_length(key, value)
+            after[key] = value
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        text = f"A subscription can have a name of at most {MAX_NAME_BYTES} bytes."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    for key in after:
+        if key not in CLIENT_METRICS_CONFIGS:
+            text = f"Unknown client metrics configuration: {key}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     return after
 
 
@@ -266,13 +297,16 @@ def _after(
                 value = subtract_items(row, after.get(name, defaults[name]), value)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        if len(value.encode()) > MAX_VALUE_BYTES:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"The value of {name} has more than {MAX_VALUE_BYTES} bytes",
-            )
+        _check_length(name, value)
         after[name] = value
     return after
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value.encode()) > MAX_VALUE_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"The value of {name} has more than {MAX_VALUE_BYTES} bytes"
+        )
 
 
 def _text(value: bool | int | float | str | list[str] | None) -> str:

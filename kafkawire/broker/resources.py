@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.overrides import Layers
+from kafkawire.codec.configs.client_metrics_rows import CLIENT_METRICS_CONFIGS
 from kafkawire.codec.configs.listeners import default_name, listener_row
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
@@ -47,6 +48,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -109,6 +111,22 @@ def group_entries(
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.GROUP))
         entries.append(_entry(row, synonyms[0].text, synonyms, read_only=False))
+    return entries
+
+
+def client_metrics_entries(
+    overrides: Mapping[str, str], names: Collection[str] | None
+) -> list[ConfigEntry]:
+    """Return the settings of a client metrics subscription with `overrides`, which need not exist;
+    `names` None: all of them. As in Kafka a default is not a synonym."""
+    entries = []
+    for row in CLIENT_METRICS_CONFIGS.values():
+        if names is None or row.name in names:
+            text = overrides.get(row.name)
+            source = ConfigSource.CLIENT_METRICS
+            synonyms = [] if text is None else [Synonym(row.name, text, source)]
+            shown = text_of(row.default) if text is None else text
+            entries.append(_entry(row, shown, synonyms, read_only=False))
     return entries
 
 

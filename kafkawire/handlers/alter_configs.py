@@ -15,7 +15,8 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     """AlterConfigs v0-2.
 
     v2 flexible. Settings that the request does not name return to their default, so old tools send
-    all settings to change one. Resources: topics, this broker, all brokers (""), groups.
+    all settings to change one. Resources: topics, this broker, all brokers (""), groups, client
+    metrics subscriptions.
     """
     resources = []
     for resource in req.resources:

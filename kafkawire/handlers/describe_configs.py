@@ -13,6 +13,7 @@ from kafkawire.broker.resources import (
     ConfigEntry,
     ConfigSource,
     broker_entries,
+    client_metrics_entries,
     cluster_entries,
     group_entries,
     topic_entries,
@@ -41,10 +42,9 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     """DescribeConfigs v1-4.
 
     v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
-    broker, the cluster's default (broker ""), loggers of this broker, groups, which need not exist,
-    and client metrics (which have no settings here). A repeated resource is rejected with
-    INVALID_REQUEST. Not done: settings of share and streams groups and of client metrics; other
-    brokers' settings (send the request to them).
+    broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
+    subscriptions, which need not exist. A repeated resource is rejected with INVALID_REQUEST. Not
+    done: settings of share and streams groups; other brokers' settings (send the request to them).
     """
     topics = (each for each in req.resources if each.resource_type == ResourceType.TOPIC)
     await ctx.find_topics(each.resource_name for each in topics)
@@ -149,7 +149,7 @@ def _entries(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
         if kind == ResourceType.GROUP:
             return group_entries(ctx.broker.catalog.group_overrides.get(name, {}), layers, names)
-        return []
+        return client_metrics_entries(ctx.broker.catalog.client_metrics.get(name, {}), names)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 

@@ -21,13 +21,12 @@ async def list_config_resources(
 ) -> ListConfigResourcesResponse | list[Buffer]:
     """ListConfigResources v0-1.
 
-    v0 lists client metrics only; v1 takes resource types, none meaning all of them; an unknown
-    type is UNSUPPORTED_VERSION. Groups are listed if they have settings of their own.
-    Not done: client metrics have no settings here, so there are none to list.
+    v0 lists client metrics subscriptions only; v1 takes resource types, none meaning all of them;
+    an unknown type is UNSUPPORTED_VERSION. Groups are listed if they have settings of their own.
     """
-    if ctx.version == 0:
-        return ListConfigResourcesResponse()
     wanted = set(req.resource_types) or _KNOWN
+    if ctx.version == 0:
+        wanted = {ResourceType.CLIENT_METRICS}
     if not wanted <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     catalog = ctx.broker.catalog
@@ -37,8 +36,9 @@ async def list_config_resources(
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
         ResourceType.GROUP: list(catalog.group_overrides),
+        ResourceType.CLIENT_METRICS: list(catalog.client_metrics),
     }
-    listed = {kind: names.get(kind, []) for kind in ResourceType if kind in wanted}
+    listed = {kind: names[kind] for kind in ResourceType if kind in wanted}
     return await encode_list_in_slices(
         ctx.broker.env,
         ListConfigResourcesResponse(),

@@ -27,6 +27,7 @@ from kafkawire.metadata.directory import (
 __all__ = [
     "ALL_BROKERS",
     "BROKER_RESOURCE",
+    "CLIENT_METRICS_RESOURCE",
     "DECOMMISSIONING",
     "GROUP_RESOURCE",
     "TOPIC_RESOURCE",
@@ -46,6 +47,7 @@ K = TypeVar("K")
 
 TOPIC_RESOURCE = 2  # Kafka's ConfigResource.Type
 BROKER_RESOURCE = 4
+CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 DECOMMISSIONING = "broker.decommissioning"  # the setting of a broker that is to leave
 ALL_BROKERS = ""  # the name of the resource whose settings are the default of every broker
@@ -100,12 +102,13 @@ class Catalog:
     that are to be moved, and the node id of the broker that is to lead each. `address_changes`:
     when this process saw the last change of a broker's addresses, in seconds of its clock.
     `replicas`: by leader, of topics with durability=replicated, as they were read last.
-    `group_overrides`: the settings of groups that have some, by group id."""
+    `group_overrides`: the settings of groups that have some, by group id. `client_metrics`: those
+    of client metrics subscriptions, by name; `client_metrics_version` grows with each change."""
 
     __slots__ = (
         "_directory", "_dotted", "address_changes", "broker_overrides", "brokers", "by_id",
-        "by_name", "cluster_id", "features", "group_overrides", "moves", "replicas", "silent",
-        "stored_version", "version",
+        "by_name", "client_metrics", "client_metrics_version", "cluster_id", "features",
+        "group_overrides", "moves", "replicas", "silent", "stored_version", "version",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +124,8 @@ class Catalog:
         self.replicas: dict[int, Replicas] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
         self.group_overrides: dict[str, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        self.client_metrics_version = 0
         self.features = FinalizedFeatures()
         self._directory = directory or Directory()
         self.by_name: Topics[str] = Topics(self._directory, self._directory.rows_by_name)
@@ -263,6 +268,14 @@ class Catalog:
         self._directory.add_partitions(row, added)
         self.version += 1
 
+    def overrides_of(self, resource_type: int) -> dict[str, dict[str, str]]:
+        """Return the settings of all resources of a type other than topics, by name."""
+        if resource_type == GROUP_RESOURCE:
+            return self.group_overrides
+        if resource_type == CLIENT_METRICS_RESOURCE:
+            return self.client_metrics
+        return self.broker_overrides
+
     def apply_config(self, change: ConfigChange) -> None:
         """Apply a changed setting; no effect if its topic was deleted."""
         if change.resource_type == TOPIC_RESOURCE:
@@ -270,15 +283,16 @@ class Catalog:
             if row is not None:
                 self._directory.set_config(row, change.key, change.value)
         else:
-            of_group = change.resource_type == GROUP_RESOURCE
-            overrides = self.group_overrides if of_group else self.broker_overrides
+            overrides = self.overrides_of(change.resource_type)
             settings = overrides.setdefault(change.name, {})
             if change.value is None:
                 settings.pop(change.key, None)
             else:
                 settings[change.key] = change.value
-            if of_group and not settings:
+            if not settings and change.resource_type != BROKER_RESOURCE:
                 del overrides[change.name]
+            if change.resource_type == CLIENT_METRICS_RESOURCE:
+                self.client_metrics_version += 1
         self.version += 1
 
     def finalize_features(self, levels: Mapping[str, int], epoch: int) -> None:

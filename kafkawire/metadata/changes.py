@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata.catalog import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, BrokerInfo
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    BrokerInfo,
+)
 from kafkawire.metadata.directory import LeadGroup
 from kafkawire.metadata.rows import BROKERS, broker_of
 from kafkawire.metadata.session import Session
@@ -54,9 +60,10 @@ class ChangedTopic:
 @dataclass(slots=True)
 class CatalogChanges:
     """Changes after a version. `version`: of the catalog when they were read; `registered`: the
-    node ids of all brokers, None: no change; `broker_settings` and `group_settings`: all settings
-    of brokers and of groups, None if none of both was changed; `more`: where the next part of
-    topics begins, None: there is none. Only the first part has what is not of topics."""
+    node ids of all brokers, None: no change; `broker_settings`, `group_settings` and
+    `client_metrics`: all settings of brokers, of groups and of client metrics subscriptions, None
+    if none of them was changed; `more`: where the next part of topics begins, None: there is none.
+    Only the first part has what is not of topics."""
 
     version: int
     topics: list[ChangedTopic] = field(default_factory=list)
@@ -65,6 +72,7 @@ class CatalogChanges:
     registered: frozenset[int] | None = None
     broker_settings: Mapping[str, dict[str, str]] | None = None
     group_settings: Mapping[str, dict[str, str]] | None = None
+    client_metrics: Mapping[str, dict[str, str]] | None = None
     features: list[tuple[str, int, int]] = field(default_factory=list)
     more: Cursor | None = None
 
@@ -92,6 +100,7 @@ def read_changes(session: Session, since: int, after: Cursor | None = None) -> C
         if settings_version > since:
             changes.broker_settings = _read_settings(session, BROKER_RESOURCE)
             changes.group_settings = _read_settings(session, GROUP_RESOURCE)
+            changes.client_metrics = _read_settings(session, CLIENT_METRICS_RESOURCE)
     _read_topics(session, changes, since, after or (since, b"\xff" * 17))
     return changes
 

@@ -13,7 +13,6 @@ from kafkawire.codec.configs.features import is_supported
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.types import uuid_parse, uuid_text
 from kafkawire.metadata.catalog import (
-    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BrokerInfo,
     Catalog,
@@ -67,10 +66,8 @@ def catalog(
     for resource_type, resource, name, value in configs:
         if resource_type == TOPIC_RESOURCE:
             directory.load_config(uuid_parse(resource), name, value)
-        elif resource_type == GROUP_RESOURCE:
-            made.group_overrides.setdefault(resource, {})[name] = value
         else:
-            made.broker_overrides.setdefault(resource, {})[name] = value
+            made.overrides_of(resource_type).setdefault(resource, {})[name] = value
     for name, level, epoch in features:
         if not is_supported(name, level):
             raise NewerFormatError(

@@ -78,7 +78,7 @@ async def test_append_and_subtract_change_list_settings() -> None:
         (BROKER, "2", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("consumer.session.timeout.ms", 0, "3"), ErrorCode.INVALID_CONFIG),
-        (METRICS, "m", ("metrics", 0, "*"), ErrorCode.INVALID_CONFIG),
+        (METRICS, "", ("metrics", 0, "*"), ErrorCode.INVALID_REQUEST),
         (77, "m", ("metrics", 0, "*"), ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -396,6 +396,7 @@ class MemoryMetadata:
         if newer("settings"):
             changes.broker_settings = copy.deepcopy(stored.broker_overrides)
             changes.group_settings = copy.deepcopy(stored.group_overrides)
+            changes.client_metrics = copy.deepcopy(stored.client_metrics)
         changes.features = [
             (key[1], stored.features.level(key[1]), at)
             for key, at in database.versions.items()

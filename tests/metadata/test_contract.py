@@ -17,6 +17,7 @@ from kafkawire.metadata import changes, statements
 from kafkawire.metadata.catalog import (
     ALL_BROKERS,
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BrokerInfo,
@@ -256,6 +257,8 @@ async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Met
             ConfigChange(BROKER_RESOURCE, ALL_BROKERS, "max.connections", "10"),
             ConfigChange(GROUP_RESOURCE, "1", "consumer.session.timeout.ms", "11"),
             ConfigChange(GROUP_RESOURCE, LONG_NAME, "consumer.session.timeout.ms", "12"),
+            ConfigChange(CLIENT_METRICS_RESOURCE, "1", "metrics", "*"),
+            ConfigChange(CLIENT_METRICS_RESOURCE, LONG_NAME, "interval.ms", "13"),
         ]
     )
     found = await stored(process)
@@ -267,6 +270,7 @@ async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Met
         "1": {"consumer.session.timeout.ms": "11"},
         LONG_NAME: {"consumer.session.timeout.ms": "12"},
     }
+    assert found.client_metrics == {"1": {"metrics": "*"}, LONG_NAME: {"interval.ms": "13"}}
     await node.store.alter_configs(
         [
             ConfigChange(TOPIC_RESOURCE, "a", "segment.ms", None),

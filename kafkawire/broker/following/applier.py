@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.broker.following.lock import CatalogLock
 from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import address_of
-from kafkawire.metadata.catalog import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigChange
+from kafkawire.metadata.catalog import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigChange,
+)
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 from kafkawire.metadata.store import MetadataError
 
@@ -118,8 +124,12 @@ class CatalogApplier:
                 await self._broker.env.slices.pause()
         if changes.broker_settings is not None:
             await self._apply_settings(changes.broker_settings)
-        if changes.group_settings is not None:
-            await self._apply_group_settings(changes.group_settings)
+        for kind, settings in (
+            (GROUP_RESOURCE, changes.group_settings),
+            (CLIENT_METRICS_RESOURCE, changes.client_metrics),
+        ):
+            if settings is not None:
+                await self._replace_settings(kind, settings)
         if moves.lost or moves.gained:
             await self._moved(moves)
 
@@ -255,14 +265,16 @@ class CatalogApplier:
         if changed:
             await self._settings_changed(changed)
 
-    async def _apply_group_settings(self, stored: Mapping[str, dict[str, str]]) -> None:
-        """Replace the settings of all groups. A group reads them with each heartbeat."""
+    async def _replace_settings(self, kind: int, stored: Mapping[str, dict[str, str]]) -> None:
+        """Replace the settings of all groups, or of all client metrics subscriptions, which are
+        read from the catalog with each request."""
         catalog = self._broker.catalog
-        for name in {*catalog.group_overrides, *stored}:
-            old, new = dict(catalog.group_overrides.get(name, {})), stored.get(name, {})
+        known = catalog.overrides_of(kind)
+        for name in {*known, *stored}:
+            old, new = dict(known.get(name, {})), stored.get(name, {})
             for key in {*old, *new}:
                 if old.get(key) != new.get(key):
-                    catalog.apply_config(ConfigChange(GROUP_RESOURCE, name, key, new.get(key)))
+                    catalog.apply_config(ConfigChange(kind, name, key, new.get(key)))
             await self._broker.env.slices.give_way()
 
 

@@ -133,6 +133,12 @@ async def test_settings_of_brokers_and_features_are_followed(pair: Pair) -> None
     assert await two.topics.configs.alter([group], False) == [None]
     await until(lambda: not one.catalog.group_overrides)
     assert one.config.consumer_group_settings("g").session_timeout_ms == 45_000
+    metrics = alteration(ResourceType.CLIENT_METRICS, "m", "metrics", "*")
+    assert await one.topics.configs.alter([metrics], False) == [None]
+    await until(lambda: two.catalog.client_metrics == {"m": {"metrics": "*"}})
+    metrics = alteration(ResourceType.CLIENT_METRICS, "m", "metrics", None)
+    assert await two.topics.configs.alter([metrics], False) == [None]
+    await until(lambda: not one.catalog.client_metrics)
     before = two.catalog.features.epoch
     level = one.catalog.features.level("transaction.version")
     await one.features.update([FeatureUpdate("transaction.version", level - 1, 2)], False)
