@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from kafkawire.log.local_manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.telemetry.service import TelemetryService
     from kafkawire.tiering.admin.commands import TierCommands
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.metering import Meter
@@ -205,6 +206,13 @@ class Broker:
             self.catalog,
             self._verify_offsets,
         )
+
+    @cached_property
+    def telemetry(self) -> TelemetryService:
+        """Created by the first request about client metrics, whose handler has imported it."""
+        from kafkawire.telemetry.service import TelemetryService
+
+        return TelemetryService(self.env, self.catalog, self.config.telemetry_max_bytes)
 
     @cached_property
     def markers(self) -> MarkerWriter:

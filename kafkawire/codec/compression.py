@@ -26,6 +26,8 @@ from kafkawire.codec.types import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 """Codec ids: bits 0-2 of a batch's attributes."""
+OFFERED = (ZSTD, LZ4, GZIP, SNAPPY)
+"""Codecs offered to clients that push metrics, in Kafka's order of preference."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEAD = _XERIAL_MAGIC + b"\0\0\0\x01\0\0\0\x01"  # version 1, compatible with 1

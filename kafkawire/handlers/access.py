@@ -170,6 +170,8 @@ ACCESS: dict[int, ApiAccess] = {
             ("DESCRIBE topic, of all assignments", "29 for the group"),
         )
     ),
+    71: ApiAccess(),
+    72: ApiAccess(),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
     # before rights: see kafkawire.handlers.unserved_groups

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from kafkawire.handlers.context import RequestContext
 
 KEY = 18
+TELEMETRY = (71, 72)
+"""Listed only while there is a client metrics subscription: all clients use these APIs otherwise,
+for nothing. Kafka lists them if it has a plugin that takes the metrics."""
 FEATURES_FROM = 3
 MINIMUM_ZERO_FROM = 4
 """Older clients fail on a supported feature whose minimum is 0 (KAFKA-17492)."""
@@ -42,7 +45,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Return all rows and the features; INVALID_REQUEST if v3+ has no valid software name
+    """Return the rows and the features; INVALID_REQUEST if v3+ has no valid software name
     (KIP-511), REBOOTSTRAP_REQUIRED if v5 is meant for another broker."""
     if ctx.version >= 3 and not (
         _SOFTWARE.fullmatch(req.client_software_name)
@@ -51,7 +54,11 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if _is_misrouted(ctx, req):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    response = ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
+    if ctx.version >= 3:
+        ctx.software.set(req.client_software_name, req.client_software_version)
+    hidden = () if ctx.broker.catalog.client_metrics else TELEMETRY
+    rows = (row for row in ROWS if row.key not in hidden)
+    response = ApiVersionsResponse(api_keys=[_version(row) for row in rows])
     if ctx.version >= FEATURES_FROM:
         features = ctx.broker.catalog.features
         response.finalized_features_epoch = features.epoch

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.exchange import ClientSoftware
 from kafkawire.log.io import slices
 from kafkawire.log_lines import shorten_for_log
 from kafkawire.security.acls.model import (
@@ -74,7 +75,8 @@ class RequestContext:
     `park` marks this request as applied and only waiting: the next request of its connection may
     start before this one is answered; it may be called again.
     `connected_at`: when the connection was opened, in seconds of the monotonic clock; `withheld`:
-    of the connection, see kafkawire.handlers.find_coordinator.
+    of the connection, see kafkawire.handlers.find_coordinator; `client_port`: the peer's;
+    `software`: of the connection, set by ApiVersions.
     """
 
     broker: Broker
@@ -91,6 +93,8 @@ class RequestContext:
     quotas: ClientQuotas | None = None
     connected_at: float = math.inf
     withheld: dict[int, float] = field(default_factory=dict, repr=False)
+    client_port: int = 0
+    software: ClientSoftware = field(default_factory=ClientSoftware, repr=False)
     mutations: MutationQuota | None = field(default=None, init=False)
 
     @property

@@ -8,6 +8,7 @@ their response is encoded by the host (`handlers.table`).
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
@@ -50,6 +51,25 @@ class Pinned(Protocol):
 MAX_REPEATED: Final = 64
 """Maximum number of requests that one `Repeating.start` takes: the connection checks its limits
 between two calls."""
+
+
+MAX_SOFTWARE_CHARS: Final = 255
+"""Characters kept of the name of a client library, and of its version: each connection has both."""
+
+
+class ClientSoftware:
+    """Name and version of a client's library, as ApiVersions v3+ says; before, as in Kafka,
+    "unknown". Belongs to a connection."""
+
+    __slots__ = ("name", "version")
+
+    def __init__(self) -> None:
+        self.name = self.version = "unknown"
+
+    def set(self, name: str, version: str) -> None:
+        """Note what the client says; most connections share a few texts."""
+        self.name = sys.intern(name[:MAX_SOFTWARE_CHARS])
+        self.version = sys.intern(version[:MAX_SOFTWARE_CHARS])
 
 
 class Repeating(Protocol):

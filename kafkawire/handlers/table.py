@@ -132,6 +132,8 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(66, "list_transactions"),
     ApiRow(68, "consumer_group_heartbeat", answer_now="answer_unchanged"),
     ApiRow(69, "consumer_group_describe"),
+    ApiRow(71, "get_telemetry_subscriptions"),
+    ApiRow(72, "push_telemetry"),
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
     *_list_unserved(76, 77, 78, 79),  # share groups

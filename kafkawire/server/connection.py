@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.flat import skip_tags
 from kafkawire.codec.types import Buffer, Part
-from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
+from kafkawire.handlers.exchange import (
+    MAX_REPEATED,
+    ClientSoftware,
+    Exchange,
+    RepeatCandidate,
+    Repeating,
+)
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.principals import ANONYMOUS, Principal
 from kafkawire.server.memory import Block
@@ -101,15 +107,18 @@ class Connection(Throttled[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
-        "answers", "applying_bytes", "client_host", "exchanges", "fetching", "file_spans",
-        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "opened_at", "pins",
-        "redirects", "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
-        "sampled_tick", "sending_since", "serving", "unsent", "withheld",
+        "answers", "applying_bytes", "client_host", "client_port", "exchanges", "fetching",
+        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more",
+        "opened_at", "pins", "redirects", "repeat", "repeat_candidate", "rights", "sampled",
+        "sampled_at", "sampled_key", "sampled_tick", "sending_since", "serving", "software",
+        "unsent", "withheld",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
         super().__init__(host, wire)
         self.client_host = client_host
+        self.client_port = 0
+        self.software = ClientSoftware()
         self.listener = listener
         self.rights = host.rights_of(ANONYMOUS, client_host)
         self.exchanges: deque[Exchange] = deque()
@@ -136,9 +145,9 @@ class Connection(Throttled[ConnectionHost]):
         self.sampled_tick = -1
         self.sampled_at = 0.0
 
-    def set_client_host(self, client_host: str) -> None:
+    def set_client_host(self, client_host: str, client_port: int) -> None:
         """Set the address of the client, once it is known."""
-        self.client_host = client_host
+        self.client_host, self.client_port = client_host, client_port
         self.rights = self.host.rights_of(self.principal, client_host)
 
     def set_principal(self, principal: Principal) -> None:

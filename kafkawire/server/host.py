@@ -251,6 +251,8 @@ class Host:
             quotas=connection.client_quotas() if self.quotas.of_clients else None,
             connected_at=connection.opened_at,
             withheld=connection.withheld,
+            client_port=connection.client_port,
+            software=connection.software,
         )
         parts: list[Buffer] | None
         try:

@@ -100,7 +100,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """Accept the connection, or close it if there are too many."""
         self.transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.connection.set_client_host(str(peer[0]) if isinstance(peer, tuple) else "local")
+        host, port = peer[:2] if isinstance(peer, tuple) else ("local", 0)
+        self.connection.set_client_host(str(host), int(port))
         if not (self._is_allowed(peer) and self._admit()):
             self.close(None)  # logged where it was refused
             self.connection.refuse()

@@ -180,7 +180,7 @@ class SaslConnection(Connection):
             version = decision.version
             ctx = RequestContext(
                 self._logins.broker, version, self.client_id, self.client_host, self.listener,
-                decision.correlation_id,
+                decision.correlation_id, software=self.software,
             )  # fmt: skip
             answer = await api_versions(ctx, decision.request)
         login.versions_answered(answer.error_code)

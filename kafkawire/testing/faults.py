@@ -327,7 +327,8 @@ class InnerWire:
         faults.inner.add(inner)
         inner.set_principal(outer.principal)
         inner.opened_at, inner.withheld = outer.opened_at, outer.withheld
-        inner.redirects = outer.redirects
+        inner.redirects, inner.software = outer.redirects, outer.software
+        inner.client_port = outer.client_port
 
     async def ask(self, request: bytes, *, no_answer: bool) -> bytes | None:
         """Return the response with its header; None if the connection is closed instead."""

@@ -8,6 +8,7 @@ through the codec both ways, so that a test sees what a client would.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from kafkawire.metric_counters import Counts
 from kafkawire.offsets.catalog.port import StoredStats
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.security.acls.security import Security
+from kafkawire.telemetry.service import TelemetryService
 from tests.kit.env import InlineOffload
 
 ME, OTHER = 1, 2
@@ -306,6 +308,7 @@ class FakeEnv:
         self.fs = FakeFiles()
         self.offload = InlineOffload()
         self.slices = CountedSlices(self.clock.monotonic)
+        self.random = random.Random(1)
 
     @property
     def pauses(self) -> int:
@@ -354,6 +357,8 @@ class FakeBroker:
         metadata: Any = self.metadata
         self.removal = BrokerRemoval(itself, self.topics.lock, self.topics.changes)
         self.features = FeatureService(self.catalog, metadata, ME, self.topics.lock)
+        env: Any = self.env
+        self.telemetry = TelemetryService(env, self.catalog, self.config.telemetry_max_bytes)
 
     async def load_users(self) -> Any:
         return SimpleNamespace(users={})

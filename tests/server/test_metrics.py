@@ -24,6 +24,7 @@ from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import Producers
+from kafkawire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -320,6 +321,7 @@ async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
         await client.call(produce("copied", batch(b"x")), 7)
         await server.broker.groups.open()
         await server.broker.transactions.open()
+        await client.call(GetTelemetrySubscriptionsRequest(), 0)
         _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         await client.close()
     return [

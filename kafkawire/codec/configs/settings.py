@@ -373,6 +373,7 @@ class BrokerConfig:
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     metrics_listener: str
+    telemetry_max_bytes: int
     metrics_tls: bool
     metrics_token_file: str
     group_initial_rebalance_delay_ms: int

@@ -397,6 +397,9 @@ _BROKER_ROWS = (
            "The length of a sample of controller_mutation_rate.", at_least=1),
     Config("metrics.listener", S, "",
            "HOST:PORT where /metrics and /health are answered to monitors; empty: nowhere."),
+    Config("telemetry.max.bytes", I, MIB,
+           "The most bytes of metrics that a client pushes at a time (KIP-714), also when they are "
+           "decompressed.", at_least=1),
     Config("metrics.tls", B, False,
            "Whether metrics.listener has TLS (https), with the certificate of "
            "ssl.keystore.location."),

@@ -187,7 +187,7 @@ _STATIC = """
     share.coordinator.threads share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
-    ssl.allow.dn.changes ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
+    ssl.allow.dn.changes ssl.allow.san.changes ssl.principal.mapping.rules
     transaction.state.log.load.buffer.size transaction.state.log.min.isr
     unclean.leader.election.interval.ms
     unstable.api.versions.enable unstable.feature.versions.enable

@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
+from kafkawire.server.metrics.clients import client_families
 from kafkawire.server.metrics.cluster import cluster_families
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
@@ -63,4 +64,5 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from transaction_families(broker)
     yield from schedule_families(broker)
     yield from tier_families(broker)
+    yield from client_families(broker)
     yield from ProcessCollector(registry=None).collect()
