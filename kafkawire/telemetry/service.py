@@ -134,8 +134,10 @@ class TelemetryService:
             # No warning: a client decides how many there are, and request_errors counts them.
             client = shorten_for_log(pusher.details.client_id or "")
             logger.debug("metrics of client %s cannot be read: %s", client, failure)
-            found.progress = found.progress._replace(error=ErrorCode.INVALID_RECORD)
-            return ErrorCode.INVALID_RECORD
+            # KAFKA-21076: after INVALID_RECORD clients never push again.
+            large = isinstance(failure, KafkaError) and failure.code is ErrorCode.MESSAGE_TOO_LARGE
+            error = ErrorCode.TELEMETRY_TOO_LARGE if large else ErrorCode.INVALID_RECORD
+            found.progress = found.progress._replace(error=error)
         return error
 
     async def _find(self, pusher: Pusher, instance_id: bytes) -> _Instance:

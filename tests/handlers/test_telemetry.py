@@ -113,7 +113,7 @@ async def test_errors_in_kafkas_order() -> None:
         ({"subscription_id": known + 1, "compression_type": 5}, ErrorCode.UNKNOWN_SUBSCRIPTION_ID),
         ({"metrics": b"\x0a\x05"}, ErrorCode.INVALID_RECORD),
         ({"compression_type": ZSTD, "metrics": b"x"}, ErrorCode.INVALID_RECORD),
-        ({"compression_type": ZSTD, "metrics": bomb}, ErrorCode.INVALID_RECORD),
+        ({"compression_type": ZSTD, "metrics": bomb}, ErrorCode.TELEMETRY_TOO_LARGE),
         ({"client_instance_id": ZERO_UUID}, ErrorCode.INVALID_REQUEST),
         ({"client_instance_id": bytes(15) + b"\x01"}, ErrorCode.INVALID_REQUEST),
         ({}, ErrorCode.NONE),
