@@ -50,7 +50,7 @@ def alter(wishes: Sequence[AlterConfigOp], validate_only: bool) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"Cannot set the log level of {name} to {value} as it is not a supported log "
-                f"level. Valid log levels are {', '.join(_LEVELS)}",
+                f"level. Valid log levels are {', '.join(sorted(_LEVELS))}",
             )
         if op is Op.DELETE and name == ROOT:
             raise KafkaError(
