@@ -39,6 +39,10 @@ _FIXED = {
 }
 
 
+DECOMPRESSED = "max.decompressed.message.bytes"
+"""An internal setting of Kafka: listed only where it is set."""
+
+
 class ConfigSource(IntEnum):
     """Sources of a value (Kafka: DescribeConfigsResponse.ConfigSource)."""
 
@@ -81,7 +85,8 @@ def topic_entries(
     return [
         _topic_entry(row, overrides, layers, broker)
         for row in TOPIC_CONFIGS.values()
-        if names is None or row.name in names
+        if (names is None or row.name in names)
+        and (row.name != DECOMPRESSED or row.name in overrides)
     ]
 
 
@@ -144,6 +149,8 @@ def broker_entries(
         if names is not None and row.name not in names:
             continue
         synonyms = list(_layers_of(row.name, layers))
+        if row.name == DECOMPRESSED and synonyms[0].source is ConfigSource.DEFAULT:
+            continue
         text = synonyms[0].text if synonyms else text_of(row.default)
         entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
     more = dict.fromkeys((*layers.of_broker, *layers.of_cluster, *layers.static))

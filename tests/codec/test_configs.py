@@ -43,6 +43,7 @@ from tests.kit.configs import OWN_TOPIC_CONFIGS
 
 ROWS = [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values(), *GROUP_CONFIGS.values()]
 # LogConfig of Apache Kafka 4.3.1, printed by its ConfigDef: name -> (type, default, broker name).
+# What 4.4.0 adds is from its source.
 KAFKA_TOPIC_CONFIGS = """
 cleanup.policy LIST delete log.cleanup.policy
 compression.gzip.level INT -1 compression.gzip.level
@@ -50,6 +51,7 @@ compression.lz4.level INT 9 compression.lz4.level
 compression.type STRING producer compression.type
 compression.zstd.level INT 3 compression.zstd.level
 delete.retention.ms LONG 86400000 log.cleaner.delete.retention.ms
+errors.deadletterqueue.group.enable BOOLEAN false -
 file.delete.delay.ms LONG 60000 log.segment.delete.delay.ms
 flush.messages LONG 9223372036854775807 log.flush.interval.messages
 flush.ms LONG 9223372036854775807 log.flush.interval.ms
@@ -59,6 +61,7 @@ leader.replication.throttled.replicas LIST - -
 local.retention.bytes LONG -2 log.local.retention.bytes
 local.retention.ms LONG -2 log.local.retention.ms
 max.compaction.lag.ms LONG 9223372036854775807 log.cleaner.max.compaction.lag.ms
+max.decompressed.message.bytes INT 2147483639 max.decompressed.message.bytes
 max.message.bytes INT 1048588 message.max.bytes
 message.timestamp.after.max.ms LONG 3600000 log.message.timestamp.after.max.ms
 message.timestamp.before.max.ms LONG 9223372036854775807 log.message.timestamp.before.max.ms
@@ -67,6 +70,8 @@ min.cleanable.dirty.ratio DOUBLE 0.5 log.cleaner.min.cleanable.ratio
 min.compaction.lag.ms LONG 0 log.cleaner.min.compaction.lag.ms
 min.insync.replicas INT 1 min.insync.replicas
 preallocate BOOLEAN false log.preallocate
+remote.copy.lag.bytes LONG -1 log.remote.copy.lag.bytes
+remote.copy.lag.ms LONG 0 log.remote.copy.lag.ms
 remote.log.copy.disable BOOLEAN false -
 remote.log.delete.on.disable BOOLEAN false -
 remote.storage.enable BOOLEAN false -
@@ -368,6 +373,61 @@ def test_local_retention_is_validated_like_kafka() -> None:
             check_topic({**copied_no_more, local: "4"}, TIER)
         check_topic({**copied_no_more, local: "5"}, TIER)
         check_topic({**copied_no_more, local: "-2"}, TIER)
+
+
+MIN_BYTES, FOREVER = 8 << 20, (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "size", "lag_ms", "min_bytes"),
+    [
+        (None, 5, 300_000, MIN_BYTES),  # 0, the default: nothing waits
+        (0, 5, 300_000, MIN_BYTES),
+        (900_000, 0, 300_000, MIN_BYTES),
+        (900_000, -1, 900_000, FOREVER),  # no local.retention.bytes: only the time counts
+        (900_000, 50 << 20, 900_000, 50 << 20),
+        (900_000, 5, 900_000, MIN_BYTES),
+        (1, -1, 300_000, FOREVER),  # never longer than tiering.max.lag.ms, nor shorter
+        (-1, -1, 4_000_000, FOREVER),  # as long as local.retention.ms
+    ],
+)
+def test_uploads_wait_for_the_copy_lag(
+    ms: int | None, size: int, lag_ms: int, min_bytes: int
+) -> None:
+    own = {"local.retention.ms": "4000000", "remote.copy.lag.bytes": str(size)}
+    if ms is not None:
+        own["remote.copy.lag.ms"] = str(ms)
+    check_topic(own, TIER)
+    config = TopicConfig(own, TIER)
+    assert (config.tier_lag_ms, config.tier_min_bytes) == (lag_ms, min_bytes)
+    if ms is not None:
+        del own["remote.copy.lag.ms"]
+        config = TopicConfig(own, TIER | {"log.remote.copy.lag.ms": str(ms)})
+        assert (config.tier_lag_ms, config.tier_min_bytes) == (lag_ms, min_bytes)
+
+
+def test_copy_lag_does_not_delay_topics_in_log_objects() -> None:
+    config = TopicConfig({"remote.copy.lag.ms": "900000", "durability": "s3"}, TIER)
+    assert (config.tier_lag_ms, config.tier_min_bytes) == (300_000, MIN_BYTES)
+
+
+def test_copy_lag_without_local_retention_changes_nothing() -> None:
+    config = TopicConfig({"remote.copy.lag.ms": "-1", "retention.ms": "-1"}, TIER)
+    assert (config.tier_lag_ms, config.tier_min_bytes) == (300_000, MIN_BYTES)
+
+
+def test_copy_lag_is_validated_like_kafka() -> None:
+    for unit in ("ms", "bytes"):
+        lag, retention = f"remote.copy.lag.{unit}", f"retention.{unit}"
+        with pytest.raises(ConfigError, match=rf"{lag}=6: it must not exceed local\.{retention}"):
+            check_topic({retention: "5", lag: "6"}, TIER)
+        with pytest.raises(ConfigError, match=r"\(effective value: 4\)"):
+            check_topic({retention: "5", f"local.{retention}": "4", lag: "5"}, TIER)
+        with pytest.raises(ConfigError, match="at least -1"):
+            check_topic({lag: "-2"}, TIER)
+        check_topic({retention: "5", lag: "5"}, TIER)
+        check_topic({retention: "-1", lag: "6"}, TIER)
+        check_topic({retention: "5", lag: "6"}, {})  # where nothing is tiered it has no effect
 
 
 def test_tiering_can_be_changed_only_as_kafka_allows() -> None:

@@ -11,6 +11,7 @@ import logging
 import pytest
 
 from kafkawire.broker.overrides import ResourceType
+from kafkawire.broker.resources import DECOMPRESSED
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -31,7 +32,7 @@ async def test_describe_topic_returns_values_and_sources(version: int) -> None:
     result = await describe(broker, TOPIC, "t", version=version, **flags)
     assert result.error_code == 0
     rows = by_name(result.configs)
-    assert set(rows) == set(TOPIC_CONFIGS)
+    assert set(rows) == set(TOPIC_CONFIGS) - {DECOMPRESSED}
     policy, retention = rows["cleanup.policy"], rows["retention.ms"]
     assert (policy.value, policy.config_source, policy.read_only) == ("compact,delete", 1, False)
     assert [(s.name, s.value, s.source) for s in policy.synonyms] == [
@@ -79,7 +80,7 @@ async def test_describe_many_topics_yields_to_event_loop() -> None:
         await make(broker, f"t{index}")
     resources = [DescribeConfigsResource(TOPIC, f"t{index}", []) for index in range(20)]
     answer = await call(broker, DescribeConfigsRequest(resources), 4)
-    assert [len(result.configs) for result in answer.results] == [len(TOPIC_CONFIGS)] * 20
+    assert [len(result.configs) for result in answer.results] == [len(TOPIC_CONFIGS) - 1] * 20
     assert broker.env.pauses
 
 
@@ -89,7 +90,7 @@ async def test_describe_broker_returns_values_and_sources() -> None:
     result = await describe(broker, BROKER, str(ME), include_synonyms=True)
     rows = by_name(result.configs)
     fixed = {"advertised.listeners", "broker.id", "log.dirs"}
-    assert set(rows) == set(BROKER_CONFIGS) | fixed
+    assert set(rows) == set(BROKER_CONFIGS) - {DECOMPRESSED} | fixed
     assert all(rows[name].read_only and rows[name].config_source == 4 for name in fixed)
     assert rows["broker.id"].value == str(ME)
     assert rows["advertised.listeners"].value.startswith("INTERNAL://")
@@ -104,10 +105,22 @@ async def test_describe_broker_returns_values_and_sources() -> None:
 
 async def test_describe_cluster_wide_broker_default() -> None:
     broker = FakeBroker()
-    assert (await describe(broker, BROKER, "")).configs == []
     await alter(broker, BROKER, "", ("message.max.bytes", 0, "100"))
-    (row,) = (await describe(broker, BROKER, "")).configs
+    (row,) = (await describe(broker, BROKER, "", "message.max.bytes")).configs
     assert (row.name, row.value, row.config_source) == ("message.max.bytes", "100", 3)
+
+
+async def test_internal_setting_is_listed_where_it_is_set() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    assert (await describe(broker, TOPIC, "t", DECOMPRESSED)).configs == []
+    assert (await describe(broker, BROKER, str(ME), DECOMPRESSED)).configs == []
+    assert await alter(broker, TOPIC, "t", (DECOMPRESSED, 0, "5")) == (0, None)
+    assert await alter(broker, BROKER, "", (DECOMPRESSED, 0, "6")) == (0, None)
+    (row,) = (await describe(broker, TOPIC, "t", DECOMPRESSED, include_synonyms=True)).configs
+    assert [(s.value, s.source) for s in row.synonyms] == [("5", 1), ("6", 3), ("2147483639", 5)]
+    (row,) = (await describe(broker, BROKER, str(ME), DECOMPRESSED)).configs
+    assert (row.value, row.config_source) == ("6", 3)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.codec.batches import build
 from kafkawire.messages import create_topics, list_offsets, produce
 from kafkawire.messages.registry import APIS
-from tests.kit.configs import OWN_TOPIC_CONFIGS
+from tests.kit.configs import NEWER_TOPIC_CONFIGS, OWN_TOPIC_CONFIGS
 
 KEYS = {spec.name: key for key, spec in APIS.items()}
 LEFT_OUT = {"unknown_tags", "throttle_time_ms", "error_message", "batch_index_error_message"}
@@ -46,7 +46,8 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
                     found = "unset" if found in UNSET else "set"
                 yield from flatten(found, f"{path}.{field}")
     elif isinstance(value, list):
-        value = [each for each in value if getattr(each, "name", "") not in OWN_TOPIC_CONFIGS]
+        left_out = OWN_TOPIC_CONFIGS | NEWER_TOPIC_CONFIGS
+        value = [each for each in value if getattr(each, "name", "") not in left_out]
         yield path + ".length", len(value)
         for index, element in enumerate(value):
             known = () if isinstance(element, str) else NAMES  # str.partition is a method

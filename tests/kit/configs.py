@@ -30,6 +30,13 @@ OWN_TOPIC_CONFIGS = {
     "tiering.min.object.bytes",
 }
 """Settings of topics that Kafka does not have."""
+NEWER_TOPIC_CONFIGS = {
+    "errors.deadletterqueue.group.enable",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+}
+"""Settings of topics that Kafka has from 4.4 on."""
 
 
 def wanted(name: str, partitions: int = -1, replicas: int = -1, **configs: str) -> CreatableTopic:

@@ -52,11 +52,14 @@ from kafkawire.codec.configs.table import (
     TOPIC_CONFIGS,
 )
 from kafkawire.codec.configs.tier_rules import (
+    COPY_LAG_BYTES,
+    COPY_LAG_MS,
     ENABLE,
     TierLevel,
     check_tiering,
     local_retention,
     tiered_by_default,
+    upload_limits,
 )
 
 __all__ = [
@@ -251,7 +254,21 @@ class TopicConfig:
             total_ms = total_bytes = -1
         self.local_retention_ms = local_retention(self.local_retention_ms, total_ms)
         self.local_retention_bytes = local_retention(self.local_retention_bytes, total_bytes)
+        if COPY_LAG_MS in overrides or TOPIC_CONFIGS[COPY_LAG_MS].broker_name in broker:
+            self._wait_for_copy_lag(overrides, broker)
         self.compression = -1 if codec == PRODUCER else COMPRESSION_TYPES.index(codec)
+
+    def _wait_for_copy_lag(self, overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        if self.in_objects:  # its log objects, which have a bound, go once it is uploaded
+            return
+        lag_ms, lag_bytes = (
+            whole_number(_topic_value(TOPIC_CONFIGS[name], overrides, broker))
+            for name in (COPY_LAG_MS, COPY_LAG_BYTES)
+        )
+        self.tier_lag_ms, self.tier_min_bytes = upload_limits(
+            self.tier_lag_ms, self.tier_min_bytes, (lag_ms, lag_bytes),
+            (self.local_retention_ms, self.local_retention_bytes),
+        )  # fmt: skip
 
 
 # What TopicConfig reads as it is; a start makes one for each topic, so it reads no more.

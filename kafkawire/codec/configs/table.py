@@ -73,6 +73,8 @@ _TOPIC_ROWS = (
            "created. Without the setting a new topic gets the broker's `durability`, and one of "
            "an earlier version has local.",
            choices=("local", "s3", "replicated"), dynamic=False),
+    of_topic("errors.deadletterqueue.group.enable", B, False, "",
+           "Whether share groups may use it as their dead-letter queue (KIP-1191).", effect=NO),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
            "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),
@@ -101,6 +103,9 @@ _TOPIC_ROWS = (
     of_topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
            "From this age of its oldest uncleaned record on a partition is cleaned whatever "
            "its dirty ratio.", 1),
+    of_topic("max.decompressed.message.bytes", I, INT32_MAX - 8, "max.decompressed.message.bytes",
+           "Kafka's limit for a decompressed record. Here the records of a batch may have 64 MiB "
+           "together, or four times the bytes of the batch.", 0, effect=NO),
     of_topic("max.message.bytes", I, 1048588, "message.max.bytes",
            "The largest record batch taken, in bytes, after compression.", 0),
     of_topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",

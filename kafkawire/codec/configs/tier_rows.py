@@ -24,6 +24,13 @@ TIER_TOPIC_ROWS = (
     of_topic("local.retention.ms", L, -2, "log.local.retention.ms",
            "How long records stay on local disk with a remote tier; -2: as retention.ms. What "
            "is not uploaded yet stays whatever this says.", -2),
+    of_topic("remote.copy.lag.bytes", L, -1, "log.remote.copy.lag.bytes",
+           "With remote.copy.lag.ms: objects with so many bytes are uploaded without waiting; -1: "
+           "as local.retention.bytes; 0: nothing waits.", -1),
+    of_topic("remote.copy.lag.ms", L, 0, "log.remote.copy.lag.ms",
+           "How long uploads wait for more records (KIP-1241): it counts as tiering.max.lag.ms "
+           "where that is less, except for topics with durability=s3; -1: as local.retention.ms; "
+           "0: uploads wait as tiering.* says.", -1),
     of_topic("remote.log.copy.disable", B, False, "",
            "Nothing more is copied to the remote tier; what is there is read and expires there."),
     of_topic("remote.log.delete.on.disable", B, False, "",

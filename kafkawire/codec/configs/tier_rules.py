@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from kafkawire.codec.configs.parse import ConfigError, whole_number
-from kafkawire.codec.configs.row import Value
+from kafkawire.codec.configs.row import INT64_MAX, Value
 from kafkawire.codec.configs.tier_rows import LEVELS
 
 ENABLE = "remote.storage.enable"
 COPY_DISABLE = "remote.log.copy.disable"
 DELETE_ON_DISABLE = "remote.log.delete.on.disable"
+COPY_LAG_MS, COPY_LAG_BYTES = "remote.copy.lag.ms", "remote.copy.lag.bytes"
 AS_RETENTION = -2
 """local.retention.*: as long, or as much, as the records are kept at all."""
 FOR_EVER = -1
@@ -48,6 +49,23 @@ def local_retention(local: int, total: int) -> int:
     return local if total < 0 else min(local, total)
 
 
+def upload_limits(
+    lag_ms: int, min_bytes: int, copy_lag: tuple[int, int], local_retention: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the upload lag and the least bytes of an object that need not wait, given those of
+    tiering.*, remote.copy.lag.ms and .bytes, and the effective local.retention.ms and .bytes."""
+    if 0 in copy_lag:  # what either of them allows is uploaded
+        return lag_ms, min_bytes
+    # -1: as local.retention.*, whose -1 is no condition.
+    wait_ms, wait_bytes = (
+        local if lag < 0 else lag for lag, local in zip(copy_lag, local_retention, strict=True)
+    )
+    if wait_ms > 0:
+        lag_ms = max(lag_ms, wait_ms)
+        min_bytes = max(min_bytes, wait_bytes) if wait_bytes > 0 else INT64_MAX
+    return lag_ms, min_bytes
+
+
 def check_tiering(values: Mapping[str, Value], has_tier: bool, enabled: bool) -> None:
     """Raise ConfigError unless a topic may have these values (by topic name). `enabled`: the topic
     exists and has remote.storage.enable=true."""
@@ -65,7 +83,9 @@ def check_tiering(values: Mapping[str, Value], has_tier: bool, enabled: bool) ->
             ENABLE, "true", "the broker has no remote tier (kafkawire serve --tier URL)"
         )
     for unit in ("ms", "bytes"):
-        _check_local(values, f"local.retention.{unit}", f"retention.{unit}")
+        local, total = f"local.retention.{unit}", f"retention.{unit}"
+        _check_local(values, local, total)
+        _check_copy_lag(values, f"remote.copy.lag.{unit}", local, total)
 
 
 def _check_local(values: Mapping[str, Value], local_name: str, total_name: str) -> None:
@@ -81,3 +101,11 @@ def _check_local(values: Mapping[str, Value], local_name: str, total_name: str) 
             f"with {COPY_DISABLE}=true nothing more is copied, so it must be as {total_name}, "
             f"which is {total}, or {AS_RETENTION}",
         )
+
+
+def _check_copy_lag(values: Mapping[str, Value], name: str, local: str, total: str) -> None:
+    lag, limit = whole_number(values[name]), whole_number(values[local])
+    if limit == AS_RETENTION:
+        limit = whole_number(values[total])
+    if 0 <= limit < lag:
+        raise ConfigError(name, lag, f"it must not exceed {local} (effective value: {limit})")
