@@ -56,6 +56,9 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
+MIN_INSYNC = "min.insync.replicas"
+
+
 class Synonym(NamedTuple):
     """The value of one layer."""
 
@@ -75,6 +78,13 @@ class ConfigEntry(NamedTuple):
     type: ConfigType
     about: str
     synonyms: list[Synonym]
+
+
+def list_as_kafka(layers: Layers) -> Layers:
+    """Return the layers as Kafka 4.1 and newer lists them: its controller stores the default of
+    min.insync.replicas for all brokers (KIP-966)."""
+    value = layers.static.get(MIN_INSYNC, text_of(BROKER_CONFIGS[MIN_INSYNC].default) or "")
+    return layers._replace(of_cluster={MIN_INSYNC: value, **layers.of_cluster})
 
 
 def topic_entries(

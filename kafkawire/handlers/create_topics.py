@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.broker.overrides import Layers
-from kafkawire.broker.resources import topic_entries
+from kafkawire.broker.resources import list_as_kafka, topic_entries
 from kafkawire.broker.topics import Created
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID, Buffer
@@ -32,7 +32,7 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     timeout (the response is sent when it is done).
     """
     outcomes = await _outcomes(ctx, req)
-    layers = ctx.broker.topics.configs.layers()
+    layers = list_as_kafka(ctx.broker.topics.configs.layers())
     results = (_result(ctx, name, outcome, layers) for name, outcome in outcomes.items())
     try:
         return await encode_list_in_slices(

@@ -16,6 +16,7 @@ from kafkawire.broker.resources import (
     client_metrics_entries,
     cluster_entries,
     group_entries,
+    list_as_kafka,
     topic_entries,
 )
 from kafkawire.codec.configs.settings import ConfigType
@@ -48,7 +49,7 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     """
     topics = (each for each in req.resources if each.resource_type == ResourceType.TOPIC)
     await ctx.find_topics(each.resource_name for each in topics)
-    layers = ctx.broker.topics.configs.layers()
+    layers = list_as_kafka(ctx.broker.topics.configs.layers())
     seen: set[tuple[int, str]] = set()
     checked: list[tuple[DescribeConfigsResource, KafkaError | None]] = []
     denied: list[tuple[DescribeConfigsResource, KafkaError | None]] = []

@@ -123,6 +123,26 @@ async def test_internal_setting_is_listed_where_it_is_set() -> None:
     assert (row.value, row.config_source) == ("6", 3)
 
 
+@pytest.mark.parametrize(("static", "value"), [({}, "1"), ({"min_insync_replicas": "2"}, "2")])
+async def test_min_insync_replicas_is_a_setting_of_all_brokers(
+    static: dict[str, str], value: str
+) -> None:
+    """As a controller of Kafka 4.1 and newer stores it (KIP-966)."""
+    broker = FakeBroker(**static)
+    await make(broker, "t")
+    (row,) = (await describe(broker, BROKER, "")).configs
+    assert (row.name, row.value, row.config_source) == ("min.insync.replicas", value, 3)
+    for kind, name in ((BROKER, str(ME)), (TOPIC, "t")):
+        (row,) = (await describe(broker, kind, name, "min.insync.replicas")).configs
+        assert (row.value, row.config_source) == (value, 3)
+    await alter(broker, BROKER, "", ("min.insync.replicas", 0, "3"))
+    (row,) = (await describe(broker, BROKER, "")).configs
+    assert row.value == "3"
+    await alter(broker, BROKER, "", ("min.insync.replicas", 1, None))
+    (row,) = (await describe(broker, BROKER, "")).configs
+    assert row.value == value
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [
