@@ -23,6 +23,7 @@ from kafkawire.codec.configs.settings import (
     broker_names,
     text_of,
     topic_default,
+    validate,
 )
 from kafkawire.codec.configs.unsupported import foreign_row
 
@@ -137,11 +138,12 @@ def client_metrics_entries(
     entries = []
     for row in CLIENT_METRICS_CONFIGS.values():
         if names is None or row.name in names:
-            text = overrides.get(row.name)
-            source = ConfigSource.CLIENT_METRICS
-            synonyms = [] if text is None else [Synonym(row.name, text, source)]
-            shown = text_of(row.default) if text is None else text
-            entries.append(_entry(row, shown, synonyms, read_only=False))
+            text = text_of(row.default)
+            synonyms: list[Synonym] = []
+            if row.name in overrides:  # parsed: Kafka shows it without spaces
+                text = text_of(validate(row, overrides[row.name]))
+                synonyms = [Synonym(row.name, text, ConfigSource.CLIENT_METRICS)]
+            entries.append(_entry(row, text, synonyms, read_only=False))
     return entries
 
 

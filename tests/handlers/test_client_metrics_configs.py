@@ -33,13 +33,13 @@ async def test_subscription_is_stored_and_described() -> None:
     result = await describe(broker, METRICS, "m", include_synonyms=True)
     found = {row.name: (row.value, row.config_source, row.config_type) for row in result.configs}
     assert found == {
-        "metrics": ("org.apache.kafka.producer., *", 7, 7),
+        "metrics": ("org.apache.kafka.producer.,*", 7, 7),
         "interval.ms": ("300000", 5, 3),
         "match": ("client_id=a.*", 7, 7),
     }
     synonyms = [[(s.name, s.value, s.source) for s in row.synonyms] for row in result.configs]
     assert synonyms == [
-        [("metrics", "org.apache.kafka.producer., *", 7)],
+        [("metrics", "org.apache.kafka.producer.,*", 7)],
         [],
         [("match", "client_id=a.*", 7)],
     ]
