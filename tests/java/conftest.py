@@ -26,7 +26,7 @@ from tests.java.apache import shared_kafka
 from tests.java.brokers import OwnBroker, run_broker
 from tests.java.children import JavaChild, compile_programs
 from tests.java.tools import ToolServer, run_alone
-from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
+from tests.java.twins import KEYS, Twins, create, send, wait_for_leaders
 from tests.kit.jars import kafka_jars
 from tests.kit.jvm import SHORT_LIVED
 from tests.kit.waiting import wait_until
@@ -244,7 +244,7 @@ def wait_for_coordinators(address: str) -> None:
 def topic(twins: Twins) -> str:
     """A topic of two partitions in both, with 9 records in the first."""
     made = f"t-{uuid.uuid4().hex[:8]}"
-    twins.ask("CreateTopics", create(made), 7, but=ELR)
+    twins.ask("CreateTopics", create(made), 7)
     wait_for_leaders(twins, made)
     for i in range(3):
         twins.ask("Produce", send(made, [(b"k", b"v")] * 3, START_MS + i * 1000), 9)

@@ -33,7 +33,7 @@ from kafkawire.security.acls.model import Acl, Operation, PatternType, Permissio
 from tests.java.apache import start, stop
 from tests.java.brokers import run_broker
 from tests.java.conftest import wait_for_coordinators
-from tests.java.twins import ELR, KEYS, Twins, create, wait_for_leaders
+from tests.java.twins import KEYS, Twins, create, wait_for_leaders
 from tests.kit import access_cases as cases
 from tests.kit.access_cases import REFUSALS, Case, codes
 from tests.real.conftest import OTHER_BROKER
@@ -71,7 +71,7 @@ class Guarded:
             *(cases.rule(O.ALL, kind, "*", host=ADMIN) for kind in (T, G, X)),
             cases.rule(O.ALL, C, host=ADMIN),
         )
-        self.admin.ask("CreateTopics", create("t"), 7, but=ELR)
+        self.admin.ask("CreateTopics", create("t"), 7)
         wait_for_leaders(self.admin, "t")
         asked = MetadataRequest([MetadataRequestTopic(name="t")])
         for at, one in enumerate(self.admin.both):

@@ -24,7 +24,7 @@ from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from tests.java.twins import ELR, Twins, create
+from tests.java.twins import Twins, create
 
 SETTING = create_topics.CreatableTopicConfig
 
@@ -56,7 +56,7 @@ SETTING = create_topics.CreatableTopicConfig
 def test_create_topics_matches(twins: Twins, fields: dict[str, Any], version: int) -> None:
     name = fields.get("name", f"c-{uuid.uuid4().hex[:8]}")
     rest = {key: value for key, value in fields.items() if key != "name"}
-    kafka, _ = twins.ask("CreateTopics", create(name, **rest), version, but=ELR)
+    kafka, _ = twins.ask("CreateTopics", create(name, **rest), version)
     if not kafka.topics[0].error_code:
         twins.ask("CreateTopics", create(name, **rest), version)
 
@@ -65,7 +65,7 @@ def test_create_topics_with_a_duplicate_matches(twins: Twins) -> None:
     one, other = (f"c-{uuid.uuid4().hex[:8]}" for _ in range(2))
     request = create(one)
     request.topics += create(other).topics + create(one).topics
-    twins.ask("CreateTopics", request, 7, but=ELR)
+    twins.ask("CreateTopics", request, 7)
 
 
 def test_describe_topic_configs_matches(twins: Twins, topic: str) -> None:
@@ -75,7 +75,7 @@ def test_describe_topic_configs_matches(twins: Twins, topic: str) -> None:
             resource_type=2, resource_name=topic, configuration_keys=None
         )
         request = describe_configs.DescribeConfigsRequest(resources=[place])
-        twins.ask("DescribeConfigs", request, version, but=ELR)
+        twins.ask("DescribeConfigs", request, version)
 
 
 @pytest.mark.parametrize("place", [(4, "99"), (4, "x"), (2, ""), (2, "none"), (99, "q")])

@@ -32,7 +32,6 @@ NAMES = (
     "group_id",
     "node_id",
 )
-ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
