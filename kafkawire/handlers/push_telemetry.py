@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.get_telemetry_subscriptions import pusher_of
 from kafkawire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from kafkawire.telemetry.service import TelemetryPush
+from kafkawire.telemetry.instances import TelemetryPush
 
 
 async def push_telemetry(ctx: RequestContext, req: PushTelemetryRequest) -> PushTelemetryResponse:

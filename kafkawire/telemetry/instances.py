@@ -49,13 +49,14 @@ class InstanceProgress(NamedTuple):
 NEW = InstanceProgress()
 
 
-class Push(NamedTuple):
-    """The checked fields of a PushTelemetry. `compression`: codec id; `size_bytes`: as received."""
+class TelemetryPush(NamedTuple):
+    """A PushTelemetry. `compression`: codec id of `metrics`."""
 
+    instance_id: bytes
     subscription_id: int
     terminating: bool
     compression: int
-    size_bytes: int
+    metrics: bytes
 
 
 class Expected(NamedTuple):
@@ -78,7 +79,7 @@ def decide_get(
 
 
 def decide_push(
-    progress: InstanceProgress, push: Push, expected: Expected, now: float
+    progress: InstanceProgress, push: TelemetryPush, expected: Expected, now: float
 ) -> tuple[InstanceProgress, ErrorCode]:
     """Return the state after a PushTelemetry with these fields, and the error, in Kafka's order."""
     error, after = _check_push(progress, push, expected, now)
@@ -86,7 +87,7 @@ def decide_push(
 
 
 def _check_push(
-    progress: InstanceProgress, push: Push, expected: Expected, now: float
+    progress: InstanceProgress, push: TelemetryPush, expected: Expected, now: float
 ) -> tuple[ErrorCode, InstanceProgress]:
     if progress.terminating:
         return ErrorCode.INVALID_REQUEST, progress
@@ -100,6 +101,6 @@ def _check_push(
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID, progress
     if push.compression not in (NONE, *OFFERED):
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, progress
-    if push.size_bytes > expected.max_bytes:
+    if len(push.metrics) > expected.max_bytes:
         return ErrorCode.TELEMETRY_TOO_LARGE, progress
     return ErrorCode.NONE, progress

@@ -22,7 +22,7 @@ from kafkawire.telemetry.instances import (
     NEW,
     Expected,
     InstanceProgress,
-    Push,
+    TelemetryPush,
     decide_get,
     decide_push,
 )
@@ -56,16 +56,6 @@ class Pusher(NamedTuple):
 
     details: ClientDetails
     is_gone: Callable[[], bool]
-
-
-class TelemetryPush(NamedTuple):
-    """A PushTelemetry."""
-
-    instance_id: bytes
-    subscription_id: int
-    terminating: bool
-    compression: int
-    metrics: bytes
 
 
 class Granted(NamedTuple):
@@ -121,9 +111,8 @@ class TelemetryService:
             return ErrorCode.INVALID_REQUEST
         found = await self._find(pusher, push.instance_id)
         expected = Expected(found.subscription_id, found.wanted.interval_ms / 1000, self._max_bytes)
-        checked = Push(push.subscription_id, push.terminating, push.compression, len(push.metrics))
         now = self._env.clock.monotonic()
-        found.progress, error = decide_push(found.progress, checked, expected, now)
+        found.progress, error = decide_push(found.progress, push, expected, now)
         if error or not push.metrics:
             return error
         try:

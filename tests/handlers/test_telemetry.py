@@ -25,6 +25,7 @@ from kafkawire.messages.push_telemetry import PushTelemetryRequest
 from kafkawire.server.metrics import clients
 from kafkawire.server.metrics.log import OTHERS
 from kafkawire.telemetry import service as module
+from kafkawire.telemetry.instances import TelemetryPush
 from kafkawire.telemetry.subscriptions import ClientDetails
 from tests.kit.admin import FakeBroker, call
 from tests.kit.client import Client
@@ -175,7 +176,7 @@ async def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         pusher = module.Pusher(ClientDetails("", client_id, "", "", "", ""), lambda: False)
         data = metrics_data(gauge(REQUEST, n * 1000.0))
         known = (await broker.telemetry.grant(pusher, bytes([n]) * 16)).subscription_id
-        sent = module.TelemetryPush(bytes([n]) * 16, known, False, NONE, data)
+        sent = TelemetryPush(bytes([n]) * 16, known, False, NONE, data)
         assert await broker.telemetry.accept(pusher, sent) == 0
     assert {labels[0]: value for labels, value in series(broker).items()} == {
         "a": 3.0, "b": 2.0, OTHERS: 5.0,

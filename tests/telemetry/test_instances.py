@@ -9,15 +9,15 @@ from kafkawire.telemetry.instances import (
     NEW,
     Expected,
     InstanceProgress,
-    Push,
     Stage,
+    TelemetryPush,
     decide_get,
     decide_push,
 )
 
 INTERVAL_S = 10.0
 EXPECTED = Expected(subscription_id=7, interval_s=INTERVAL_S, max_bytes=100)
-GOOD = Push(subscription_id=7, terminating=False, compression=4, size_bytes=100)
+GOOD = TelemetryPush(bytes(16), 7, terminating=False, compression=4, metrics=bytes(100))
 LAST = GOOD._replace(terminating=True)
 NONE, THROTTLED = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -80,7 +80,9 @@ def test_nothing_is_accepted_after_the_last_push_until_another_was_refused() -> 
         (GOOD._replace(compression=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ],
 )
-def test_client_with_a_stale_subscription_asks_again_at_once(push: Push, error: ErrorCode) -> None:
+def test_client_with_a_stale_subscription_asks_again_at_once(
+    push: TelemetryPush, error: ErrorCode
+) -> None:
     progress, found = decide_push(NEW, push, EXPECTED, 100.0)
     assert found == error
     progress, found = decide_get(progress, INTERVAL_S, 100.1)
@@ -90,7 +92,7 @@ def test_client_with_a_stale_subscription_asks_again_at_once(push: Push, error: 
 
 
 def test_too_large_push_does_not_let_a_client_ask_again() -> None:
-    progress, error = decide_push(NEW, GOOD._replace(size_bytes=101), EXPECTED, 100.0)
+    progress, error = decide_push(NEW, GOOD._replace(metrics=bytes(101)), EXPECTED, 100.0)
     assert error == ErrorCode.TELEMETRY_TOO_LARGE
     assert decide_get(progress, INTERVAL_S, 100.1)[1] == THROTTLED
 
@@ -99,7 +101,7 @@ def test_errors_in_kafkas_order() -> None:
     """One more thing is wrong in each step: the error is that of the first check."""
     push, progress = GOOD, InstanceProgress(Stage.SUBSCRIBED, 100.0)
     steps = [
-        ({"size_bytes": 101}, {}, ErrorCode.TELEMETRY_TOO_LARGE),
+        ({"metrics": bytes(101)}, {}, ErrorCode.TELEMETRY_TOO_LARGE),
         ({"compression": -1}, {}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         ({"subscription_id": 8}, {}, ErrorCode.UNKNOWN_SUBSCRIPTION_ID),
         ({}, {"stage": Stage.PUSHED}, THROTTLED),
