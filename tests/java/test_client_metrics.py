@@ -1,7 +1,7 @@
 """Kafka's tool creates client metrics subscriptions, and a Java producer pushes to the broker; the
 settings of subscriptions compared with Kafka's.
 
-Covers: kafkawire.telemetry, kafkawire.handlers.push_telemetry.
+Covers: kafkawire.telemetry.service, kafkawire.handlers.push_telemetry.
 """
 
 from __future__ import annotations
