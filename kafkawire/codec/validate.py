@@ -47,9 +47,10 @@ from kafkawire.codec.compression import (
     decompress_into,
     refusal_of,
 )
-from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.configs.settings import NO_RECORD_BOUND, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
+from kafkawire.codec.varint import read_uvarint
 from kafkawire.codec.walk import (
     MAX_WALKED_RECORDS,
     Walked,
@@ -101,6 +102,10 @@ HEAD_ONLY, STANDARD, FULL = "head", "standard", "full"
 NO_BOUND_MS: Final = (1 << 63) - 1
 AFTER_MAX_DEFAULT_MS: Final = 3_600_000
 """Default of message.timestamp.after.max.ms: checked on the batch head alone."""
+
+
+_LENGTH_BYTES_MAX: Final = 5  # of the varint before a record
+_MEASURED_IN_A_STEP: Final = 2_000
 
 
 class LongBatch(Exception):
@@ -217,6 +222,8 @@ def check_records(
     buf: memoryview, head: Head, config: TopicConfig, now_ms: int, validation: str
 ) -> int:
     """Check the records of a checked batch as far as `validation` wants. As `walk`."""
+    if head[ATTRIBUTES] & CODEC_MASK and config.max_record_bytes < NO_RECORD_BOUND:
+        raise LongBatch  # each of its records is measured
     if head[COUNT] <= MAX_WALKED_RECORDS:  # hot
         return walk(buf, head, config, now_ms)
     if must_walk(head, config, now_ms, validation):
@@ -326,11 +333,47 @@ def _by_sender(error: KafkaError) -> KafkaError:
     return _invalid(error.message or "") if error.code is ErrorCode.CORRUPT_MESSAGE else error
 
 
-def unpack_long(buf: memoryview, head: Head) -> bytes | bytearray:
-    """Return the decompressed records of a checked batch; to be run in a thread."""
+def unpack_long(
+    buf: memoryview, head: Head, max_record_bytes: int = NO_RECORD_BOUND
+) -> bytes | bytearray:
+    """Return the decompressed records of a checked batch, each of at most `max_record_bytes`; to be
+    run in a thread."""
     limit = unpacked_limit(len(buf))
-    data = _decompress_records(head[ATTRIBUTES] & CODEC_MASK, buf[HEAD_BYTES:], limit, limit)
+    codec, bound = head[ATTRIBUTES] & CODEC_MASK, limit
+    if codec != NONE:
+        bound = min(limit, head[COUNT] * (max_record_bytes + _LENGTH_BYTES_MAX))
+    try:
+        data = _decompress_records(codec, buf[HEAD_BYTES:], bound, bound)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and bound < limit:
+            raise record_too_large(max_record_bytes) from None
+        raise
     return data if isinstance(data, bytearray) else bytes(data)
+
+
+def measure_records(
+    data: bytes | bytearray, count: int, max_record_bytes: int
+) -> Generator[None, None, None]:
+    """Raise INVALID_RECORD if one of `count` decompressed records has more bytes; a generator that
+    yields about every millisecond."""
+    pos = 0
+    try:
+        for index in range(count):
+            length, pos = read_uvarint(data, pos)
+            if length >> 1 > max_record_bytes:
+                raise record_too_large(max_record_bytes)
+            pos += length >> 1
+            if not index % _MEASURED_IN_A_STEP:
+                yield
+    except IndexError as wrong:
+        raise _invalid(f"a record does not fit its bytes: {wrong}") from None
+
+
+def record_too_large(max_record_bytes: int) -> KafkaError:
+    """Return the error for a record in a compressed batch that is over the limit of the topic."""
+    return _invalid(
+        f"a record has more than the topic's max.decompressed.message.bytes {max_record_bytes}"
+    )
 
 
 def ends_are_valid(records: memoryview, head: Head) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.compression import GZIP, ZSTD
+from kafkawire.codec.compression import GZIP, NONE, ZSTD
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.log.append.long_batch import LongBatches
@@ -113,6 +113,30 @@ async def test_record_with_many_headers_is_validated(client: Client) -> None:
     answer = await client.call(produce("t", bytes(raw)), 9)
     row = answer.responses[0].partition_responses[0]
     assert (row.error_code, row.base_offset) == (0, 0), row.error_message
+
+
+@pytest.mark.parametrize("validation", ["head", "standard"])
+@pytest.mark.parametrize(
+    ("sizes", "codec", "code"),
+    [
+        ([90], ZSTD, ErrorCode.NONE),
+        ([80] * 3000, GZIP, ErrorCode.NONE),
+        ([91], ZSTD, ErrorCode.INVALID_RECORD),  # the record has 10 bytes more
+        ([1] * 3000 + [91], GZIP, ErrorCode.INVALID_RECORD),
+        ([1 << 20], ZSTD, ErrorCode.INVALID_RECORD),  # it is not unpacked that far
+        ([91], NONE, ErrorCode.NONE),
+    ],
+)
+async def test_records_of_compressed_batches_have_a_limit(
+    server: Server, client: Client, validation: str, sizes: list[int], codec: int, code: ErrorCode
+) -> None:
+    """As in Kafka 4.4 only max.message.bytes limits a record that is not compressed."""
+    server.broker.log.commit_log.validation = validation
+    await make(client, "t", max_decompressed_message_bytes="100")
+    records = [(b"key", bytes(size)) for size in sizes]
+    data = bytes(build(records, timestamp_ms=NOW, codec=codec))
+    answer = await client.call(produce("t", data), 9)
+    assert answer.responses[0].partition_responses[0].error_code == code
 
 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])

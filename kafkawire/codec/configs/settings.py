@@ -44,7 +44,15 @@ from kafkawire.codec.configs.parse import (
     validate,
     whole_number,
 )
-from kafkawire.codec.configs.row import INT64_MAX, Config, ConfigType, Effect, Scope, Value
+from kafkawire.codec.configs.row import (
+    INT32_MAX,
+    INT64_MAX,
+    Config,
+    ConfigType,
+    Effect,
+    Scope,
+    Value,
+)
 from kafkawire.codec.configs.table import (
     BROKER_CONFIGS,
     COMPRESSION_TYPES,
@@ -176,11 +184,16 @@ def check_schedule(values: Mapping[str, Value]) -> None:
         raise ConfigError("schedule.target.header", str(header), why)
 
 
+NO_RECORD_BOUND = INT32_MAX - 8
+"""The default of max.decompressed.message.bytes: the size of Java's largest array."""
+
+
 @dataclass(slots=True, init=False)
 class TopicConfig:
     """The settings of one topic that the log reads. Times in ms, sizes in bytes."""
 
     max_message_bytes: int
+    max_record_bytes: int  # of a record in a compressed batch; NO_RECORD_BOUND: as many as fit
     timestamp_type: int  # 0 CreateTime, 1 LogAppendTime: the bit of the batch attributes
     before_max_ms: int  # INT64_MAX: no bound
     after_max_ms: int
@@ -276,6 +289,7 @@ _TOPIC_READS = tuple(
     (attribute, TOPIC_CONFIGS[name])
     for attribute, name in (
         ("max_message_bytes", "max.message.bytes"),
+        ("max_record_bytes", "max.decompressed.message.bytes"),
         ("timestamp_type", "message.timestamp.type"),
         ("before_max_ms", "message.timestamp.before.max.ms"),
         ("after_max_ms", "message.timestamp.after.max.ms"),

@@ -104,8 +104,8 @@ _TOPIC_ROWS = (
            "From this age of its oldest uncleaned record on a partition is cleaned whatever "
            "its dirty ratio.", 1),
     of_topic("max.decompressed.message.bytes", I, INT32_MAX - 8, "max.decompressed.message.bytes",
-           "Kafka's limit for a decompressed record. Here the records of a batch may have 64 MiB "
-           "together, or four times the bytes of the batch.", 0, effect=NO),
+           "The largest record taken in a compressed batch, in bytes. Whatever it is, the records "
+           "of such a batch may have 64 MiB together, or four times the bytes of the batch.", 0),
     of_topic("max.message.bytes", I, 1048588, "message.max.bytes",
            "The largest record batch taken, in bytes, after compression.", 0),
     of_topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.codec.batches import stamp
+from kafkawire.codec.batches import ATTRIBUTES, CODEC_MASK, COUNT, stamp
+from kafkawire.codec.configs.settings import NO_RECORD_BOUND
 from kafkawire.codec.validate import (
     HEAD_ONLY,
     Head,
     check_batch,
     ends_are_valid,
+    measure_records,
     must_walk,
     unpack_long,
     walk_long,
@@ -54,10 +56,14 @@ class LongBatches:
             validation = partition.log.validation
             walks = must_walk(head, config, now_ms, validation)
             # With HEAD_ONLY, only what must be walked is unpacked.
-            if walks or validation != HEAD_ONLY:
+            most = config.max_record_bytes
+            measures = most < NO_RECORD_BOUND and bool(head[ATTRIBUTES] & CODEC_MASK)
+            if walks or measures or validation != HEAD_ONLY:
                 # In a thread: the codecs release the interpreter lock.
-                data = await self._env.offload.submit(POOL, unpack_long, batch, head)
+                data = await self._env.offload.submit(POOL, unpack_long, batch, head, most)
                 try:
+                    if measures:
+                        await self._env.slices.run(measure_records(data, head[COUNT], most))
                     if walks or not ends_are_valid(memoryview(data), head):
                         # Walking is Python, so a thread would not help: slices between event-loop
                         # iterations.
