@@ -259,7 +259,7 @@ async def test_transaction_version_is_finalized(client: Client) -> None:
         assert feature.max_version_level == 2
     assert third.supported_features == []  # KAFKA-17492
     supported = [each.name for each in fourth.supported_features]
-    assert supported == ["transaction.version", "group.version"]
+    assert supported == ["transaction.version", "group.version", "share.version"]
 
 
 async def test_a_restart_keeps_epochs_and_open_transactions(tmp_path: Path) -> None:
