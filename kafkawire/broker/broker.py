@@ -31,6 +31,7 @@ from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     check_replicas,
 )
@@ -81,12 +82,15 @@ from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
+    from kafkawire.broker.share_states import RemoteShareStates
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
     from kafkawire.log.local_manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.share.state.persister import StatePersister
+    from kafkawire.share.state.service import ShareStateService
     from kafkawire.tiering.admin.commands import TierCommands
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.metering import Meter
@@ -228,6 +232,36 @@ class Broker:
             self.topics.transaction_state_partitions, self.catalog, self.markers,
             self.producer_ids.take,
         )  # fmt: skip
+
+    @cached_property
+    def share_states(self) -> ShareStateService:
+        """Created when a share group is first used, or at the start if there are any."""
+        from kafkawire.share.state.service import ShareStateService
+
+        return ShareStateService(
+            self.env, self.config, self.folder, self.log.commit_log,
+            self.topics.share_state_partitions, self.catalog,
+        )  # fmt: skip
+
+    @cached_property
+    def remote_share_states(self) -> RemoteShareStates:
+        """The share coordinators of other brokers."""
+        from kafkawire.broker.share_states import RemoteShareStates
+
+        return RemoteShareStates(self._other_brokers())
+
+    @cached_property
+    def share_persister(self) -> StatePersister:
+        """Where the leaders of share partitions and group coordinators find share states."""
+        from kafkawire.share.state.persister import StatePersister
+
+        return StatePersister(self.env, self.node_id, self.share_states, self.remote_share_states)
+
+    async def load_share_states(self) -> ShareStateService:
+        """Return `share_states`, like `load_groups`."""
+        if "share_states" not in self.__dict__:
+            await self.env.offload.submit("files", _import_share_states)
+        return self.share_states
 
     async def load_groups(self) -> GroupService:
         """Return `groups`, whose modules the first call imports in a thread: on the event loop that
@@ -460,6 +494,8 @@ class Broker:
             await self.groups.start()
         if TRANSACTION_STATE_TOPIC in self.catalog.by_name:
             await self.transactions.start()  # after the groups, which take its markers
+        if SHARE_GROUP_STATE_TOPIC in self.catalog.by_name:
+            await self.share_states.start()
         self.schedules.start()
 
     def _start_manifest(self) -> None:
@@ -495,14 +531,7 @@ class Broker:
         await self.controlled_shutdown.close()
         await self.mover.close()
         await self.schedules.close()
-        if "transactions" in self.__dict__:
-            await self.transactions.close()  # before the groups, which take its markers
-        if "markers" in self.__dict__:
-            self.markers.close()
-        if "verifier" in self.__dict__:
-            self.verifier.close()
-        if "groups" in self.__dict__:
-            await self.groups.close()
+        await self._close_coordinators()
         if self.tier_commands is not None:
             await self.tier_commands.close()
         if self.tiering is not None:
@@ -519,6 +548,20 @@ class Broker:
         await self.security.close()
         await self.metadata.close()
 
+    async def _close_coordinators(self) -> None:
+        if "transactions" in self.__dict__:
+            await self.transactions.close()  # before the groups, which take its markers
+        if "markers" in self.__dict__:
+            self.markers.close()
+        if "verifier" in self.__dict__:
+            self.verifier.close()
+        if "groups" in self.__dict__:
+            await self.groups.close()
+        if "remote_share_states" in self.__dict__:
+            self.remote_share_states.close()
+        if "share_states" in self.__dict__:
+            await self.share_states.close()
+
 
 class _Closable(Protocol):
     async def close(self) -> None: ...
@@ -534,6 +577,13 @@ async def _close(*opened: _Closable | None) -> None:
 def _import_groups() -> None:
     """Import what `Broker.groups` needs."""
     import kafkawire.groups.service  # noqa: F401
+
+
+def _import_share_states() -> None:
+    """Import what `Broker.share_persister` needs."""
+    import kafkawire.broker.other_brokers
+    import kafkawire.broker.share_states
+    import kafkawire.share.state.persister  # noqa: F401
 
 
 def _import_schedules() -> None:

@@ -80,7 +80,11 @@ ACCESS: dict[int, ApiAccess] = {
         )
     ),
     10: ApiAccess(
-        items=(("DESCRIBE group", "30"), ("DESCRIBE transactional id", "53")),
+        items=(
+            ("DESCRIBE group", "30"),
+            ("DESCRIBE transactional id", "53"),
+            ("CLUSTER_ACTION cluster, for share partitions", "31"),
+        ),
     ),
     11: ApiAccess(items=(("READ group", "30 for the whole request"),)),
     12: ApiAccess(_group(_O.READ), hot=True),
@@ -172,6 +176,7 @@ ACCESS: dict[int, ApiAccess] = {
     ),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
+    **dict.fromkeys((83, 84, 85, 86, 87), ApiAccess(_cluster(_O.CLUSTER_ACTION))),
     # before rights: see kafkawire.handlers.unserved_groups
     **dict.fromkeys((76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),

@@ -122,6 +122,15 @@ from kafkawire.security.acls.model import (
     Permission,
     ResourceKind,
 )
+from kafkawire.share.persister import SharePartitionKey
+from kafkawire.share.state.machine import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    WriteState,
+)
+from kafkawire.share.state.wire import format_message
 
 TOPIC_CODE, GROUP_CODE, CLUSTER_CODE, TRANSACTION_CODE = 29, 30, 31, 53
 RECENT_MS = int(time.time() * 1000) - 3_600_000
@@ -249,6 +258,11 @@ def alter_config(kind: int, name: str, setting: str, value: str) -> Any:
     return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [row])], True)
 
 
+def share_state(kind: type[Any], *fields: Any) -> Callable[[bytes], Any]:
+    """A request about the state of partition 0 of "t" for group "g"; `fields`: of its key."""
+    return lambda topic_id: format_message([kind(SharePartitionKey("g", topic_id, 0), *fields)])
+
+
 def _verify() -> AddPartitionsToTxnRequest:
     topics = [AddPartitionsToTxnTopic("t", [0])]
     return AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", 7, 0, True, topics)])
@@ -305,6 +319,11 @@ CASES = (
             topic_partitions=[],
         ),
     ),
+    Case(83, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(InitializeState, 1, 0)),
+    Case(84, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadState, 0)),
+    Case(85, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(WriteState, 1, 0, 0, 0, ())),
+    Case(86, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(DeleteState)),
+    Case(87, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadSummary)),
     Case(69, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ConsumerGroupDescribeRequest(["g"])),
     Case(
         19, 7, TOPIC_CODE, ((O.CREATE, C),),

@@ -2,8 +2,8 @@
 
 `transaction.version` (KIP-890): 0 stores transactions in the oldest format, 1 in the flexible one,
 2 raises a producer's epoch with each transaction. `group.version` (KIP-848): 1 serves the consumer
-group protocol; members of such a group get UNSUPPORTED_VERSION at 0. `share.version` (KIP-932): 1
-serves share groups, 2 their dead letters (KIP-1191). `check_update` decides as the
+group protocol; members of such a group get UNSUPPORTED_VERSION at 0. The feature share.version
+(KIP-932): 1 serves share groups, 2 their dead letters (KIP-1191). `check_update` decides as the
 controller of Apache Kafka 4.3 does (FeatureControlManager). Pure: levels are stored by the metadata
 store and changed by `kafkawire.broker.features`.
 """

@@ -219,7 +219,7 @@ _BROKER_ROWS = (
            at_least=1, at_most=32767),
     Config("durability", S, "local",
            "The durability of topics that are created without the setting, internal ones "
-           "(__consumer_offsets, __transaction_state, __schedule_state) included. It is stored "
+           "(__consumer_offsets, __transaction_state, __share_group_state) included. It is stored "
            "with them: a change of this setting does not change existing topics. s3 and "
            "replicated need tier.url.", choices=("local", "s3", "replicated")),
     Config("replication.listener", S, "",
