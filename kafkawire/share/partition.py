@@ -1,0 +1,602 @@
+"""The state machine of one share partition: which records are available, acquired and done. Pure.
+
+A `decide_*` method returns changes and what follows from them, and changes nothing; `apply` applies
+changes. Records between the start offset (SPSO) and the end offset are in flight; those from the
+end offset on were never acquired. State is kept in runs of offsets (kafkawire.share.runs): a
+batch that is acquired and acknowledged as a whole is one.
+
+    state        event                                           next state
+    AVAILABLE    acquired by a member (decide_acquire)           ACQUIRED, its delivery count + 1
+                 no record there any more, aborted, control      ARCHIVED
+    ACQUIRED     accepted (decide_acknowledge)                   ACKNOWLEDGED  *
+                 released, the member's session ended            AVAILABLE     *
+                 the lock expired (decide_expire)                AVAILABLE
+                 one of these two, at the delivery limit         ARCHIVING or ARCHIVED, likewise
+                 rejected                                        ARCHIVING or ARCHIVED  *
+                 a gap, says the member                          ARCHIVED  *
+                 renewed                                         ACQUIRED, with a new lock
+    ARCHIVING    its dead letter was written, or cannot be       ARCHIVED
+    any          the log start moved past it                     not in flight
+
+ARCHIVING with a dead-letter topic, ARCHIVED without. A move marked * is in two phases: the records
+are *in transition* (`Record.target`) while the persister writes, in which no member can use them;
+`decide_written` completes the moves, or undoes them. A lock that expires in between ends when they
+are undone. The others are done at once, and written as soon as possible (`Record.save`).
+
+A write has everything that changed since the one before it. It has the start offset as it will be
+after it, so most have no batches. After a failed write its outcome is unknown, and its records
+are written again as they are then.
+
+Differences from Kafka's SharePartition: control batches are archived here, where Kafka leaves them
+to members; a record with many failed deliveries is also not delivered after others of its batch;
+offsets that were never settled before a new leader are ordinary available ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.share.persister import ShareState, StateBatch
+from kafkawire.share.runs import Run, Runs
+from kafkawire.share.settings import ShareSettings
+from kafkawire.share.states import LEGAL, TERMINAL, AcknowledgeType, ArchiveReason, RecordState
+
+AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+ACKNOWLEDGED = RecordState.ACKNOWLEDGED
+ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
+
+
+class Record(NamedTuple):
+    """What is known of each record of a run. `deliveries`: how often it was acquired; `size`: of
+    how many records the batch was that was acquired first; `member`: its owner. `until_ms`: when
+    the lock of an acquired one ends, or from when on an available one may be acquired. In
+    transition to `target`, if there is one; a release will take effect `delay_ms` later. `save`:
+    the number of the write that must have it, 0: it is stored."""
+
+    state: RecordState
+    deliveries: int = 0
+    size: int = 1
+    member: str = ""
+    until_ms: int = 0
+    target: RecordState | None = None
+    delay_ms: int = 0
+    reason: ArchiveReason = ArchiveReason.UNKNOWN
+    save: int = 0
+
+    @property
+    def next_state(self) -> RecordState:
+        return self.state if self.target is None else self.target
+
+    def may_be_acquired(self, now_ms: int) -> bool:
+        return self.state is AVAILABLE and self.until_ms <= now_ms
+
+
+GAP = Record(ARCHIVED)
+
+
+class FetchedBatch(NamedTuple):
+    """A batch of the log: its first and last offset, and whether members are not to get it, since
+    it is a control batch or, for readers of committed records, of an aborted transaction."""
+
+    first: int
+    last: int
+    dropped: bool = False
+
+
+class Acquire(NamedTuple):
+    """A request for records of `batches`, which were read from `fetch_offset` on. `strict`: not one
+    more than `max_records`; otherwise whole batches, in runs of about `batch_size` records."""
+
+    member: str
+    fetch_offset: int
+    batches: Sequence[FetchedBatch]
+    max_records: int
+    batch_size: int = 500
+    strict: bool = False
+
+
+class Acknowledge(NamedTuple):
+    """Offsets, with one acknowledge type for all or one for each."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+class Acquired(NamedTuple):
+    """Offsets that a member has acquired, for the n-th time."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class StartMoved(NamedTuple):
+    """The records before `offset` are not in flight any more."""
+
+    offset: int
+
+
+Put = Run[Record]
+"""Set the state of these offsets."""
+Change = Put | StartMoved
+
+
+@dataclass(slots=True)
+class Decision:
+    """`changes` to apply. `acquired`: the answer of decide_acquire. `saves`: a write is needed, for
+    which acknowledgements wait; `wakes`: records may be available that were not."""
+
+    changes: list[Change] = field(default_factory=list)
+    acquired: list[Acquired] = field(default_factory=list)
+    saves: bool = False
+    wakes: bool = False
+
+
+class Write(NamedTuple):
+    """What the persister is to store; `number` is passed to decide_written."""
+
+    number: int
+    start_offset: int
+    complete_count: int
+    batches: tuple[StateBatch, ...]
+
+
+class SharePartition:
+    """The records in flight of one share partition."""
+
+    __slots__ = ("_counts", "_runs", "_write")
+
+    def __init__(self, start: int) -> None:
+        self._runs: Runs[Record] = Runs(start)
+        self._counts = [0] * len(RecordState)
+        self._write = 1  # the number of the next write
+
+    @classmethod
+    def load(
+        cls, state: ShareState, start: int, now_ms: int, settings: ShareSettings
+    ) -> SharePartition:
+        """Return the state that a leader begins with. `start` replaces a start offset that was not
+        decided. Raises KafkaError if the batches overlap or are not in order."""
+        machine = cls(start)
+        at = start
+        puts: list[Change] = []
+        for batch in state.batches:
+            if batch.last < start:
+                continue
+            first = max(batch.first, start)
+            if first < at or batch.last < first or batch.state not in _STORED:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"stored {batch} is not valid")
+            if first > at:  # acquired once, and not settled
+                puts.append(Put(at, first - 1, Record(AVAILABLE, size=first - at)))
+            kept, size = RecordState(batch.state), batch.last - batch.first + 1
+            # Whether it was released is not known: a delay begins again.
+            delay = settings.retry_delay(batch.delivery_count) if kept is AVAILABLE else 0
+            until = now_ms + delay if delay else 0
+            record = Record(kept, batch.delivery_count, size, until_ms=until)
+            puts.append(Put(first, batch.last, record))
+            at = batch.last + 1
+        machine._replace(puts)
+        machine._advance()
+        return machine
+
+    # -- what is asked of it --------------------------------------------------------------
+
+    @property
+    def start(self) -> int:
+        return self._runs.start
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one in flight."""
+        return self._runs.end
+
+    @property
+    def in_flight(self) -> int:
+        """Offsets between start and end, also those that are done."""
+        return self.end - self.start
+
+    def count_in(self, state: RecordState) -> int:
+        """Return how many offsets in flight are in a state."""
+        return self._counts[state]
+
+    def runs(self, first: int = 0, last: int = 1 << 63) -> list[Run[Record]]:
+        """Return what is in flight of these offsets."""
+        return self._runs.within(first, last)
+
+    def fetch_offset(self, now_ms: int, max_locks: int) -> int | None:
+        """Return the first offset that may be acquired; None: none, as too many are in flight."""
+        if self._counts[AVAILABLE]:
+            for run in self._runs:
+                if run.value.may_be_acquired(now_ms):
+                    return run.first
+        return self.end if self.in_flight < max_locks else None
+
+    def next_deadline(self) -> int | None:
+        """Return when the next lock or delay ends."""
+        ends = [run.value.until_ms for run in self._runs if run.value.until_ms]
+        return min(ends, default=None)
+
+    def dead_letters(self, limit: int) -> list[Run[Record]]:
+        """Return the first records that wait for their dead letter, stored as such."""
+        found: list[Run[Record]] = []
+        if self._counts[ARCHIVING]:
+            for run in self._runs:
+                if limit > 0 and run.value.state is ARCHIVING and not run.value.save:
+                    found.append(Run(run.first, min(run.last, run.first + limit - 1), run.value))
+                    limit -= run.length
+        return found
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def decide_acquire(self, ask: Acquire, now_ms: int, settings: ShareSettings) -> Decision:
+        """Acquire records that were read, and archive what the read shows to be no record."""
+        made = Decision()
+        if not ask.batches or ask.max_records <= 0:
+            return made
+        first, last = ask.batches[0].first, ask.batches[-1].last
+        # Read from there, and not found: compacted away.
+        for run in self._runs.within(ask.fetch_offset, first - 1):
+            if run.value.state is AVAILABLE:
+                made.changes.append(Put(run.first, run.last, GAP))
+        wanted = min(ask.max_records, settings.max_locks - self.in_flight)
+        if wanted <= 0:
+            # At the limit what is in flight may be acquired again.
+            if ask.fetch_offset >= self.end:
+                return made
+            wanted = min(ask.max_records, self.end - ask.fetch_offset)
+            last = min(last, self.end - 1)
+        taking = _Taking(made, ask, now_ms, settings, wanted)
+        for run in self._runs.within(first, last):
+            if run.value.may_be_acquired(now_ms) and not taking.take(run, last):
+                return made
+        if last >= self.end:
+            if first > self.end:
+                made.changes.append(Put(self.end, first - 1, GAP))
+            taking.take(Run(max(first, self.end), last, Record(AVAILABLE)), last)
+        return made
+
+    def decide_acknowledge(
+        self, member: str, batches: Sequence[Acknowledge], now_ms: int, settings: ShareSettings
+    ) -> Decision:
+        """Begin the moves that a member asks for: all or, with a KafkaError, none."""
+        made = Decision()
+        done = self.start - 1  # up to here: before the start, or earlier in this request
+        for batch in batches:
+            if batch.last < self.start:
+                continue  # done already
+            self._check_offsets(batch)
+            first = max(batch.first, self.start)
+            if first <= done:
+                raise _not_acquired("in transition")
+            done = batch.last
+            for run in self._runs.within(first, batch.last):
+                _check_owner(run.value, member)
+                for piece, kind in _by_type(run, batch):
+                    self._acknowledge(made, piece, AcknowledgeType(kind), now_ms, settings)
+        return made
+
+    def _check_offsets(self, batch: Acknowledge) -> None:
+        if self.start == self.end:
+            raise _not_acquired("not in flight")
+        if batch.last >= self.end:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "The last offset in request is past acquired records."
+            )
+
+    def _acknowledge(
+        self,
+        made: Decision,
+        run: Run[Record],
+        kind: AcknowledgeType,
+        now_ms: int,
+        settings: ShareSettings,
+    ) -> None:
+        record = run.value
+        if kind is AcknowledgeType.RENEW:
+            if not settings.renew:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    "Renewing acquisition locks is not enabled for the group.",
+                )
+            renewed = record._replace(until_ms=now_ms + settings.lock_ms)
+            made.changes.append(Put(run.first, run.last, renewed))
+            return
+        made.saves = True
+        if kind is AcknowledgeType.RELEASE:
+            delay = settings.retry_delay(record.deliveries)
+            moving = self._begin_return(record, settings)._replace(delay_ms=delay)
+        elif kind is AcknowledgeType.REJECT:
+            moving = self._begin_archive(record, settings, ArchiveReason.REJECTED)
+        else:
+            target = ACKNOWLEDGED if kind is AcknowledgeType.ACCEPT else ARCHIVED
+            moving = record._replace(target=target, save=self._write)
+        made.changes.append(Put(run.first, run.last, moving))
+
+    def _begin_return(self, record: Record, settings: ShareSettings) -> Record:
+        if record.deliveries >= settings.delivery_limit:
+            return self._begin_archive(record, settings, ArchiveReason.DELIVERED_TOO_OFTEN)
+        return record._replace(target=AVAILABLE, save=self._write)
+
+    def _begin_archive(
+        self, record: Record, settings: ShareSettings, reason: ArchiveReason
+    ) -> Record:
+        target = ARCHIVING if settings.dead_letter_topic else ARCHIVED
+        return record._replace(target=target, reason=reason, save=self._write)
+
+    def decide_release(self, member: str, settings: ShareSettings) -> Decision:
+        """Begin to release all that a member has acquired: its session has ended."""
+        made = Decision()
+        for run in self._runs:
+            record = run.value
+            if record.state is ACQUIRED and record.target is None and record.member == member:
+                made.saves = True
+                made.changes.append(Put(run.first, run.last, self._begin_return(record, settings)))
+        return made
+
+    def decide_expire(self, now_ms: int, settings: ShareSettings) -> Decision:
+        """End the locks and delays that are over."""
+        made = Decision()
+        for run in self._runs:
+            record = run.value
+            if not record.until_ms or record.until_ms > now_ms or record.target is not None:
+                continue
+            made.wakes = True
+            if record.state is ACQUIRED:
+                record = self._expire(record, settings)
+                made.saves = True
+            made.changes.append(Put(run.first, run.last, record._replace(until_ms=0)))
+        return made
+
+    def _expire(self, record: Record, settings: ShareSettings) -> Record:
+        return _settle(self._begin_return(record, settings), 0)._replace(save=self._write)
+
+    def begin_write(self) -> Write:
+        """Return all that is to be stored, and begin the next write: what changes from here on
+        belongs to that one."""
+        number, self._write = self._write, self._write + 1
+        start, moves = self.start, True
+        complete = 0
+        batches: list[StateBatch] = []
+        for run in self._runs:
+            record = run.value
+            state, count = record.next_state, record.deliveries
+            if state in TERMINAL:
+                if moves:
+                    start = run.last + 1
+                    continue
+                complete += run.length
+            moves = False
+            if not record.save:
+                continue
+            if state is ACQUIRED:  # acquiring is not stored
+                state, count = AVAILABLE, count - 1
+            before = batches[-1] if batches else None
+            if before and before.last + 1 == run.first and before[2:] == (state, count):
+                batches[-1] = before._replace(last=run.last)
+            else:
+                batches.append(StateBatch(run.first, run.last, state, count))
+        return Write(number, start, complete, tuple(batches))
+
+    def decide_written(
+        self, number: int, now_ms: int, settings: ShareSettings, *, stored: bool
+    ) -> Decision:
+        """Complete the moves of a write, or undo them: then `saves` is set for another one."""
+        made = Decision()
+        for run in self._runs:
+            record = run.value
+            if not 0 < record.save <= number:
+                continue
+            if stored:
+                record = _settle(record, now_ms)._replace(save=0)
+            else:
+                made.saves = True
+                record = record._replace(
+                    target=None, delay_ms=0, reason=_kept_reason(record), save=self._write
+                )
+                if record.state is ACQUIRED and record.until_ms <= now_ms:
+                    record = self._expire(record, settings)
+            made.wakes = made.wakes or record.state is not ACQUIRED
+            made.changes.append(Put(run.first, run.last, record))
+        return made
+
+    def decide_dead_lettered(self, first: int, last: int) -> Decision:
+        """Archive records whose dead letter is written, or cannot be."""
+        made = Decision(wakes=True)
+        for run in self._runs.within(first, last):
+            if run.value.state is ARCHIVING:
+                made.saves = True
+                archived = run.value._replace(state=ARCHIVED, save=self._write)
+                made.changes.append(Put(run.first, run.last, archived))
+        return made
+
+    def decide_log_start(self, log_start: int) -> Decision:
+        """Drop what is not in the log any more; stored with the next write, as in Kafka."""
+        made = Decision()
+        if log_start > self.start:
+            made.wakes = True
+            made.changes.append(StartMoved(log_start))
+        return made
+
+    # -- changes --------------------------------------------------------------------------
+
+    def apply(self, changes: Sequence[Change]) -> int | None:
+        """Apply changes; the only method that changes records. Return the earliest end of a lock or
+        delay among them."""
+        deadlines: list[int] = []
+        puts: list[Put] = []
+        for change in changes:
+            if isinstance(change, StartMoved):
+                self._replace(puts)
+                puts = []
+                self._trim(change.offset)
+                continue
+            if puts and puts[-1].last + 1 != change.first:
+                self._replace(puts)
+                puts = []
+            puts.append(change)
+            if change.value.until_ms:
+                deadlines.append(change.value.until_ms)
+        self._replace(puts)
+        self._advance()
+        return min(deadlines, default=None)
+
+    def _replace(self, puts: Sequence[Change]) -> None:
+        """Set the state of adjacent runs, and count it."""
+        runs = [put for put in puts if not isinstance(put, StartMoved)]
+        if not runs:
+            return
+        counts = self._counts
+        new = iter(runs)
+        put = next(new)
+        for run in self._runs.within(runs[0].first, runs[-1].last):
+            at = run.first
+            while at <= run.last:
+                while put.last < at:
+                    put = next(new)
+                old, state = run.value.state, put.value.state
+                assert old is state or state in LEGAL[old], f"{old.name} to {state.name}"
+                stop = min(run.last, put.last)
+                counts[old] -= stop - at + 1
+                at = stop + 1
+        for put in runs:
+            counts[put.value.state] += put.length
+        self._runs.replace(runs)
+
+    def _advance(self) -> None:
+        """Move the start over what is done."""
+        start = self.start
+        for run in self._runs:
+            if run.value.state not in TERMINAL:
+                break
+            start = run.last + 1
+        self._trim(start)
+
+    def _trim(self, start: int) -> None:
+        for run in self._runs.within(self.start, start - 1):
+            self._counts[run.value.state] -= run.length
+        self._runs.trim(start)
+
+
+_STORED = frozenset(RecordState) - {ACQUIRED}
+
+
+class _Taking:
+    """Collects what one request acquires."""
+
+    def __init__(
+        self, made: Decision, ask: Acquire, now_ms: int, settings: ShareSettings, wanted: int
+    ) -> None:
+        self._made = made
+        self._ask = ask
+        self._until_ms = now_ms + settings.lock_ms
+        self._settings = settings
+        self._left = wanted
+        self._lasts = [batch.last for batch in ask.batches]
+
+    def take(self, run: Run[Record], last: int) -> bool:
+        """Acquire from the beginning of a run of available records; return whether more may be
+        acquired from others."""
+        alone = self._isolated(run.value)
+        if self._left <= 0 or (alone and self._made.acquired):
+            return False
+        wanted = min(self._left, alone) if alone else self._left
+        stop = run.first + wanted - 1
+        if not (alone or self._ask.strict):  # whole batches
+            stop = self._lasts[min(bisect_left(self._lasts, stop), len(self._lasts) - 1)]
+        self._acquire(run, min(stop, run.last, last))
+        return self._left > 0 and not alone
+
+    def _isolated(self, record: Record) -> int:
+        """Return how many records may be acquired at once because of failed deliveries; 0: any."""
+        limit, threshold = self._settings.delivery_limit, self._settings.isolate_from
+        if record.deliveries < threshold:
+            return 0
+        if limit > 2 and record.deliveries >= limit - 1:
+            return 1  # the last delivery
+        return max(1, record.size >> (record.deliveries - threshold + 1))
+
+    def _acquire(self, run: Run[Record], last: int) -> None:
+        """Acquire the records up to `last`, in runs that end where batches do, without batches that
+        are dropped."""
+        at, batches = run.first, self._ask.batches
+        for batch in batches[bisect_left(self._lasts, at) :]:
+            if batch.first > last:
+                break
+            if batch.dropped:
+                self._put(run.value, at, batch.first - 1)
+                first, stop = max(at, batch.first), min(last, batch.last)
+                self._made.changes.append(Put(first, stop, GAP))
+                at = stop + 1
+            elif not self._ask.strict and batch.first - at >= self._ask.batch_size:
+                self._put(run.value, at, batch.first - 1)
+                at = batch.first
+        self._put(run.value, at, last)
+
+    def _put(self, record: Record, first: int, last: int) -> None:
+        if first > last:
+            return
+        count = last - first + 1
+        self._left -= count
+        # Of a batch that is delivered again in parts the size stays.
+        size = record.size if record.deliveries else count
+        acquired = Record(
+            ACQUIRED,
+            record.deliveries + 1,
+            size,
+            self._ask.member,
+            self._until_ms,
+            save=record.save,
+        )
+        self._made.changes.append(Put(first, last, acquired))
+        self._made.acquired.append(Acquired(first, last, record.deliveries + 1))
+
+
+def _settle(record: Record, now_ms: int) -> Record:
+    """Complete the move of a record."""
+    if record.target is None:
+        return record
+    until = now_ms + record.delay_ms if record.delay_ms else 0
+    return Record(
+        record.target, record.deliveries, record.size, until_ms=until, reason=record.reason,
+        save=record.save,
+    )  # fmt: skip
+
+
+def _kept_reason(record: Record) -> ArchiveReason:
+    return record.reason if record.target is None else ArchiveReason.UNKNOWN
+
+
+def _by_type(run: Run[Record], batch: Acknowledge) -> list[tuple[Run[Record], int]]:
+    """Return the parts of a run with equal acknowledge types."""
+    types = batch.types
+    if len(types) == 1:
+        return [(run, types[0])]
+    found: list[tuple[Run[Record], int]] = []
+    first = run.first
+    for offset in range(run.first, run.last + 1):
+        kind = types[offset - batch.first]
+        if offset == run.last or types[offset + 1 - batch.first] != kind:
+            found.append((Run(first, offset, run.value), kind))
+            first = offset + 1
+    return found
+
+
+def _check_owner(record: Record, member: str) -> None:
+    if record.state is not ACQUIRED:
+        raise _not_acquired("not in the acquired state")
+    if record.target is not None:
+        raise _not_acquired("in transition")
+    if record.member != member:
+        raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
+
+
+def _not_acquired(why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_RECORD_STATE,
+        f"The batch cannot be acknowledged. The batch is {why}.",
+    )
