@@ -51,7 +51,7 @@ from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
-from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig, ShareGroupSettings
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.manager import Log, leave_folder, lock_folder
@@ -80,6 +80,7 @@ from kafkawire.security.quotas.service import Quotas
 from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
+    from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
     from kafkawire.broker.share_states import RemoteShareStates
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from kafkawire.log.local_manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.share.service import ShareService
     from kafkawire.share.state.persister import StatePersister
     from kafkawire.share.state.service import ShareStateService
     from kafkawire.tiering.admin.commands import TierCommands
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+DEAD_LETTERS_FROM = 2
+"""The first level of share.version with dead letters (KIP-1191)."""
 
 
 class Broker:
@@ -286,6 +290,46 @@ class Broker:
             self.env, self.folder, self.log.commit_log, self.catalog,
             self.topics.schedule_state_partitions, targets, self.table.load_partition, self.node_id,
         )  # fmt: skip
+
+    @cached_property
+    def shares(self) -> ShareService:
+        """Created when a member of a share group first fetches from this broker."""
+        from kafkawire.share.dead_letters import DeadLetterWriter
+        from kafkawire.share.leader import ShareParts
+        from kafkawire.share.service import ShareService
+
+        letters = DeadLetterWriter(
+            self.env, self.log.commit_log, self.dead_letter_topics, self._share_settings
+        )
+        parts = ShareParts(self.env, self.share_persister, self._share_settings, letters)
+        return ShareService(
+            parts, self.table.find_by_id, self.config.group_share_max_share_sessions,
+            self.config.parked_fetches_max,
+        )  # fmt: skip
+
+    @cached_property
+    def dead_letter_topics(self) -> ClusterDeadLetterTopics:
+        """Created with `shares`."""
+        from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
+
+        return ClusterDeadLetterTopics(
+            self.node_id, self.config, self.catalog, self.log.loader.configs.of,
+            self.table.load_partition, self.topics.create, self.producer_ids.take,
+            self._other_brokers,
+        )  # fmt: skip
+
+    async def load_shares(self) -> ShareService:
+        """Return `shares`, like `load_groups`."""
+        if "shares" not in self.__dict__:
+            await self.env.offload.submit("files", _import_shares)
+        return self.shares
+
+    def _share_settings(self, group_id: str) -> ShareGroupSettings:
+        """Return the settings of a share group, without dead letters below share.version 2."""
+        settings = self.config.share_group_settings(group_id)
+        if self.config.share_version < DEAD_LETTERS_FROM and settings.dead_letter_topic:
+            return settings._replace(dead_letter_topic="")
+        return settings
 
     async def load_users(self) -> Credentials:
         """Return the SCRAM credentials of users, read from SQL by the first call, and again after
@@ -530,6 +574,9 @@ class Broker:
         await self.topics.follower.close()
         await self.controlled_shutdown.close()
         await self.mover.close()
+        if "shares" in self.__dict__:
+            self.shares.close()
+            self.dead_letter_topics.close()
         await self.schedules.close()
         await self._close_coordinators()
         if self.tier_commands is not None:
@@ -577,6 +624,14 @@ async def _close(*opened: _Closable | None) -> None:
 def _import_groups() -> None:
     """Import what `Broker.groups` needs."""
     import kafkawire.groups.service  # noqa: F401
+
+
+def _import_shares() -> None:
+    """Import what `Broker.shares` needs."""
+    import kafkawire.broker.dead_letter_topics
+    import kafkawire.share.service  # noqa: F401
+
+    _import_share_states()
 
 
 def _import_share_states() -> None:

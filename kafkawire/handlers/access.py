@@ -176,9 +176,13 @@ ACCESS: dict[int, ApiAccess] = {
     ),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
+    78: ApiAccess(
+        items=(("READ group", "30 for the whole request"), ("READ topic", "29, after the others"))
+    ),
+    79: ApiAccess(items=(("READ group", "30 for the whole request"), ("READ topic", "29"))),
     **dict.fromkeys((83, 84, 85, 86, 87), ApiAccess(_cluster(_O.CLUSTER_ACTION))),
     # before rights: see kafkawire.handlers.unserved_groups
-    **dict.fromkeys((76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
+    **dict.fromkeys((76, 77, 88, 89, 90, 91, 92), ApiAccess()),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
     TIER: ApiAccess(_cluster(_O.ALTER)),
     DESCRIBE_SCHEDULES: ApiAccess(

@@ -19,9 +19,9 @@ batch that is acquired and acknowledged as a whole is one.
     any          the log start moved past it                     not in flight
 
 ARCHIVING with a dead-letter topic, ARCHIVED without. A move marked * is in two phases: the records
-are *in transition* (`Record.target`) while the persister writes, in which no member can use them;
+are *in transition* (`ShareRecord.target`) while the persister writes, and no member can use them;
 `decide_written` completes the moves, or undoes them. A lock that expires in between ends when they
-are undone. The others are done at once, and written as soon as possible (`Record.save`).
+are undone. The others are done at once, and written as soon as possible (`ShareRecord.save`).
 
 A write has everything that changed since the one before it. It has the start offset as it will be
 after it, so most have no batches. After a failed write its outcome is unknown, and its records
@@ -39,10 +39,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkawire.codec.configs.group_config import ShareGroupSettings
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.share.persister import ShareState, StateBatch
-from kafkawire.share.runs import Run, Runs
-from kafkawire.share.settings import ShareSettings
+from kafkawire.share.runs import OffsetRun, Runs
 from kafkawire.share.states import LEGAL, TERMINAL, AcknowledgeType, ArchiveReason, RecordState
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
@@ -50,8 +50,8 @@ ACKNOWLEDGED = RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
 
 
-class Record(NamedTuple):
-    """What is known of each record of a run. `deliveries`: how often it was acquired; `size`: of
+class ShareRecord(NamedTuple):
+    """The state of each record of a run. `deliveries`: how often it was acquired; `size`: of
     how many records the batch was that was acquired first; `member`: its owner. `until_ms`: when
     the lock of an acquired one ends, or from when on an available one may be acquired. In
     transition to `target`, if there is one; a release will take effect `delay_ms` later. `save`:
@@ -75,7 +75,7 @@ class Record(NamedTuple):
         return self.state is AVAILABLE and self.until_ms <= now_ms
 
 
-GAP = Record(ARCHIVED)
+GAP = ShareRecord(ARCHIVED)
 
 
 class FetchedBatch(NamedTuple):
@@ -121,13 +121,13 @@ class StartMoved(NamedTuple):
     offset: int
 
 
-Put = Run[Record]
+Put = OffsetRun[ShareRecord]
 """Set the state of these offsets."""
 Change = Put | StartMoved
 
 
 @dataclass(slots=True)
-class Decision:
+class ShareDecision:
     """`changes` to apply. `acquired`: the answer of decide_acquire. `saves`: a write is needed, for
     which acknowledgements wait; `wakes`: records may be available that were not."""
 
@@ -137,8 +137,8 @@ class Decision:
     wakes: bool = False
 
 
-class Write(NamedTuple):
-    """What the persister is to store; `number` is passed to decide_written."""
+class StateWrite(NamedTuple):
+    """A write of the persister; `number` is passed to decide_written."""
 
     number: int
     start_offset: int
@@ -152,13 +152,13 @@ class SharePartition:
     __slots__ = ("_counts", "_runs", "_write")
 
     def __init__(self, start: int) -> None:
-        self._runs: Runs[Record] = Runs(start)
+        self._runs: Runs[ShareRecord] = Runs(start)
         self._counts = [0] * len(RecordState)
         self._write = 1  # the number of the next write
 
     @classmethod
     def load(
-        cls, state: ShareState, start: int, now_ms: int, settings: ShareSettings
+        cls, state: ShareState, start: int, now_ms: int, settings: ShareGroupSettings
     ) -> SharePartition:
         """Return the state that a leader begins with. `start` replaces a start offset that was not
         decided. Raises KafkaError if the batches overlap or are not in order."""
@@ -172,12 +172,12 @@ class SharePartition:
             if first < at or batch.last < first or batch.state not in _STORED:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"stored {batch} is not valid")
             if first > at:  # acquired once, and not settled
-                puts.append(Put(at, first - 1, Record(AVAILABLE, size=first - at)))
+                puts.append(Put(at, first - 1, ShareRecord(AVAILABLE, size=first - at)))
             kept, size = RecordState(batch.state), batch.last - batch.first + 1
             # Whether it was released is not known: a delay begins again.
-            delay = settings.retry_delay(batch.delivery_count) if kept is AVAILABLE else 0
+            delay = retry_delay_ms(settings, batch.delivery_count) if kept is AVAILABLE else 0
             until = now_ms + delay if delay else 0
-            record = Record(kept, batch.delivery_count, size, until_ms=until)
+            record = ShareRecord(kept, batch.delivery_count, size, until_ms=until)
             puts.append(Put(first, batch.last, record))
             at = batch.last + 1
         machine._replace(puts)
@@ -204,7 +204,7 @@ class SharePartition:
         """Return how many offsets in flight are in a state."""
         return self._counts[state]
 
-    def runs(self, first: int = 0, last: int = 1 << 63) -> list[Run[Record]]:
+    def runs(self, first: int = 0, last: int = 1 << 63) -> list[OffsetRun[ShareRecord]]:
         """Return what is in flight of these offsets."""
         return self._runs.within(first, last)
 
@@ -221,21 +221,25 @@ class SharePartition:
         ends = [run.value.until_ms for run in self._runs if run.value.until_ms]
         return min(ends, default=None)
 
-    def dead_letters(self, limit: int) -> list[Run[Record]]:
+    def dead_letters(self, limit: int) -> list[OffsetRun[ShareRecord]]:
         """Return the first records that wait for their dead letter, stored as such."""
-        found: list[Run[Record]] = []
+        found: list[OffsetRun[ShareRecord]] = []
         if self._counts[ARCHIVING]:
             for run in self._runs:
                 if limit > 0 and run.value.state is ARCHIVING and not run.value.save:
-                    found.append(Run(run.first, min(run.last, run.first + limit - 1), run.value))
+                    found.append(
+                        OffsetRun(run.first, min(run.last, run.first + limit - 1), run.value)
+                    )
                     limit -= run.length
         return found
 
     # -- decisions ------------------------------------------------------------------------
 
-    def decide_acquire(self, ask: Acquire, now_ms: int, settings: ShareSettings) -> Decision:
+    def decide_acquire(
+        self, ask: Acquire, now_ms: int, settings: ShareGroupSettings
+    ) -> ShareDecision:
         """Acquire records that were read, and archive what the read shows to be no record."""
-        made = Decision()
+        made = ShareDecision()
         if not ask.batches or ask.max_records <= 0:
             return made
         first, last = ask.batches[0].first, ask.batches[-1].last
@@ -243,7 +247,7 @@ class SharePartition:
         for run in self._runs.within(ask.fetch_offset, first - 1):
             if run.value.state is AVAILABLE:
                 made.changes.append(Put(run.first, run.last, GAP))
-        wanted = min(ask.max_records, settings.max_locks - self.in_flight)
+        wanted = min(ask.max_records, settings.max_record_locks - self.in_flight)
         if wanted <= 0:
             # At the limit what is in flight may be acquired again.
             if ask.fetch_offset >= self.end:
@@ -257,14 +261,14 @@ class SharePartition:
         if last >= self.end:
             if first > self.end:
                 made.changes.append(Put(self.end, first - 1, GAP))
-            taking.take(Run(max(first, self.end), last, Record(AVAILABLE)), last)
+            taking.take(OffsetRun(max(first, self.end), last, ShareRecord(AVAILABLE)), last)
         return made
 
     def decide_acknowledge(
-        self, member: str, batches: Sequence[Acknowledge], now_ms: int, settings: ShareSettings
-    ) -> Decision:
+        self, member: str, batches: Sequence[Acknowledge], now_ms: int, settings: ShareGroupSettings
+    ) -> ShareDecision:
         """Begin the moves that a member asks for: all or, with a KafkaError, none."""
-        made = Decision()
+        made = ShareDecision()
         done = self.start - 1  # up to here: before the start, or earlier in this request
         for batch in batches:
             if batch.last < self.start:
@@ -290,25 +294,25 @@ class SharePartition:
 
     def _acknowledge(
         self,
-        made: Decision,
-        run: Run[Record],
+        made: ShareDecision,
+        run: OffsetRun[ShareRecord],
         kind: AcknowledgeType,
         now_ms: int,
-        settings: ShareSettings,
+        settings: ShareGroupSettings,
     ) -> None:
         record = run.value
         if kind is AcknowledgeType.RENEW:
-            if not settings.renew:
+            if not settings.renew_enabled:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD_STATE,
                     "Renewing acquisition locks is not enabled for the group.",
                 )
-            renewed = record._replace(until_ms=now_ms + settings.lock_ms)
+            renewed = record._replace(until_ms=now_ms + settings.record_lock_duration_ms)
             made.changes.append(Put(run.first, run.last, renewed))
             return
         made.saves = True
         if kind is AcknowledgeType.RELEASE:
-            delay = settings.retry_delay(record.deliveries)
+            delay = retry_delay_ms(settings, record.deliveries)
             moving = self._begin_return(record, settings)._replace(delay_ms=delay)
         elif kind is AcknowledgeType.REJECT:
             moving = self._begin_archive(record, settings, ArchiveReason.REJECTED)
@@ -317,20 +321,20 @@ class SharePartition:
             moving = record._replace(target=target, save=self._write)
         made.changes.append(Put(run.first, run.last, moving))
 
-    def _begin_return(self, record: Record, settings: ShareSettings) -> Record:
-        if record.deliveries >= settings.delivery_limit:
+    def _begin_return(self, record: ShareRecord, settings: ShareGroupSettings) -> ShareRecord:
+        if record.deliveries >= settings.delivery_count_limit:
             return self._begin_archive(record, settings, ArchiveReason.DELIVERED_TOO_OFTEN)
         return record._replace(target=AVAILABLE, save=self._write)
 
     def _begin_archive(
-        self, record: Record, settings: ShareSettings, reason: ArchiveReason
-    ) -> Record:
+        self, record: ShareRecord, settings: ShareGroupSettings, reason: ArchiveReason
+    ) -> ShareRecord:
         target = ARCHIVING if settings.dead_letter_topic else ARCHIVED
         return record._replace(target=target, reason=reason, save=self._write)
 
-    def decide_release(self, member: str, settings: ShareSettings) -> Decision:
+    def decide_release(self, member: str, settings: ShareGroupSettings) -> ShareDecision:
         """Begin to release all that a member has acquired: its session has ended."""
-        made = Decision()
+        made = ShareDecision()
         for run in self._runs:
             record = run.value
             if record.state is ACQUIRED and record.target is None and record.member == member:
@@ -338,9 +342,9 @@ class SharePartition:
                 made.changes.append(Put(run.first, run.last, self._begin_return(record, settings)))
         return made
 
-    def decide_expire(self, now_ms: int, settings: ShareSettings) -> Decision:
+    def decide_expire(self, now_ms: int, settings: ShareGroupSettings) -> ShareDecision:
         """End the locks and delays that are over."""
-        made = Decision()
+        made = ShareDecision()
         for run in self._runs:
             record = run.value
             if not record.until_ms or record.until_ms > now_ms or record.target is not None:
@@ -352,10 +356,10 @@ class SharePartition:
             made.changes.append(Put(run.first, run.last, record._replace(until_ms=0)))
         return made
 
-    def _expire(self, record: Record, settings: ShareSettings) -> Record:
+    def _expire(self, record: ShareRecord, settings: ShareGroupSettings) -> ShareRecord:
         return _settle(self._begin_return(record, settings), 0)._replace(save=self._write)
 
-    def begin_write(self) -> Write:
+    def begin_write(self) -> StateWrite:
         """Return all that is to be stored, and begin the next write: what changes from here on
         belongs to that one."""
         number, self._write = self._write, self._write + 1
@@ -380,13 +384,13 @@ class SharePartition:
                 batches[-1] = before._replace(last=run.last)
             else:
                 batches.append(StateBatch(run.first, run.last, state, count))
-        return Write(number, start, complete, tuple(batches))
+        return StateWrite(number, start, complete, tuple(batches))
 
     def decide_written(
-        self, number: int, now_ms: int, settings: ShareSettings, *, stored: bool
-    ) -> Decision:
+        self, number: int, now_ms: int, settings: ShareGroupSettings, *, stored: bool
+    ) -> ShareDecision:
         """Complete the moves of a write, or undo them: then `saves` is set for another one."""
-        made = Decision()
+        made = ShareDecision()
         for run in self._runs:
             record = run.value
             if not 0 < record.save <= number:
@@ -404,9 +408,9 @@ class SharePartition:
             made.changes.append(Put(run.first, run.last, record))
         return made
 
-    def decide_dead_lettered(self, first: int, last: int) -> Decision:
+    def decide_dead_lettered(self, first: int, last: int) -> ShareDecision:
         """Archive records whose dead letter is written, or cannot be."""
-        made = Decision(wakes=True)
+        made = ShareDecision(wakes=True)
         for run in self._runs.within(first, last):
             if run.value.state is ARCHIVING:
                 made.saves = True
@@ -414,9 +418,9 @@ class SharePartition:
                 made.changes.append(Put(run.first, run.last, archived))
         return made
 
-    def decide_log_start(self, log_start: int) -> Decision:
+    def decide_log_start(self, log_start: int) -> ShareDecision:
         """Drop what is not in the log any more; stored with the next write, as in Kafka."""
-        made = Decision()
+        made = ShareDecision()
         if log_start > self.start:
             made.wakes = True
             made.changes.append(StartMoved(log_start))
@@ -482,6 +486,22 @@ class SharePartition:
         self._runs.trim(start)
 
 
+def retry_delay_ms(settings: ShareGroupSettings, deliveries: int) -> int:
+    """Return for how long a record is unavailable that was released after so many deliveries: twice
+    as long after each."""
+    if not settings.retry_delay_ms or deliveries < 1:
+        return 0
+    # Few bits: a count that is stored may be of any size.
+    return min(settings.retry_delay_ms << min(deliveries - 1, 32), settings.retry_delay_max_ms)
+
+
+def isolation_threshold(delivery_count_limit: int) -> int:
+    """Return the delivery count from which on a record is delivered with fewer others, so that one
+    that members fail on does not take others to the limit (Kafka:
+    SharePartition.throttleRecordsDeliveryLimit)."""
+    return max(2, -(-delivery_count_limit // 2))
+
+
 _STORED = frozenset(RecordState) - {ACQUIRED}
 
 
@@ -489,19 +509,24 @@ class _Taking:
     """Collects what one request acquires."""
 
     def __init__(
-        self, made: Decision, ask: Acquire, now_ms: int, settings: ShareSettings, wanted: int
+        self,
+        made: ShareDecision,
+        ask: Acquire,
+        now_ms: int,
+        settings: ShareGroupSettings,
+        wanted: int,
     ) -> None:
         self._made = made
         self._ask = ask
-        self._until_ms = now_ms + settings.lock_ms
+        self._until_ms = now_ms + settings.record_lock_duration_ms
         self._settings = settings
         self._left = wanted
         self._lasts = [batch.last for batch in ask.batches]
 
-    def take(self, run: Run[Record], last: int) -> bool:
+    def take(self, run: OffsetRun[ShareRecord], last: int) -> bool:
         """Acquire from the beginning of a run of available records; return whether more may be
         acquired from others."""
-        alone = self._isolated(run.value)
+        alone = self._isolate(run.value)
         if self._left <= 0 or (alone and self._made.acquired):
             return False
         wanted = min(self._left, alone) if alone else self._left
@@ -511,16 +536,17 @@ class _Taking:
         self._acquire(run, min(stop, run.last, last))
         return self._left > 0 and not alone
 
-    def _isolated(self, record: Record) -> int:
+    def _isolate(self, record: ShareRecord) -> int:
         """Return how many records may be acquired at once because of failed deliveries; 0: any."""
-        limit, threshold = self._settings.delivery_limit, self._settings.isolate_from
+        limit = self._settings.delivery_count_limit
+        threshold = isolation_threshold(limit)
         if record.deliveries < threshold:
             return 0
         if limit > 2 and record.deliveries >= limit - 1:
             return 1  # the last delivery
         return max(1, record.size >> (record.deliveries - threshold + 1))
 
-    def _acquire(self, run: Run[Record], last: int) -> None:
+    def _acquire(self, run: OffsetRun[ShareRecord], last: int) -> None:
         """Acquire the records up to `last`, in runs that end where batches do, without batches that
         are dropped."""
         at, batches = run.first, self._ask.batches
@@ -537,14 +563,14 @@ class _Taking:
                 at = batch.first
         self._put(run.value, at, last)
 
-    def _put(self, record: Record, first: int, last: int) -> None:
+    def _put(self, record: ShareRecord, first: int, last: int) -> None:
         if first > last:
             return
         count = last - first + 1
         self._left -= count
         # Of a batch that is delivered again in parts the size stays.
         size = record.size if record.deliveries else count
-        acquired = Record(
+        acquired = ShareRecord(
             ACQUIRED,
             record.deliveries + 1,
             size,
@@ -556,37 +582,39 @@ class _Taking:
         self._made.acquired.append(Acquired(first, last, record.deliveries + 1))
 
 
-def _settle(record: Record, now_ms: int) -> Record:
+def _settle(record: ShareRecord, now_ms: int) -> ShareRecord:
     """Complete the move of a record."""
     if record.target is None:
         return record
     until = now_ms + record.delay_ms if record.delay_ms else 0
-    return Record(
+    return ShareRecord(
         record.target, record.deliveries, record.size, until_ms=until, reason=record.reason,
         save=record.save,
     )  # fmt: skip
 
 
-def _kept_reason(record: Record) -> ArchiveReason:
+def _kept_reason(record: ShareRecord) -> ArchiveReason:
     return record.reason if record.target is None else ArchiveReason.UNKNOWN
 
 
-def _by_type(run: Run[Record], batch: Acknowledge) -> list[tuple[Run[Record], int]]:
+def _by_type(
+    run: OffsetRun[ShareRecord], batch: Acknowledge
+) -> list[tuple[OffsetRun[ShareRecord], int]]:
     """Return the parts of a run with equal acknowledge types."""
     types = batch.types
     if len(types) == 1:
         return [(run, types[0])]
-    found: list[tuple[Run[Record], int]] = []
+    found: list[tuple[OffsetRun[ShareRecord], int]] = []
     first = run.first
     for offset in range(run.first, run.last + 1):
         kind = types[offset - batch.first]
         if offset == run.last or types[offset + 1 - batch.first] != kind:
-            found.append((Run(first, offset, run.value), kind))
+            found.append((OffsetRun(first, offset, run.value), kind))
             first = offset + 1
     return found
 
 
-def _check_owner(record: Record, member: str) -> None:
+def _check_owner(record: ShareRecord, member: str) -> None:
     if record.state is not ACQUIRED:
         raise _not_acquired("not in the acquired state")
     if record.target is not None:

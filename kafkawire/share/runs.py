@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 V = TypeVar("V")
 
 
-class Run(NamedTuple, Generic[V]):
+class OffsetRun(NamedTuple, Generic[V]):
     """The offsets `first` to `last`, both included, with one value."""
 
     first: int
@@ -40,28 +40,28 @@ class Runs(Generic[V]):
     def __len__(self) -> int:
         return len(self._firsts)
 
-    def __iter__(self) -> Iterator[Run[V]]:
+    def __iter__(self) -> Iterator[OffsetRun[V]]:
         """Yield all runs. Nothing may be changed meanwhile."""
         firsts, end = self._firsts, self.end
         for at, value in enumerate(self._values):
             last = firsts[at + 1] if at + 1 < len(firsts) else end
-            yield Run(firsts[at], last - 1, value)
+            yield OffsetRun(firsts[at], last - 1, value)
 
-    def within(self, first: int, last: int) -> list[Run[V]]:
+    def within(self, first: int, last: int) -> list[OffsetRun[V]]:
         """Return the runs of these offsets, cut to them; offsets outside of all are ignored."""
         first, last = max(first, self.start), min(last, self.end - 1)
-        found: list[Run[V]] = []
+        found: list[OffsetRun[V]] = []
         if first > last:
             return found
         firsts, values = self._firsts, self._values
         at = bisect_right(firsts, first) - 1
         while at < len(firsts) and firsts[at] <= last:
             stop = firsts[at + 1] if at + 1 < len(firsts) else self.end
-            found.append(Run(max(first, firsts[at]), min(last, stop - 1), values[at]))
+            found.append(OffsetRun(max(first, firsts[at]), min(last, stop - 1), values[at]))
             at += 1
         return found
 
-    def replace(self, runs: list[Run[V]]) -> None:
+    def replace(self, runs: list[OffsetRun[V]]) -> None:
         """Set the values of these runs, each of which begins where the one before it ends; the
         first begins inside of those that are there, or directly after them."""
         first, last = runs[0].first, runs[-1].last

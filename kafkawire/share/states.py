@@ -24,7 +24,7 @@ class RecordState(IntEnum):
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says about a record (clients: AcknowledgeType, and 0)."""
+    """How a member settles a record (clients: AcknowledgeType, and 0)."""
 
     GAP = 0
     """There is no record at this offset, or a control record."""

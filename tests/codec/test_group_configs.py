@@ -87,6 +87,8 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
         "share.auto.offset.reset",
         "share.isolation.level",
         "share.renew.acknowledge.enable",
+        "share.retry.delay.ms",
+        "share.retry.delay.max.ms",
         "errors.deadletterqueue.topic.name",
         "errors.deadletterqueue.copy.record.enable",
     ]
@@ -196,6 +198,8 @@ def test_a_share_group_has_its_own_settings_or_those_of_the_broker() -> None:
         "share.renew.acknowledge.enable": "FALSE",
         "errors.deadletterqueue.topic.name": "dlq.x",
         "errors.deadletterqueue.copy.record.enable": "true",
+        "share.retry.delay.ms": "1500",
+        "share.retry.delay.max.ms": "60000",
     }
     config = BrokerConfig({"group.share.delivery.count.limit": "7"}, groups={"own": own})
     assert config.share_group_settings("other") == ShareGroupSettings(
@@ -203,7 +207,7 @@ def test_a_share_group_has_its_own_settings_or_those_of_the_broker() -> None:
     )
     reset = OffsetReset(ResetKind.BY_DURATION, 3_600_000)
     assert config.share_group_settings("own") == ShareGroupSettings(
-        50_000, 5_000, 1_000, 15_000, 7, 2_000, reset, True, False, "dlq.x", True
+        50_000, 5_000, 1_000, 15_000, 7, 2_000, reset, True, False, "dlq.x", True, 1_500, 60_000
     )
     assert list_beyond(own, config.number) == [("share.record.lock.duration.ms", 15_000)]
 

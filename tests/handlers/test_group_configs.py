@@ -51,6 +51,8 @@ async def test_group_that_does_not_exist_has_the_settings_of_the_broker() -> Non
         "share.auto.offset.reset": ("latest", 5, 2),
         "share.isolation.level": ("read_uncommitted", 5, 2),
         "share.renew.acknowledge.enable": ("true", 5, 1),
+        "share.retry.delay.ms": ("0", 5, 3),
+        "share.retry.delay.max.ms": ("300000", 5, 3),
         "errors.deadletterqueue.topic.name": ("", 5, 2),
         "errors.deadletterqueue.copy.record.enable": ("false", 5, 1),
     }

@@ -25,8 +25,8 @@ def test_every_record_moves_as_it_would_alone(first: int) -> None:
 
 MUTATIONS = {
     "a record is released at the limit": (
-        "if record.deliveries >= settings.delivery_limit:",
-        "if record.deliveries > settings.delivery_limit:",
+        "if record.deliveries >= settings.delivery_count_limit:",
+        "if record.deliveries > settings.delivery_count_limit:",
     ),
     "another member may acknowledge": ("if record.member != member:", "if False:"),
     "a record in transition is acknowledged again": (
@@ -52,8 +52,8 @@ MUTATIONS = {
     ),
     "the stored start moves over what is not done": ("            moves = False\n", ""),
     "holes between stored batches are done": (
-        "Record(AVAILABLE, size=first - at)",
-        "Record(ARCHIVED)",
+        "ShareRecord(AVAILABLE, size=first - at)",
+        "ShareRecord(ARCHIVED)",
     ),
     "records that others have are acquired": (
         "if run.value.may_be_acquired(now_ms) and not",

@@ -24,12 +24,15 @@ from kafkawire.codec.configs.share_rows import (
     AUTO_OFFSET_RESET,
     DEAD_LETTER_COPY,
     DEAD_LETTER_TOPIC,
+    DEFAULT_RETRY_DELAY_MAX_MS,
     DELIVERY_COUNT_LIMIT,
     ISOLATION_LEVEL,
     MAX_RECORD_LOCKS,
     READ_COMMITTED,
     RECORD_LOCK_DURATION,
     RENEW_ENABLE,
+    RETRY_DELAY,
+    RETRY_DELAY_MAX,
     SHARE_ASSIGNMENT_INTERVAL,
     SHARE_GROUP_ROWS,
     SHARE_HEARTBEAT_INTERVAL,
@@ -55,7 +58,8 @@ class ConsumerGroupSettings(NamedTuple):
 
 
 class ShareGroupSettings(NamedTuple):
-    """The effective settings of one share group, in ms. `dead_letter_topic`: empty: it has none."""
+    """The effective settings of one share group, in ms. `dead_letter_topic`: empty: it has none;
+    `retry_delay_ms`: 0: a released record is available at once."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -68,6 +72,8 @@ class ShareGroupSettings(NamedTuple):
     renew_enabled: bool = True
     dead_letter_topic: str = ""
     copy_dead_letters: bool = False
+    retry_delay_ms: int = 0
+    retry_delay_max_ms: int = DEFAULT_RETRY_DELAY_MAX_MS
 
 
 BrokerNumber = Callable[[str], int]
@@ -109,6 +115,8 @@ def share_group_settings(overrides: Mapping[str, str], broker: BrokerNumber) -> 
         renew_enabled=overrides.get(RENEW_ENABLE, "true").strip().lower() == "true",
         dead_letter_topic=overrides.get(DEAD_LETTER_TOPIC, "").strip(),
         copy_dead_letters=overrides.get(DEAD_LETTER_COPY, "").strip().lower() == "true",
+        retry_delay_ms=int(overrides.get(RETRY_DELAY, 0)),
+        retry_delay_max_ms=int(overrides.get(RETRY_DELAY_MAX, DEFAULT_RETRY_DELAY_MAX_MS)),
     )
 
 

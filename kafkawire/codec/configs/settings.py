@@ -213,6 +213,7 @@ class TopicConfig:
     tier_min_bytes: int
     schedule_topic: str  # the fixed target of a schedule topic, "": none
     schedule_header: str  # the header that names the target, "": none
+    dead_letters: bool  # share groups may write their dead letters here
     in_objects: bool  # durability=s3: committed once stored in log objects
     replicated: bool  # durability=replicated: committed once in-sync followers have it
     movable: bool  # between machines: its acknowledged records are not only in one data folder
@@ -289,6 +290,7 @@ _TOPIC_READS = tuple(
         ("tier_min_bytes", "tiering.min.object.bytes"),
         ("schedule_topic", "schedule.target.topic"),
         ("schedule_header", "schedule.target.header"),
+        ("dead_letters", "errors.deadletterqueue.group.enable"),
         ("in_objects", DURABILITY),
     )
 )

@@ -1,7 +1,7 @@
 """The rows of the table of settings that are about share groups (KIP-932, KIP-1191); data only.
 
 The names of settings of groups and their defaults and bounds follow the rule of `group_rows`; those
-of dead letters, and the last three of share groups, have no default in the broker's settings.
+of dead letters, and the last five of share groups, have no default in the broker's settings.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ AUTO_OFFSET_RESET = "share.auto.offset.reset"
 ISOLATION_LEVEL = "share.isolation.level"
 RENEW_ENABLE = "share.renew.acknowledge.enable"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+RETRY_DELAY = "share.retry.delay.ms"
+RETRY_DELAY_MAX = "share.retry.delay.max.ms"
+DEFAULT_RETRY_DELAY_MAX_MS = 300_000
 DEAD_LETTER_COPY = "errors.deadletterqueue.copy.record.enable"
 
 # fmt: off
@@ -55,6 +58,13 @@ SHARE_GROUP_ROWS = (
     Config(RENEW_ENABLE, B, True,
            "Whether members of a share group may renew the locks of records (KIP-1222).",
            dynamic=True),
+    Config(RETRY_DELAY, I, 0,
+           "How long a record that a member has released is not delivered again: twice as long "
+           "after each further delivery. 0: not at all. Kafka does not have this setting.",
+           at_least=0, dynamic=True),
+    Config(RETRY_DELAY_MAX, I, DEFAULT_RETRY_DELAY_MAX_MS,
+           "The longest delay of `share.retry.delay.ms`. Kafka does not have this setting.",
+           at_least=0, dynamic=True),
     Config(DEAD_LETTER_TOPIC, S, "",
            "The topic for the dead letters of a share group (KIP-1191); empty: it has none.",
            dynamic=True),

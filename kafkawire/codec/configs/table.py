@@ -74,6 +74,8 @@ _TOPIC_ROWS = (
            "created. Without the setting a new topic gets the broker's `durability`, and one of "
            "an earlier version has local.",
            choices=("local", "s3", "replicated"), dynamic=False),
+    of_topic("errors.deadletterqueue.group.enable", B, False, "",
+           "Whether share groups may write their dead letters to the topic (KIP-1191)."),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
            "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),

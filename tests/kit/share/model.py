@@ -16,12 +16,19 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.share.partition import Acknowledge, Acquire, Decision, FetchedBatch, SharePartition
+from kafkawire.share.partition import (
+    Acknowledge,
+    Acquire,
+    FetchedBatch,
+    ShareDecision,
+    SharePartition,
+    retry_delay_ms,
+)
 from kafkawire.share.persister import ShareState
-from kafkawire.share.runs import Run
-from kafkawire.share.settings import ShareSettings
+from kafkawire.share.runs import OffsetRun
 from kafkawire.share.states import AcknowledgeType, RecordState
 from tests.kit.share.persister import merge_batches
+from tests.kit.share.settings import share_settings
 
 AVAILABLE, ACQUIRED, ACKED, ARCHIVING, ARCHIVED = RecordState
 MEMBERS = ("a", "b", "c")
@@ -59,10 +66,10 @@ class Simulation:
         self.make = machine
         self.random = Random(seed)
         limit = self.random.choice((2, 3, 5, 6))
-        self.settings = ShareSettings(
-            lock_ms=1_000,
-            delivery_limit=limit,
-            max_locks=self.random.choice((10, 40, 100)),
+        self.settings = share_settings(
+            record_lock_duration_ms=1_000,
+            delivery_count_limit=limit,
+            max_record_locks=self.random.choice((10, 40, 100)),
             retry_delay_ms=self.random.choice((0, 0, 300)),
             dead_letter_topic=self.random.choice(("", "dlq")),
         )
@@ -77,7 +84,7 @@ class Simulation:
 
     # -- the model's view ------------------------------------------------------------------
 
-    def apply(self, made: Decision) -> None:
+    def apply(self, made: ShareDecision) -> None:
         self.machine.apply(made.changes)
         self.check()
 
@@ -121,7 +128,7 @@ class Simulation:
             self.log.batches.pop(self.random.randrange(len(self.log.batches) - 1))
 
     def acquire(self) -> None:
-        offset = self.machine.fetch_offset(self.now_ms, self.settings.max_locks)
+        offset = self.machine.fetch_offset(self.now_ms, self.settings.max_record_locks)
         if offset is None:
             return
         batches = [batch for batch in self.log.batches if batch.last >= offset]
@@ -143,18 +150,18 @@ class Simulation:
                 assert not (record.dropped and there), f"{at} is dropped"
                 record.count += 1
                 assert run.delivery_count == record.count, at
-                assert record.count <= self.settings.delivery_limit, f"{at}: too often"
+                assert record.count <= self.settings.delivery_count_limit, f"{at}: too often"
                 record.state, record.member = ACQUIRED, member
-                record.until_ms = self.now_ms + self.settings.lock_ms
+                record.until_ms = self.now_ms + self.settings.record_lock_duration_ms
                 taken += 1
         if strict:
             assert taken <= most, "more than max_records"
-        if taken > 1 and self.settings.delivery_limit > 2:
+        if taken > 1 and self.settings.delivery_count_limit > 2:
             last = [run for run in made.acquired
-                    if run.delivery_count == self.settings.delivery_limit]  # fmt: skip
+                    if run.delivery_count == self.settings.delivery_count_limit]  # fmt: skip
             assert not last, "a last delivery is not alone"
         for change in made.changes:
-            if isinstance(change, Run) and change.value.state is ARCHIVED:
+            if isinstance(change, OffsetRun) and change.value.state is ARCHIVED:
                 for at in range(change.first, change.last + 1):
                     self._see_no_record(at)
         self.apply(made)
@@ -207,7 +214,7 @@ class Simulation:
     def _move(self, at: int, kind: AcknowledgeType) -> None:
         record = self.records[at]
         if kind is AcknowledgeType.RENEW:
-            record.until_ms = self.now_ms + self.settings.lock_ms
+            record.until_ms = self.now_ms + self.settings.record_lock_duration_ms
         elif kind is AcknowledgeType.RELEASE:
             record.moving = self._returned(record)
             record.delayed = True
@@ -217,7 +224,7 @@ class Simulation:
             record.moving = ACKED if kind is AcknowledgeType.ACCEPT else ARCHIVED
 
     def _returned(self, record: ModelRecord) -> RecordState:
-        if record.count < self.settings.delivery_limit:
+        if record.count < self.settings.delivery_count_limit:
             return AVAILABLE
         return ARCHIVING if self.settings.dead_letter_topic else ARCHIVED
 
@@ -280,7 +287,7 @@ class Simulation:
             record.answered = record.answered or target is ACKED
             record.state, record.member, record.until_ms = target, "", 0
             if target is AVAILABLE and record.delayed:
-                delay = self.settings.retry_delay(record.count)
+                delay = retry_delay_ms(self.settings, record.count)
                 record.until_ms = self.now_ms + delay if delay else 0
         elif record.until_ms <= self.now_ms:
             self._end_lock(record)
