@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.batches import Record, build, iter_batches, records
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.batches import Record, build, iter_batches, pack, records
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.server.run import Server
 from kafkawire.share.dead_letters import (
@@ -22,6 +23,7 @@ from kafkawire.share.dead_letters import (
     OFFSET,
     PARTITION,
     TOPIC,
+    DeadLetterWriter,
     producer_id_of,
 )
 from kafkawire.share.dead_letters import (
@@ -37,6 +39,7 @@ from tests.kit.share.members import (
     RELEASE,
     Member,
     initialize,
+    row_of,
     serve_shares,
     set_group,
 )
@@ -206,8 +209,6 @@ async def test_a_new_leader_writes_what_is_missing_and_nothing_twice(
 
 async def _write_before(server: Server, key: SharePartitionKey, offsets: tuple[int, ...]) -> None:
     """Append dead letters as an earlier process has."""
-    from kafkawire.codec.batches import pack
-
     partition = await server.broker.table.load_partition(DLQ, 0)
     made = [Record(n, 1, None, None, [(OFFSET, b"%d" % at)]) for n, at in enumerate(offsets)]
     batch = pack(made, producer_id=producer_id_of(key), producer_epoch=0, base_sequence=0)
@@ -215,13 +216,71 @@ async def _write_before(server: Server, key: SharePartitionKey, offsets: tuple[i
     await server.broker.log.commit_log.wait_until_committed()
 
 
+class CrashingPersister(MemoryPersister):
+    """Ends the leader at one write, with or without its effect."""
+
+    def __init__(self, crash: Callable[[], None], at: int, *, stored: bool) -> None:
+        super().__init__()
+        self.crash = crash
+        self.at = at
+        self.stored = stored
+
+    async def write(self, *write: Any) -> None:
+        self.at -= 1
+        if self.at or self.stored:
+            await super().write(*write)
+        if not self.at:
+            self.crash()
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+
+@pytest.mark.parametrize("appended", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 99])
+async def test_leaders_that_end_at_each_step_write_each_dead_letter_once(
+    server: Server,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    at: int,
+    stored: bool,
+    appended: bool,
+) -> None:
+    """`appended`: the leader ends also directly after the first batch of dead letters."""
+    monkeypatch.setattr(DeadLetterWriter, "AT_ONCE", 2)  # three records are two batches
+    serve_shares(server.broker, monkeypatch)
+    persister = CrashingPersister(lambda: shares.end_group(GROUP), at, stored=stored)
+    monkeypatch.setitem(server.broker.__dict__, "share_persister", persister)
+    shares = server.broker.shares
+    await make(client, DLQ, errors_deadletterqueue_group_enable="true")
+    member, topic = await begin(server, client, persister)
+    dlq = await server.broker.table.load_partition(DLQ, 0)
+    append, appends = Partition.append, 0
+
+    def append_and_end(self: Partition, data: memoryview, now_ms: int) -> Any:
+        nonlocal appends
+        result = append(self, data, now_ms)
+        appends += self is dlq
+        if self is dlq and appends == 1 and appended:
+            asyncio.get_running_loop().call_soon(shares.end_group, GROUP)
+        return result
+
+    monkeypatch.setattr(Partition, "append", append_and_end)
+    key = SharePartitionKey(GROUP, topic, 0)
+    for _ in range(40):
+        answer = await member.fetch(max_wait_ms=20)
+        row = row_of(answer)
+        for run in [] if row is None else row.acquired_records:
+            await member.settle(run.first_offset, run.last_offset, REJECT)
+        if persister.states[key].start_offset == 3:
+            break
+    found = sorted(headers(each)[OFFSET] for each in await letters(client))
+    assert found == ["0", "1", "2"]
+
+
 async def test_an_old_leader_is_refused_by_the_partition(
     server: Server, client: Client, persister: MemoryPersister
 ) -> None:
     """Its epoch as a producer is lower than that of the new leader, which has written."""
-    from kafkawire.codec.batches import pack
-    from kafkawire.codec.errors import KafkaError
-
     await make(client, DLQ, errors_deadletterqueue_group_enable="true")
     key = SharePartitionKey(GROUP, bytes(16), 0)
     partition = await server.broker.table.load_partition(DLQ, 0)

@@ -114,7 +114,8 @@ async def test_old_records_are_read_from_disk(
         initialize(persister, topic)
         for number in range(30):
             await client.call(produce("t", batch(b"%d" % number + bytes(100_000))), 9)
-        member, got = Member(client, topic), []
+        member = Member(client, topic)
+        got: list[int] = []
         while len(got) < 30:
             answer = await member.fetch(max_wait_ms=5_000, max_bytes=50 << 20)
             got += [int(value.rstrip(b"\0")) for value in values_of(row_of(answer))]
