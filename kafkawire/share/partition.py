@@ -35,8 +35,9 @@ offsets that were never settled before a new leader are ordinary available ones.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from kafkawire.codec.configs.group_config import ShareGroupSettings
@@ -76,6 +77,8 @@ class ShareRecord(NamedTuple):
 
 
 GAP = ShareRecord(ARCHIVED)
+RUNS_AT_ONCE = 500
+"""Runs that one request acquires: few milliseconds. A run is usually a batch or more."""
 
 
 class FetchedBatch(NamedTuple):
@@ -280,8 +283,14 @@ class SharePartition:
             done = batch.last
             for run in self._runs.within(first, batch.last):
                 _check_owner(run.value, member)
-                for piece, kind in _by_type(run, batch):
-                    self._acknowledge(made, piece, AcknowledgeType(kind), now_ms, settings)
+                moved: dict[int, ShareRecord] = {}  # by type: types may alternate, and are few
+                for first, last, kind in _by_type(run, batch):
+                    record = moved.get(kind)
+                    if record is None:
+                        record = self._settle_as(AcknowledgeType(kind), run.value, now_ms, settings)
+                        moved[kind] = record
+                    made.changes.append(Put(first, last, record))
+                made.saves = made.saves or any(kind != AcknowledgeType.RENEW for kind in moved)
         return made
 
     def _check_offsets(self, batch: Acknowledge) -> None:
@@ -292,34 +301,24 @@ class SharePartition:
                 ErrorCode.INVALID_REQUEST, "The last offset in request is past acquired records."
             )
 
-    def _acknowledge(
-        self,
-        made: ShareDecision,
-        run: OffsetRun[ShareRecord],
-        kind: AcknowledgeType,
-        now_ms: int,
-        settings: ShareGroupSettings,
-    ) -> None:
-        record = run.value
+    def _settle_as(
+        self, kind: AcknowledgeType, record: ShareRecord, now_ms: int, settings: ShareGroupSettings
+    ) -> ShareRecord:
+        """Return an acquired record as it is after its acknowledgement."""
         if kind is AcknowledgeType.RENEW:
             if not settings.renew_enabled:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD_STATE,
                     "Renewing acquisition locks is not enabled for the group.",
                 )
-            renewed = record._replace(until_ms=now_ms + settings.record_lock_duration_ms)
-            made.changes.append(Put(run.first, run.last, renewed))
-            return
-        made.saves = True
+            return record._replace(until_ms=now_ms + settings.record_lock_duration_ms)
         if kind is AcknowledgeType.RELEASE:
             delay = retry_delay_ms(settings, record.deliveries)
-            moving = self._begin_return(record, settings)._replace(delay_ms=delay)
-        elif kind is AcknowledgeType.REJECT:
-            moving = self._begin_archive(record, settings, ArchiveReason.REJECTED)
-        else:
-            target = ACKNOWLEDGED if kind is AcknowledgeType.ACCEPT else ARCHIVED
-            moving = record._replace(target=target, save=self._write)
-        made.changes.append(Put(run.first, run.last, moving))
+            return self._begin_return(record, settings)._replace(delay_ms=delay)
+        if kind is AcknowledgeType.REJECT:
+            return self._begin_archive(record, settings, ArchiveReason.REJECTED)
+        target = ACKNOWLEDGED if kind is AcknowledgeType.ACCEPT else ARCHIVED
+        return record._replace(target=target, save=self._write)
 
     def _begin_return(self, record: ShareRecord, settings: ShareGroupSettings) -> ShareRecord:
         if record.deliveries >= settings.delivery_count_limit:
@@ -390,23 +389,31 @@ class SharePartition:
         self, number: int, now_ms: int, settings: ShareGroupSettings, *, stored: bool
     ) -> ShareDecision:
         """Complete the moves of a write, or undo them: then `saves` is set for another one."""
-        made = ShareDecision()
+        made = ShareDecision(saves=not stored)
+        after: dict[ShareRecord, ShareRecord] = {}  # many runs may have one of a few states
         for run in self._runs:
             record = run.value
             if not 0 < record.save <= number:
                 continue
-            if stored:
-                record = _settle(record, now_ms)._replace(save=0)
-            else:
-                made.saves = True
-                record = record._replace(
-                    target=None, delay_ms=0, reason=_kept_reason(record), save=self._write
+            moved = after.get(record)
+            if moved is None:
+                moved = (
+                    _settle(record, now_ms)._replace(save=0)
+                    if stored
+                    else self._undo(record, now_ms, settings)
                 )
-                if record.state is ACQUIRED and record.until_ms <= now_ms:
-                    record = self._expire(record, settings)
-            made.wakes = made.wakes or record.state is not ACQUIRED
-            made.changes.append(Put(run.first, run.last, record))
+                after[record] = moved
+            made.wakes = made.wakes or moved.state is not ACQUIRED
+            made.changes.append(Put(run.first, run.last, moved))
         return made
+
+    def _undo(self, record: ShareRecord, now_ms: int, settings: ShareGroupSettings) -> ShareRecord:
+        """Return a record as it was before a write that has failed, to be written again."""
+        kept = _kept_reason(record)
+        undone = record._replace(target=None, delay_ms=0, reason=kept, save=self._write)
+        if undone.state is ACQUIRED and undone.until_ms <= now_ms:
+            return self._expire(undone, settings)
+        return undone
 
     def decide_dead_lettered(self, first: int, last: int) -> ShareDecision:
         """Archive records whose dead letter is written, or cannot be."""
@@ -527,7 +534,8 @@ class _Taking:
         """Acquire from the beginning of a run of available records; return whether more may be
         acquired from others."""
         alone = self._isolate(run.value)
-        if self._left <= 0 or (alone and self._made.acquired):
+        acquired = len(self._made.acquired)
+        if self._left <= 0 or acquired >= RUNS_AT_ONCE or (alone and acquired):
             return False
         wanted = min(self._left, alone) if alone else self._left
         stop = run.first + wanted - 1
@@ -597,21 +605,17 @@ def _kept_reason(record: ShareRecord) -> ArchiveReason:
     return record.reason if record.target is None else ArchiveReason.UNKNOWN
 
 
-def _by_type(
-    run: OffsetRun[ShareRecord], batch: Acknowledge
-) -> list[tuple[OffsetRun[ShareRecord], int]]:
-    """Return the parts of a run with equal acknowledge types."""
+def _by_type(run: OffsetRun[ShareRecord], batch: Acknowledge) -> Iterator[tuple[int, int, int]]:
+    """Yield (first offset, last offset, acknowledge type) of the parts of a run."""
     types = batch.types
     if len(types) == 1:
-        return [(run, types[0])]
-    found: list[tuple[OffsetRun[ShareRecord], int]] = []
+        yield run.first, run.last, types[0]
+        return
     first = run.first
-    for offset in range(run.first, run.last + 1):
-        kind = types[offset - batch.first]
-        if offset == run.last or types[offset + 1 - batch.first] != kind:
-            found.append((OffsetRun(first, offset, run.value), kind))
-            first = offset + 1
-    return found
+    for kind, same in groupby(types[first - batch.first : run.last + 1 - batch.first]):
+        last = first + len(list(same)) - 1
+        yield first, last, kind
+        first = last + 1
 
 
 def _check_owner(record: ShareRecord, member: str) -> None:

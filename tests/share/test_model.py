@@ -41,9 +41,12 @@ MUTATIONS = {
         "self.state is AVAILABLE and self.until_ms <= now_ms",
         "self.state is AVAILABLE",
     ),
-    "a failed write completes the moves": ("            if stored:\n", "            if True:\n"),
+    "a failed write completes the moves": (
+        "                    if stored\n",
+        "                    if True\n",
+    ),
     "a lock that ended during a failed write stays": (
-        "if record.state is ACQUIRED and record.until_ms <= now_ms:",
+        "if undone.state is ACQUIRED and undone.until_ms <= now_ms:",
         "if False:",
     ),
     "the start moves over acquired records": (
@@ -66,8 +69,8 @@ MUTATIONS = {
         "if batch.first > self.end:",
     ),
     "an acknowledgement is not stored": (
-        "moving = record._replace(target=target, save=self._write)",
-        "moving = record._replace(target=None, state=target, until_ms=0, member='')",
+        "        return record._replace(target=target, save=self._write)",
+        "        return record._replace(target=None, state=target, until_ms=0, member='')",
     ),
 }  # fmt: skip
 
