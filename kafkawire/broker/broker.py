@@ -81,6 +81,7 @@ from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
     from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
+    from kafkawire.broker.end_offsets import EndOffsets
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
     from kafkawire.broker.share_states import RemoteShareStates
@@ -202,6 +203,7 @@ class Broker:
     def groups(self) -> GroupService:
         """Created when a client first uses a group, or at the start if there are groups: importing
         its modules takes a sixth of the start."""
+        from kafkawire.groups.model.share_states import LoadedShareStates
         from kafkawire.groups.service import GroupService
 
         return GroupService(
@@ -212,7 +214,12 @@ class Broker:
             self.topics.offsets_partitions,
             self.catalog,
             self._verify_offsets,
+            LoadedShareStates(self._load_share_persister),
         )
+
+    async def _load_share_persister(self) -> StatePersister:
+        await self.load_share_states()
+        return self.share_persister
 
     @cached_property
     def markers(self) -> MarkerWriter:
@@ -260,6 +267,13 @@ class Broker:
         from kafkawire.share.state.persister import StatePersister
 
         return StatePersister(self.env, self.node_id, self.share_states, self.remote_share_states)
+
+    @cached_property
+    def end_offsets(self) -> EndOffsets:
+        """The ends of partitions, wherever they are led."""
+        from kafkawire.broker.end_offsets import EndOffsets
+
+        return EndOffsets(self.node_id, self.catalog, self.table, self._other_brokers())
 
     async def load_share_states(self) -> ShareStateService:
         """Return `share_states`, like `load_groups`."""
@@ -606,6 +620,8 @@ class Broker:
             await self.groups.close()
         if "remote_share_states" in self.__dict__:
             self.remote_share_states.close()
+        if "end_offsets" in self.__dict__:
+            self.end_offsets.close()
         if "share_states" in self.__dict__:
             await self.share_states.close()
 
@@ -635,10 +651,15 @@ def _import_shares() -> None:
 
 
 def _import_share_states() -> None:
-    """Import what `Broker.share_persister` needs."""
+    """Import what share groups and `Broker.share_persister` need, and compile their codecs."""
     import kafkawire.broker.other_brokers
     import kafkawire.broker.share_states
     import kafkawire.share.state.persister  # noqa: F401
+    from kafkawire.groups.model.records import compile_share_records
+    from kafkawire.share.state.records import compile_records
+
+    compile_share_records()
+    compile_records()
 
 
 def _import_schedules() -> None:

@@ -99,6 +99,7 @@ class ShareLeader:
         self._burying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._retiring = False
 
     def __str__(self) -> str:
         return f"{self.partition.topic}-{self.partition.index} of share group {self.key.group_id}"
@@ -121,6 +122,7 @@ class ShareLeader:
 
     def note_use(self) -> None:
         """Note that a request uses it now."""
+        self._retiring = False
         self.used_s = self._env.clock.monotonic()
 
     def now_ms(self) -> int:
@@ -183,6 +185,20 @@ class ShareLeader:
         self._answer(error)
         self._on_end(self)
         self._wake()
+
+    def retire(self) -> None:
+        """End once all is stored, unless a request uses it before."""
+        self._retiring = True
+        if self._writing is None or self._writing.done():
+            self._end_retired()
+
+    def _end_retired(self) -> None:
+        waits = self._watchers or self._unsaved or self.reading
+        if not self._retiring or self.machine is None or waits:
+            return
+        # The next leader would write dead letters again.
+        if not self.machine.count_in(RecordState.ARCHIVING):
+            self.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def check(self) -> None:
         """End if the partition has another leader or epoch, is deleted, or not in memory any
@@ -305,6 +321,7 @@ class ShareLeader:
             if failure is not None and self.ended is None:
                 logger.warning("%s: its state cannot be stored: %s", self, failure)
                 await self._env.sleep(RETRY_S)
+        self._end_retired()
 
     async def _write_once(self) -> KafkaError | None:
         """Write what has changed; return the error, if there is one."""

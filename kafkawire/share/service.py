@@ -75,10 +75,16 @@ class ShareService:
         return None if leader is None or leader.ended is not None else leader
 
     def release_member(self, group_id: str, member: str) -> None:
-        """End the session of a member, and release all that it has acquired."""
+        """End the session of a member, and release all that it has acquired. With the last session
+        of a group its share partitions end, too: an operator may change its offsets now, which
+        their coordinator does without asking the leader (Kafka: ShareGroupListener)."""
         self.sessions.remove(group_id, member)
-        for leader in tuple(self._groups.get(group_id, {}).values()):
+        leaders = tuple(self._groups.get(group_id, {}).values())
+        for leader in leaders:
             leader.release(member)
+        if not self.sessions.has_group(group_id):
+            for leader in leaders:
+                leader.retire()
 
     def on_close(self, connection: Connection) -> Callable[[], None]:
         """Return what ends the sessions of a connection, to be called when it is closed; the same

@@ -52,6 +52,7 @@ class ShareSessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._groups: dict[str, int] = {}  # how many sessions each has
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -67,6 +68,7 @@ class ShareSessions:
         if len(self._sessions) >= self._limit or held > PARTITIONS_MAX:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         self._sessions[group_id, member] = made
+        self._groups[group_id] = self._groups.get(group_id, 0) + 1
         self._partitions = held
         return made
 
@@ -104,6 +106,13 @@ class ShareSessions:
         session = self._sessions.pop((group_id, member), None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            left = self._groups.pop(group_id) - 1
+            if left:
+                self._groups[group_id] = left
+
+    def has_group(self, group_id: str) -> bool:
+        """Return whether a group has a session."""
+        return group_id in self._groups
 
     def of_connection(self, connection: Connection) -> list[tuple[str, str]]:
         """Return the groups and members whose sessions began on a connection."""

@@ -14,15 +14,11 @@ import pytest
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.share.persister import SharePartitionKey, StateBatch
 from kafkawire.share.state.machine import DeleteState, InitializeState, ReadSummary
-from tests.kit.share.feature import enable_share_groups
 from tests.kit.two_brokers import create, two_brokers
 
 
 @pytest.mark.slow
-async def test_the_persister_asks_the_broker_that_leads_the_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enable_share_groups(monkeypatch)
+async def test_the_persister_asks_the_broker_that_leads_the_partition(tmp_path: Path) -> None:
     async with two_brokers(tmp_path) as two:
         for broker in (two.first, two.second):
             server: Any = SimpleNamespace(broker=broker)

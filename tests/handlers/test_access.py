@@ -28,7 +28,7 @@ TOKENS = {38, 41}
 """APIs of delegation tokens, for clients that have logged in: see
 tests/server/test_delegation_tokens.py."""
 SHARES = {78, 79}
-"""APIs of share groups, whose feature is off: see tests/handlers/test_share_fetch.py."""
+"""APIs that fetch for share groups: see tests/handlers/test_share_fetch.py."""
 HIDING = {16, 66}
 """APIs that leave out what one may not see, without an error."""
 

@@ -14,6 +14,7 @@ import pytest
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.types import uuid_text
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.server.run import Server
 from kafkawire.share.persister import SharePartitionKey, StateBatch
 from kafkawire.share.state.machine import (
@@ -28,7 +29,6 @@ from kafkawire.share.state.wire import FORMATS, format_message, parse_response
 from tests.kit.client import Client
 from tests.kit.produce_fetch import make
 from tests.kit.server import port_of, running
-from tests.kit.share.feature import enable_share_groups
 
 SMALL = {
     "share_coordinator_state_topic_num_partitions": "3",
@@ -36,13 +36,8 @@ SMALL = {
 }
 
 
-@pytest.fixture(name="share")
-def enable(monkeypatch: pytest.MonkeyPatch) -> None:
-    enable_share_groups(monkeypatch)
-
-
 @pytest.fixture(name="broker")
-async def start(share: None, tmp_path: Path) -> AsyncIterator[tuple[Server, Client]]:
+async def start(tmp_path: Path) -> AsyncIterator[tuple[Server, Client]]:
     async with running(tmp_path / "data", **SMALL) as server:
         client = await Client.connect(port_of(server))
         await make(client, "t", 4)
@@ -103,7 +98,7 @@ async def test_life_of_states(broker: tuple[Server, Client]) -> None:
     assert not any(each.shard.partitions for each in server.broker.share_states.list_led())
 
 
-async def test_a_restart_keeps_states(share: None, tmp_path: Path) -> None:
+async def test_a_restart_keeps_states(tmp_path: Path) -> None:
     async with running(tmp_path / "data", **SMALL) as server:
         client = await Client.connect(port_of(server))
         await make(client, "t", 4)
@@ -158,6 +153,8 @@ async def test_without_the_feature_nothing_is_served(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         client = await Client.connect(port_of(server))
         await make(client, "t", 1)
+        off = FeatureUpdateKey("share.version", 0, upgrade_type=2)
+        await client.call(UpdateFeaturesRequest(feature_updates=[off]), 2)
         key = keys_of(server)[0]
         assert await find(client, f"g:{uuid_text(key.topic_id)}:0") == (E.INVALID_REQUEST, -1)
         assert (await ask(client, ReadSummary(key)))[0].code is E.UNSUPPORTED_VERSION

@@ -32,7 +32,7 @@ from tests.kit.client import Client
 from tests.kit.produce_fetch import make
 from tests.kit.server import options, port_of, running
 
-TV, GV = "transaction.version", "group.version"
+TV, GV, SV = "transaction.version", "group.version", "share.version"
 UP, SAFE, UNSAFE = 1, 2, 3
 REFUSED = "The update failed for all features since the following feature had an error: "
 NEEDS_TYPE = (
@@ -52,7 +52,7 @@ async def levels(broker: FakeBroker, version: int = 4) -> tuple[int, dict[str, i
     """(epoch, finalized levels) as clients read them."""
     answer = await call(broker, ApiVersionsRequest("test", "1"), version)
     found = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert found.pop(GV) == 1
+    assert (found.pop(GV), found.pop(SV)) == (1, 2)
     return answer.finalized_features_epoch, found
 
 
@@ -177,10 +177,10 @@ async def features_of(client: Client) -> tuple[int, dict[str, int]]:
     assert [(row.name, row.min_version, row.max_version) for row in answer.supported_features] == [
         (TV, 0, 2),
         (GV, 0, 1),
-        ("share.version", 0, 0),
+        (SV, 0, 2),
     ]
     found = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert found.pop(GV) == 1
+    assert (found.pop(GV), found.pop(SV)) == (1, 2)
     return answer.finalized_features_epoch, found
 
 

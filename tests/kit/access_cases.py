@@ -27,6 +27,11 @@ from kafkawire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from kafkawire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -43,6 +48,10 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from kafkawire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
 from kafkawire.messages.describe_client_quotas import DescribeClientQuotasRequest, EntityData
@@ -51,6 +60,11 @@ from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkawire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from kafkawire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.describe_topic_partitions import TopicRequest as NamedTopic
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
@@ -101,6 +115,8 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
+from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -324,6 +340,36 @@ CASES = (
     Case(85, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(WriteState, 1, 0, 0, 0, ())),
     Case(86, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(DeleteState)),
     Case(87, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadSummary)),
+    Case(
+        76, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
+        lambda _: ShareGroupHeartbeatRequest("g", "m", subscribed_topic_names=["t"]),
+    ),
+    Case(77, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ShareGroupDescribeRequest(["g"])),
+    Case(
+        90, 1, GROUP_CODE, ((O.DESCRIBE, G), (O.DESCRIBE, T)),
+        lambda _: DescribeShareGroupOffsetsRequest(
+            [
+                DescribeShareGroupOffsetsRequestGroup(
+                    "g", [DescribeShareGroupOffsetsRequestTopic("t", [0])]
+                )
+            ]
+        ),
+    ),
+    Case(
+        91, 0, GROUP_CODE, ((O.READ, G), (O.READ, T)),
+        lambda _: AlterShareGroupOffsetsRequest(
+            "g",
+            [
+                AlterShareGroupOffsetsRequestTopic(
+                    "t", [AlterShareGroupOffsetsRequestPartition(0, 0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        92, 0, GROUP_CODE, ((O.DELETE, G),),  # there is no such group
+        lambda _: DeleteShareGroupOffsetsRequest("g", [DeleteShareGroupOffsetsRequestTopic("t")]),
+    ),
     Case(69, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ConsumerGroupDescribeRequest(["g"])),
     Case(
         19, 7, TOPIC_CODE, ((O.CREATE, C),),

@@ -33,7 +33,7 @@ class Feature(NamedTuple):
 FEATURES = {
     TRANSACTION_VERSION: Feature(TRANSACTION_VERSION, 0, 2, 2),
     GROUP_VERSION: Feature(GROUP_VERSION, 0, 1, 1),  # on, as in a new cluster of Kafka 4
-    SHARE_VERSION: Feature(SHARE_VERSION, 0, 0, 0),  # 0: not all of its APIs are served yet
+    SHARE_VERSION: Feature(SHARE_VERSION, 0, 2, 2),  # on, as in a new cluster of Kafka 4.4
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from kafkawire.groups.consumer.assignors import ASSIGNORS, MemberSubscription
 from kafkawire.groups.consumer.group import ConsumerGroup
@@ -25,7 +26,14 @@ def select_assignor(
     return max(known, key=lambda name: counts.get(name, 0))
 
 
-def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
+class HasTarget(Protocol):
+    """A group with a target assignment: of which epoch, and computed when."""
+
+    target_epoch: int
+    target_at_ms: int
+
+
+def is_due(group: HasTarget, epoch: int, wait_ms: int, now_ms: int) -> bool:
     """Return whether a target for this epoch is to be computed now. `wait_ms`: the least time
     between two of them (KIP-1263)."""
     if group.target_epoch >= epoch:

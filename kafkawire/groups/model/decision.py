@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kafkawire.groups.model.changes import Change
 from kafkawire.groups.model.events import Event
 from kafkawire.groups.model.records import Record
 from kafkawire.groups.model.request import Response
 from kafkawire.groups.model.transactional import TransactionStep
+from kafkawire.share.state.machine import DeleteState, InitializeState
 
 Step = Record | TransactionStep | Change
 
@@ -103,7 +105,32 @@ class MatchPatterns:
     may_describe: Callable[[str], bool] | None
 
 
-Effect = Reply | SetTimer | CancelTimer | MatchPatterns
+class StatesPurpose(Enum):
+    """Why a share group changes states of share partitions; the value is a word for the log."""
+
+    HEARTBEAT = "initialize"
+    """Members subscribe to partitions without a state."""
+    ALTER = "alter"
+    """AlterShareGroupOffsets."""
+    DELETE_OFFSETS = "delete"
+    """DeleteShareGroupOffsets."""
+    DELETE_GROUP = "delete all"
+    """DeleteGroups."""
+
+
+@dataclass(slots=True)
+class ChangeStates:
+    """Have share coordinators do this after the commit, then call `decide_changed` with their
+    answers, which answers the request `token` with what `body` has become. Without a request it
+    is for the heartbeats of members."""
+
+    purpose: StatesPurpose
+    requests: tuple[InitializeState | DeleteState, ...]
+    token: Token | None = None
+    body: Response | None = None
+
+
+Effect = Reply | SetTimer | CancelTimer | MatchPatterns | ChangeStates
 
 
 @dataclass(slots=True)

@@ -126,6 +126,13 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> ShareStateRecord 
     return StateSnapshot(where, state)
 
 
+def compile_records() -> None:
+    """Compile the codecs of all records; in any thread."""
+    key = SharePartitionKey("", bytes(16), 0)
+    for record in (StateSnapshot(key, StoredShareState(0)), StateUpdate(key, 0, 0, 0, 0, ())):
+        decode_record(*encode_record(record))
+
+
 def _decode_update(key: SharePartitionKey, value: Buffer) -> StateUpdate:
     stored = decode_versioned(ShareUpdateValue, value)
     return StateUpdate(
