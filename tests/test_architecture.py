@@ -128,6 +128,7 @@ PURE = (
     "kafkawire/groups/offsets.py",
     "kafkawire/groups/pending.py",
     "kafkawire/groups/shard.py",
+    "kafkawire/share/counts.py",
     "kafkawire/share/partition.py",
     "kafkawire/share/persister.py",
     "kafkawire/share/runs.py",

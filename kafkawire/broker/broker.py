@@ -308,14 +308,16 @@ class Broker:
     @cached_property
     def shares(self) -> ShareService:
         """Created when a member of a share group first fetches from this broker."""
+        from kafkawire.share.counts import ShareCounts
         from kafkawire.share.dead_letters import DeadLetterWriter
         from kafkawire.share.leader import ShareParts
         from kafkawire.share.service import ShareService
 
+        counts = ShareCounts()
         letters = DeadLetterWriter(
-            self.env, self.log.commit_log, self.dead_letter_topics, self._share_settings
+            self.env, self.log.commit_log, self.dead_letter_topics, self._share_settings, counts
         )
-        parts = ShareParts(self.env, self.share_persister, self._share_settings, letters)
+        parts = ShareParts(self.env, self.share_persister, self._share_settings, letters, counts)
         return ShareService(
             parts, self.table.find_by_id, self.config.group_share_max_share_sessions,
             self.config.parked_fetches_max,

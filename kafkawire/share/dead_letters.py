@@ -36,6 +36,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.log.io.callbacks import await_callbacks
 from kafkawire.log.io.ports import Env
 from kafkawire.plural import count
+from kafkawire.share.counts import ShareCounts
 from kafkawire.share.partition import ShareRecord
 from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.runs import OffsetRun
@@ -132,8 +133,7 @@ class _Elsewhere(NamedTuple):
 
 
 class DeadLetterWriter:
-    """Writes the dead letters of the share partitions of a broker. `written`, `lost`: how many were
-    written, and could not be."""
+    """Writes the dead letters of the share partitions of a broker."""
 
     AT_ONCE: Final = 100
     """Records in one batch; while it is written no other of its share partition is."""
@@ -144,6 +144,7 @@ class DeadLetterWriter:
         commit_log: CommitLog,
         topics: DeadLetterTopics,
         settings_of: Callable[[str], ShareGroupSettings],
+        counts: ShareCounts,
     ) -> None:
         self._env = env
         self._commit_log = commit_log
@@ -152,7 +153,7 @@ class DeadLetterWriter:
         # Share partition and producer: what this process has written, which need not be read again.
         self._last: dict[SharePartitionKey, int] = {}
         self._elsewhere: dict[SharePartitionKey, _Elsewhere] = {}
-        self.written = self.lost = 0
+        self._counts = counts
 
     def forget(self, key: SharePartitionKey) -> None:
         """Note that this broker does not lead a share partition any more."""
@@ -177,7 +178,7 @@ class DeadLetterWriter:
         for attempt in range(ATTEMPTS):
             try:
                 done = await self._attempt(key, leader_epoch, source, letters)
-                self.written += len(done)
+                self._counts.letters_written += len(done)
                 return _ranges(done)
             except KafkaError as failure:
                 error = failure
@@ -187,7 +188,7 @@ class DeadLetterWriter:
                 break
             if attempt + 1 < ATTEMPTS:
                 await self._env.sleep(min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S))
-        self.lost += len(letters)
+        self._counts.letters_lost += len(letters)
         logger.error(
             "share group %s: %s of %s-%d from offset %d on are archived without dead letters: %s",
             key.group_id, count(len(letters), "record"), source.topic, source.index,

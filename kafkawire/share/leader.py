@@ -26,6 +26,7 @@ from kafkawire.codec.configs.group_config import ShareGroupSettings
 from kafkawire.codec.configs.offset_reset import ResetKind
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
+from kafkawire.share.counts import ShareCounts
 from kafkawire.share.dead_letters import DeadLetterWriter
 from kafkawire.share.partition import Acknowledge, Acquire, Acquired, ShareDecision, SharePartition
 from kafkawire.share.persister import UNSET_OFFSET, Persister, SharePartitionKey
@@ -67,6 +68,7 @@ class ShareParts(NamedTuple):
     persister: Persister
     settings_of: Callable[[str], ShareGroupSettings]
     dead_letters: DeadLetterWriter
+    counts: ShareCounts
 
 
 class ShareLeader:
@@ -196,7 +198,7 @@ class ShareLeader:
         waits = self._watchers or self._unsaved or self.reading
         if not self._retiring or self.machine is None or waits:
             return
-        # The next leader would write dead letters again.
+        # Dead letters are in progress: a new leader would have to find out which are written.
         if not self.machine.count_in(RecordState.ARCHIVING):
             self.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
@@ -249,6 +251,7 @@ class ShareLeader:
             return [], False
         made = self.machine.decide_acquire(ask, self.now_ms(), self.settings)
         self._apply(made)
+        self._parts.counts.count_acquired(made.acquired)
         return made.acquired, bool(made.changes)
 
     def acknowledge(
@@ -263,6 +266,7 @@ class ShareLeader:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The share partition is loading.")
         made = self.machine.decide_acknowledge(member, batches, self.now_ms(), self.settings)
         self._apply(made)
+        self._parts.counts.count_acknowledged(batches)
         return self._next_write() if made.saves else None
 
     def release(self, member: str) -> None:
@@ -304,7 +308,9 @@ class ShareLeader:
         self._timer = None
         machine = self.machine
         if machine is not None and self.ended is None:
+            before = machine.count_in(RecordState.ACQUIRED)
             self._apply(machine.decide_expire(self.now_ms(), self.settings))
+            self._parts.counts.expired += before - machine.count_in(RecordState.ACQUIRED)
             self._set_timer(machine.next_deadline())
 
     # -- writes ---------------------------------------------------------------------------

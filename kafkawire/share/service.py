@@ -1,9 +1,10 @@
 """The share partitions that this broker leads, and the sessions of their members.
 
-A ShareLeader is made by the first request for a share partition, and ends with the leadership of
-the partition, when its group is empty, or when nothing has used it for a while: its state is stored
-by then. How many there are is bounded by the share partitions that were initialized, since the
-state of another cannot be read.
+A ShareLeader is made by the first request for a share partition. It ends with the leadership of the
+partition, and once its state is stored and the group has no session here any more: then the offsets
+of a group without members may be changed, which the next leader reads. It also ends when it was not
+used for a while. How many there are is bounded by the share partitions that were initialized, since
+the state of another cannot be read.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ class ShareService:
         self._sweep: asyncio.TimerHandle | None = None
         self._closing: dict[Connection, Callable[[], None]] = {}
         self.sessions = ShareSessions(sessions_max)
+        self.counts = parts.counts
         self.closed = False
         self._waiting = 0
         self._waiting_max = waiting_max
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
+
+    def list_leaders(self) -> list[ShareLeader]:
+        """Return all leaders."""
+        return [leader for leaders in self._groups.values() for leader in leaders.values()]
 
     def lead(self, group_id: str, topic_id: bytes, index: int) -> ShareLeader:
         """Return the leader of a share partition, which may still be loading. Raises KafkaError,
@@ -119,8 +125,7 @@ class ShareService:
         self.closed = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for leaders in tuple(self._groups.values()):
-            self._end(tuple(leaders.values()))
+        self._end(tuple(self.list_leaders()))
 
     def _end(self, leaders: tuple[ShareLeader, ...]) -> None:
         for leader in leaders:
@@ -140,10 +145,7 @@ class ShareService:
         before_s = self._parts.env.clock.monotonic() - IDLE_S
         self._end(
             tuple(
-                leader
-                for leaders in self._groups.values()
-                for leader in leaders.values()
-                if leader.used_s < before_s and leader.idle
+                leader for leader in self.list_leaders() if leader.used_s < before_s and leader.idle
             )
         )
         if self._groups and not self.closed:

@@ -13,6 +13,7 @@ from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.server.run import Server
+from kafkawire.share.counts import ShareCounts
 from kafkawire.share.dead_letters import DeadLetterWriter
 from kafkawire.share.partition import ShareRecord
 from kafkawire.share.persister import SharePartitionKey
@@ -73,7 +74,10 @@ async def test_another_broker_appends_each_dead_letter_once(
     connection = Connection(client)
     topics = seen_by_another(server, connection)
     settings = share_settings(dead_letter_topic=DLQ)
-    letters = DeadLetterWriter(broker.env, broker.log.commit_log, topics, lambda _: settings)
+    counts = ShareCounts()
+    letters = DeadLetterWriter(
+        broker.env, broker.log.commit_log, topics, lambda _: settings, counts
+    )
     source = await broker.table.load_partition("t", 0)
     key = SharePartitionKey("g", topic_id, 0)
     record = ShareRecord(RecordState.ARCHIVING, 2, reason=ArchiveReason.REJECTED)
@@ -81,7 +85,7 @@ async def test_another_broker_appends_each_dead_letter_once(
         connection.lost = at  # and it is sent again
         assert await letters.write(key, 1, source, [OffsetRun(at, at, record)]) == [(at, at)]
     assert (await broker.table.load_partition(DLQ, 0)).high_watermark == 3
-    assert letters.written == 3
+    assert (counts.letters_written, counts.letters_lost) == (3, 0)
     topics.close()
     await client.close()
 

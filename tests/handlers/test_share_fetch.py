@@ -1,7 +1,8 @@
 """ShareFetch and ShareAcknowledge through the sockets of a broker, with a persister in memory.
 
 Covers: kafkawire.handlers.share_fetch, kafkawire.handlers.share_acknowledge,
-kafkawire.handlers.share_reads, kafkawire.share.leader, kafkawire.share.service.
+kafkawire.handlers.share_reads, kafkawire.share.counts, kafkawire.share.leader,
+kafkawire.share.service, kafkawire.server.metrics.shares.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.share_fetch import FetchPartition, FetchTopic
 from kafkawire.security.acls.model import Operation, ResourceKind
+from kafkawire.server.metrics.shares import share_families
 from kafkawire.server.run import Server
+from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.states import RecordState
 from tests.kit.access_cases import rule
 from tests.kit.client import Client
@@ -35,6 +38,7 @@ from tests.kit.share.members import (
     values_of,
 )
 from tests.kit.share.persister import MemoryPersister
+from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ async def topic_with(client: Client, persister: MemoryPersister, *batches: bytes
 
 
 async def test_records_are_acquired_once_and_accepted(
-    client: Client, persister: MemoryPersister
+    server: Server, client: Client, persister: MemoryPersister
 ) -> None:
     topic = await topic_with(client, persister, batch(b"a", b"b"), batch(b"c"))
     one, other = Member(client, topic, "one"), Member(client, topic, "other")
@@ -73,6 +77,19 @@ async def test_records_are_acquired_once_and_accepted(
     assert row.acquired_records[0].delivery_count == 2
     (state,) = persister.states.values()
     assert (state.start_offset, state.delivery_complete_count) == (2, 0)
+    page = "".join(
+        f"{each.name} {each.labels} {each.value}\n"
+        for family in share_families(server.broker)
+        if family is not None
+        for each in family.samples
+    )
+    for row in (
+        "share_acquired_records_total {} 4",
+        "share_acknowledged_records_total {'type': 'accept'} 2",
+        "share_in_flight_records {'group': 'g', 'state': 'acquired'} 1",
+        "share_sessions {} 2",
+    ):
+        assert row in page, page
 
 
 async def test_a_fetch_waits_for_records_and_for_releases(
@@ -135,6 +152,19 @@ async def test_a_closed_connection_releases_its_records(
     await gone.close()
     assert await Member(client, topic, "other").acquire() == [(0, 0, 2)]
     assert len(server.broker.shares.sessions) == 1
+
+
+async def test_offsets_of_a_group_without_members_can_be_changed(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    topic = await topic_with(client, persister, batch(b"a", b"b"))
+    member = Member(client, topic)
+    assert await member.acquire() == [(0, 1, 1)]
+    assert await member.settle(0, 1, ACCEPT) == (0, 0)
+    await member.fetch(share_session_epoch=-1)
+    await until(lambda: len(server.broker.shares) == 0)
+    persister.initialize(SharePartitionKey(GROUP, topic, 0), state_epoch=2, start_offset=0)
+    assert await Member(client, topic).acquire() == [(0, 1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,7 @@ async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
         await client.call(produce("copied", batch(b"x")), 7)
         await server.broker.groups.open()
         await server.broker.transactions.open()
+        await server.broker.load_shares()
         _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         await client.close()
     return [
