@@ -27,6 +27,15 @@ class ShareCounts:
         """Count what a member has acquired."""
         self.acquired += sum(run.last - run.first + 1 for run in runs)
 
+    def count_expired(self, records: int) -> None:
+        """Count records whose lock has expired."""
+        self.expired += records
+
+    def count_letters(self, *, written: int = 0, lost: int = 0) -> None:
+        """Count dead letters."""
+        self.letters_written += written
+        self.letters_lost += lost
+
     def count_acknowledged(self, batches: Iterable[Acknowledge]) -> None:
         """Count what a member has acknowledged, as it says."""
         counts = self.acknowledged

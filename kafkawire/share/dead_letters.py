@@ -178,7 +178,7 @@ class DeadLetterWriter:
         for attempt in range(ATTEMPTS):
             try:
                 done = await self._attempt(key, leader_epoch, source, letters)
-                self._counts.letters_written += len(done)
+                self._counts.count_letters(written=len(done))
                 return _ranges(done)
             except KafkaError as failure:
                 error = failure
@@ -188,7 +188,7 @@ class DeadLetterWriter:
                 break
             if attempt + 1 < ATTEMPTS:
                 await self._env.sleep(min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S))
-        self._counts.letters_lost += len(letters)
+        self._counts.count_letters(lost=len(letters))
         logger.error(
             "share group %s: %s of %s-%d from offset %d on are archived without dead letters: %s",
             key.group_id, count(len(letters), "record"), source.topic, source.index,

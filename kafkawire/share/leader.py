@@ -310,7 +310,7 @@ class ShareLeader:
         if machine is not None and self.ended is None:
             before = machine.count_in(RecordState.ACQUIRED)
             self._apply(machine.decide_expire(self.now_ms(), self.settings))
-            self._parts.counts.expired += before - machine.count_in(RecordState.ACQUIRED)
+            self._parts.counts.count_expired(before - machine.count_in(RecordState.ACQUIRED))
             self._set_timer(machine.next_deadline())
 
     # -- writes ---------------------------------------------------------------------------

@@ -115,6 +115,10 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.share_acknowledge import ShareAcknowledgeRequest
+from kafkawire.messages.share_fetch import FetchPartition as ShareFetchPartition
+from kafkawire.messages.share_fetch import FetchTopic as ShareFetchTopic
+from kafkawire.messages.share_fetch import ShareFetchRequest
 from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
 from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
@@ -344,6 +348,13 @@ CASES = (
         76, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
         lambda _: ShareGroupHeartbeatRequest("g", "m", subscribed_topic_names=["t"]),
     ),
+    Case(
+        78, 2, GROUP_CODE, ((O.READ, G), (O.READ, T)),
+        lambda topic_id: ShareFetchRequest(
+            "g", "m", max_records=1, topics=[ShareFetchTopic(topic_id, [ShareFetchPartition(0)])]
+        ),
+    ),
+    Case(79, 2, GROUP_CODE, ((O.READ, G),), lambda _: ShareAcknowledgeRequest("g", "m", 1)),
     Case(77, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ShareGroupDescribeRequest(["g"])),
     Case(
         90, 1, GROUP_CODE, ((O.DESCRIBE, G), (O.DESCRIBE, T)),
