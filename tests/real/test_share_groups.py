@@ -4,6 +4,7 @@ broker."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -145,6 +146,27 @@ def test_dead_letters(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
         "__dlq.errors.delivery.count": b"1",
         "__dlq.errors.message": b"Offset rejected by client.",
     }
+
+
+def test_urgent_records_come_first(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
+    """The example of docs/share-groups.md."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "share-groups.md").read_text()
+    source = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert source is not None
+    example: dict[str, Any] = {}
+    exec(source[1].replace("127.0.0.1:9092", bootstrap), example)
+    topics = [make_topic(suffix=suffix) for suffix in ("-urgent", "-usual")]
+    for topic in topics:
+        set_group(bootstrap, f"workers-{topic}", share_auto_offset_reset="earliest")
+        produce(bootstrap, topic, 20)
+    handled: list[str] = []
+    end = time.monotonic() + 60
+    example["work"](
+        *map(example["member"], topics),
+        lambda message: handled.append(message.topic()),
+        lambda: len(handled) >= 40 or time.monotonic() > end,
+    )
+    assert Counter(handled) == dict.fromkeys(topics, 20)
 
 
 @pytest.fixture
