@@ -4,13 +4,13 @@ that was delivered too often.
 A record is stored as ARCHIVING, its dead letter is written, and it is stored as ARCHIVED, some
 records at a time. So the only question is, after a crash or with a new leader, whether the records
 that are ARCHIVING have their dead letters already. The dead letters of a share partition are the
-batches of an idempotent producer of its own, whose id follows from the share partition and whose
-epoch from the leader epoch. If this broker leads the partition of the dead-letter topic, too, it
-knows the last batch of that producer, and reads from it for which offsets it is: all dead letters
-in earlier batches were stored as ARCHIVED before. A leader that was replaced has an older epoch,
-which the partition refuses. So a dead letter is written **exactly once** with the change of the
-state, as long as the partition remembers the producer (producer.id.expiration.ms) and the batch is
-in the log. A single broker always leads both.
+batches of an idempotent producer of its own. Its id follows from the share partition and its state
+epoch, its epoch is the leader epoch. If this broker leads the partition of the dead-letter topic,
+too, it knows the last batch of that producer, and reads from it for which offsets it is: all dead
+letters in earlier batches were stored as ARCHIVED before. A leader that was replaced has an older
+epoch, which the partition refuses. So a dead letter is written **exactly once** with the change of
+the state, as long as the partition remembers the producer (producer.id.expiration.ms) and the batch
+is in the log. A single broker always leads both.
 
 Another broker's partition gets them by Produce, also of an idempotent producer, which only lives as
 long as this leader: exactly once until the leader ends, and **at least once**, as always in Kafka,
@@ -117,6 +117,20 @@ class DeadLetterTopics(Protocol):
         ...
 
 
+class LetterSource(NamedTuple):
+    """A share partition with dead letters: its partition, and the epochs of its leader and of its
+    state, which is initialized again when its offsets are altered."""
+
+    key: SharePartitionKey
+    partition: Partition
+    leader_epoch: int
+    state_epoch: int
+
+    @property
+    def producer_id(self) -> int:
+        return producer_id_of(self.key, self.state_epoch)
+
+
 class Letter(NamedTuple):
     """A record that needs a dead letter."""
 
@@ -150,22 +164,19 @@ class DeadLetterWriter:
         self._commit_log = commit_log
         self._topics = topics
         self._settings_of = settings_of
-        # Share partition and producer: what this process has written, which need not be read again.
-        self._last: dict[SharePartitionKey, int] = {}
+        # The last batch that is known, which need not be read again.
+        self._last: dict[tuple[SharePartitionKey, int], int] = {}  # by number of the partition
         self._elsewhere: dict[SharePartitionKey, _Elsewhere] = {}
         self._counts = counts
 
     def forget(self, key: SharePartitionKey) -> None:
         """Note that this broker does not lead a share partition any more."""
-        self._last.pop(key, None)
+        for known in [each for each in self._last if each[0] == key]:
+            del self._last[known]
         self._elsewhere.pop(key, None)
 
     async def write(
-        self,
-        key: SharePartitionKey,
-        leader_epoch: int,
-        source: Partition,
-        waiting: Sequence[OffsetRun[ShareRecord]],
+        self, source: LetterSource, waiting: Sequence[OffsetRun[ShareRecord]]
     ) -> list[tuple[int, int]]:
         """Write dead letters of some of the records, at least one, or find that it is not possible;
         return their offsets."""
@@ -177,7 +188,7 @@ class DeadLetterWriter:
         error: KafkaError | None = None
         for attempt in range(ATTEMPTS):
             try:
-                done = await self._attempt(key, leader_epoch, source, letters)
+                done = await self._attempt(source, letters)
                 self._counts.count_letters(written=len(done))
                 return _ranges(done)
             except KafkaError as failure:
@@ -191,44 +202,38 @@ class DeadLetterWriter:
         self._counts.count_letters(lost=len(letters))
         logger.error(
             "share group %s: %s of %s-%d from offset %d on are archived without dead letters: %s",
-            key.group_id, count(len(letters), "record"), source.topic, source.index,
-            letters[0].offset, error,
+            source.key.group_id, count(len(letters), "record"), source.partition.topic,
+            source.partition.index, letters[0].offset, error,
         )  # fmt: skip
         return _ranges([letter.offset for letter in letters])
 
-    async def _attempt(
-        self,
-        key: SharePartitionKey,
-        leader_epoch: int,
-        source: Partition,
-        letters: Sequence[Letter],
-    ) -> list[int]:
-        settings = self._settings_of(key.group_id)
+    async def _attempt(self, source: LetterSource, letters: Sequence[Letter]) -> list[int]:
+        settings = self._settings_of(source.key.group_id)
         if not settings.dead_letter_topic:
             text = "the group has no dead-letter topic any more"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         topic = await self._topics.find(settings.dead_letter_topic)
-        index = source.index % topic.partitions
+        index = source.partition.index % topic.partitions
         target = await self._topics.partition(topic, index)
         if target is not None:
-            sent = await self._find_sent(key, target)
+            sent = await self._find_sent(source, target)
             done = [letter.offset for letter in letters if letter.offset in sent]
             if done:
                 return done
         copies: dict[int, Record] = {}
         if settings.copy_dead_letters:
-            copies = await self._read_records(source, [letter.offset for letter in letters])
-        made, offsets = self._build(key, source, topic, letters, copies)
+            offsets = [letter.offset for letter in letters]
+            copies = await self._read_records(source.partition, offsets)
+        made, offsets = self._build(source, topic, letters, copies)
         if target is None:
-            await self._produce(key, topic, index, made)
+            await self._produce(source.key, topic, index, made)
         else:
-            await self._append(key, leader_epoch, target, made)
+            await self._append(source, target, made)
         return offsets
 
     def _build(
         self,
-        key: SharePartitionKey,
-        source: Partition,
+        source: LetterSource,
         topic: LetterTopic,
         letters: Sequence[Letter],
         copies: dict[int, Record],
@@ -238,7 +243,7 @@ class DeadLetterWriter:
         made: list[Record] = []
         for letter in letters:
             copy = copies.get(letter.offset)
-            headers = list_headers(key.group_id, source, letter)
+            headers = list_headers(source.key.group_id, source.partition, letter)
             record = Record(len(made), now_ms, None, None, headers)
             if copy is not None:
                 whole = Record(len(made), now_ms, copy.key, copy.value, headers)
@@ -253,14 +258,15 @@ class DeadLetterWriter:
 
     # -- in a partition of this broker ------------------------------------------------------
 
-    async def _find_sent(self, key: SharePartitionKey, target: Partition) -> set[int]:
+    async def _find_sent(self, source: LetterSource, target: Partition) -> set[int]:
         """Return for which offsets the last batch of dead letters is, unless it is of this
         process."""
-        last = target.producers.find_last(producer_id_of(key))
-        if last is None or last[2] == self._last.get(key):
+        last = target.producers.find_last(source.producer_id)
+        known = source.key, target.number
+        if last is None or last[2] == self._last.get(known):
             return set()
         if last[2] < target.log_start:
-            self._last[key] = last[2]
+            self._last[known] = last[2]
             return set()
         plan = target.plan(last[2], READ_BYTES, target.next_offset, first=True)
         sent: set[int] = set()
@@ -271,16 +277,15 @@ class DeadLetterWriter:
         if not sent:
             text = f"the last dead letters are not at offset {last[2]} of {target.topic}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
-        self._last[key] = last[2]
+        self._last[known] = last[2]
         return sent
 
-    async def _append(
-        self, key: SharePartitionKey, leader_epoch: int, target: Partition, made: list[Record]
-    ) -> None:
-        producer_id, epoch = producer_id_of(key), min(leader_epoch, LAST_EPOCH)
+    async def _append(self, source: LetterSource, target: Partition, made: list[Record]) -> None:
+        producer_id, epoch = source.producer_id, min(source.leader_epoch, LAST_EPOCH)
+        known = source.key, target.number
         # From the check to the append nothing else runs: no other leader can come in between.
         last = target.producers.find_last(producer_id)
-        if last is not None and last[2] != self._last.get(key, last[2] + 1):
+        if last is not None and last[2] != self._last.get(known, last[2] + 1):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another leader writes dead letters")
         if target.log.full or target.too_few_replicas:
             text = "the log is full, or too few replicas are in sync"
@@ -290,7 +295,7 @@ class DeadLetterWriter:
         batch = pack(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         appended = target.append(memoryview(batch), self._env.clock.now_ms())
         await await_callbacks(target.after_commit)
-        self._last[key] = appended.base_offset
+        self._last[known] = appended.base_offset
 
     # -- in a partition of another broker ---------------------------------------------------
 
@@ -337,10 +342,10 @@ class DeadLetterWriter:
         return found
 
 
-def producer_id_of(key: SharePartitionKey) -> int:
-    """Return the id of the producer of a share partition's dead letters, the same in each
-    process."""
-    text = b"%b %d %b" % (key.topic_id, key.partition, key.group_id.encode())
+def producer_id_of(key: SharePartitionKey, state_epoch: int) -> int:
+    """Return the id of the producer of a share partition's dead letters, the same in each process:
+    another one when its offsets were altered, since its records may be rejected again then."""
+    text = b"%b %d %d %b" % (key.topic_id, key.partition, state_epoch, key.group_id.encode())
     digest = hashlib.sha256(text).digest()
     return PRODUCER_IDS_FROM | int.from_bytes(digest[:8], "big") >> 2
 

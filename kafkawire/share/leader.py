@@ -27,7 +27,7 @@ from kafkawire.codec.configs.offset_reset import ResetKind
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.share.counts import ShareCounts
-from kafkawire.share.dead_letters import DeadLetterWriter
+from kafkawire.share.dead_letters import DeadLetterWriter, LetterSource
 from kafkawire.share.partition import Acknowledge, Acquire, Acquired, ShareDecision, SharePartition
 from kafkawire.share.persister import UNSET_OFFSET, Persister, SharePartitionKey
 from kafkawire.share.states import RecordState
@@ -380,11 +380,12 @@ class ShareLeader:
         """Write the dead letters of what waits for one, some at a time, and archive it. Each is
         stored as archived before the next ones are written: see DeadLetterWriter."""
         machine, letters = self.machine, self._parts.dead_letters
+        source = LetterSource(self.key, self.partition, self.leader_epoch, self._state_epoch)
         while machine is not None and self.ended is None:
             waiting = machine.dead_letters(letters.AT_ONCE)
             if not waiting:
                 return  # begun again when more are stored
-            done = await letters.write(self.key, self.leader_epoch, self.partition, waiting)
+            done = await letters.write(source, waiting)
             if self.ended is not None:
                 return
             for first, last in done:

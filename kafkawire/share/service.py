@@ -61,6 +61,8 @@ class ShareService:
     def lead(self, group_id: str, topic_id: bytes, index: int) -> ShareLeader:
         """Return the leader of a share partition, which may still be loading. Raises KafkaError,
         and NotLoaded if the partition is to be loaded first."""
+        if self.closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition = self._find(topic_id, index)
         leader = self.find(group_id, topic_id, index)
         if leader is None:

@@ -14,7 +14,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from kafkawire.server.run import Server
 from kafkawire.share.counts import ShareCounts
-from kafkawire.share.dead_letters import DeadLetterWriter
+from kafkawire.share.dead_letters import DeadLetterWriter, LetterSource
 from kafkawire.share.partition import ShareRecord
 from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.runs import OffsetRun
@@ -78,12 +78,12 @@ async def test_another_broker_appends_each_dead_letter_once(
     letters = DeadLetterWriter(
         broker.env, broker.log.commit_log, topics, lambda _: settings, counts
     )
-    source = await broker.table.load_partition("t", 0)
-    key = SharePartitionKey("g", topic_id, 0)
+    partition = await broker.table.load_partition("t", 0)
+    source = LetterSource(SharePartitionKey("g", topic_id, 0), partition, 1, 1)
     record = ShareRecord(RecordState.ARCHIVING, 2, reason=ArchiveReason.REJECTED)
     for at in range(3):
         connection.lost = at  # and it is sent again
-        assert await letters.write(key, 1, source, [OffsetRun(at, at, record)]) == [(at, at)]
+        assert await letters.write(source, [OffsetRun(at, at, record)]) == [(at, at)]
     assert (await broker.table.load_partition(DLQ, 0)).high_watermark == 3
     assert (counts.letters_written, counts.letters_lost) == (3, 0)
     topics.close()

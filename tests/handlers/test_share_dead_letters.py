@@ -211,7 +211,7 @@ async def _write_before(server: Server, key: SharePartitionKey, offsets: tuple[i
     """Append dead letters as an earlier process has."""
     partition = await server.broker.table.load_partition(DLQ, 0)
     made = [Record(n, 1, None, None, [(OFFSET, b"%d" % at)]) for n, at in enumerate(offsets)]
-    batch = pack(made, producer_id=producer_id_of(key), producer_epoch=0, base_sequence=0)
+    batch = pack(made, producer_id=producer_id_of(key, 1), producer_epoch=0, base_sequence=0)
     partition.append(memoryview(batch), 1)
     await server.broker.log.commit_log.wait_until_committed()
 
@@ -286,13 +286,30 @@ async def test_an_old_leader_is_refused_by_the_partition(
     partition = await server.broker.table.load_partition(DLQ, 0)
     made = [Record(0, 1, None, None, [(OFFSET, b"0")])]
     for epoch, refused in ((7, False), (6, True)):
-        batch = pack(made, producer_id=producer_id_of(key), producer_epoch=epoch, base_sequence=0)
+        batch = pack(
+            made, producer_id=producer_id_of(key, 1), producer_epoch=epoch, base_sequence=0
+        )
         if not refused:
             partition.append(memoryview(batch), 1)
             continue
         with pytest.raises(KafkaError) as fenced:
             partition.append(memoryview(batch), 1)
         assert fenced.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_records_that_are_rejected_again_after_a_reset_have_another_dead_letter(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    await make(client, DLQ, errors_deadletterqueue_group_enable="true")
+    member, topic = await begin(server, client, persister)
+    for epoch in (1, 2):
+        persister.initialize(SharePartitionKey(GROUP, topic, 0), epoch, 0)
+        server.broker.shares.end_group(GROUP)
+        await member.acquire()
+        assert await member.settle(0, 2, REJECT) == (0, 0)
+        await until(lambda: state_of(persister)[0] == 3)
+    found = [headers(each)[OFFSET] for each in await letters(client)]
+    assert found == ["0", "1", "2", "0", "1", "2"]
 
 
 async def test_no_dead_letters_below_share_version_2(
