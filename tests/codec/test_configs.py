@@ -50,7 +50,6 @@ compression.lz4.level INT 9 compression.lz4.level
 compression.type STRING producer compression.type
 compression.zstd.level INT 3 compression.zstd.level
 delete.retention.ms LONG 86400000 log.cleaner.delete.retention.ms
-errors.deadletterqueue.group.enable BOOLEAN false -
 file.delete.delay.ms LONG 60000 log.segment.delete.delay.ms
 flush.messages LONG 9223372036854775807 log.flush.interval.messages
 flush.ms LONG 9223372036854775807 log.flush.interval.ms

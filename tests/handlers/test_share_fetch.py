@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.share_fetch import FetchPartition, FetchTopic
 from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.server.metrics.shares import share_families
 from kafkawire.server.run import Server
+from kafkawire.share.partition import Acknowledge
 from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.states import RecordState
 from tests.kit.access_cases import rule
@@ -300,6 +301,44 @@ async def test_another_leader_ends_the_share_partition(
     assert len(server.broker.shares) == 0
     assert await member.settle(0, 0, ACCEPT) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert await member.acquire() == [(0, 0, 1)], "the count is the one that was stored"
+
+
+async def test_a_partition_that_another_broker_leads_ends_waiting_requests(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    topic = await topic_with(client, persister, batch(b"a"))
+    member = Member(client, topic)
+    await member.acquire()
+    client.send(member.request(max_wait_ms=60_000), 2)
+    await client.writer.drain()
+    (leader,) = server.broker.shares.list_leaders()
+    await until(lambda: bool(leader._watchers))
+    settled = leader.acknowledge("m", [Acknowledge(0, 0, [ACCEPT])])
+    assert settled is not None
+    partition = server.broker.table.find_by_id(topic, 0)
+    server.broker.log.loader.resign(partition)
+    partition.notify_watchers()
+    with pytest.raises(KafkaError) as moved:
+        await settled
+    assert moved.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    row = row_of(await client.receive())
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (-1, -1)
+    assert len(server.broker.shares) == 0
+
+
+async def test_a_stopping_broker_answers_waiting_requests(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    topic = await topic_with(client, persister)
+    member = Member(client, topic)
+    client.send(member.request(max_wait_ms=60_000), 2)
+    await client.writer.drain()
+    await until(lambda: any(each._watchers for each in server.broker.shares.list_leaders()))
+    server.broker.shares.close()
+    assert row_of(await client.receive()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    member.epoch = 1
+    assert row_of(await member.fetch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_what_is_deleted_from_the_log_is_not_in_flight(
