@@ -37,12 +37,15 @@ from kafkawire.coordination.coordinator import (
 from kafkawire.coordination.settling import Effect
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, encode
+from kafkawire.groups.model.changes import DeletionEnded, InitializationEnded
 from kafkawire.groups.model.decision import (
     ChangeStates,
     Decision,
     MatchPatterns,
     Reply,
     SetTimer,
+    StatesPurpose,
+    Step,
     session,
 )
 from kafkawire.groups.model.records import (
@@ -82,6 +85,9 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+ENDS = (InitializationEnded, DeletionEnded)
+"""Changes that end a request to share coordinators."""
 
 SNAPSHOT_MAX_AGE_MS = 6 * 3_600_000
 """Age at which a snapshot is replaced even after little log, or a quarter of delete.retention.ms if
@@ -401,7 +407,17 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             )  # fmt: skip
         try:
             decision = self.shard.decide_changed(group_id, effect, found)
-            failure = self._carry_out([decision], self.env.clock.now_ms())
+            if effect.purpose is StatesPurpose.VERIFY and len(decision.steps) > 1:
+                logger.warning(
+                    "group %s: share coordinators have lost states of share partitions; the group "
+                    "begins there again", shorten_for_log(group_id),
+                )  # fmt: skip
+            now_ms = self.env.clock.now_ms()
+            failure = self._carry_out([decision], now_ms)
+            if failure is not None:
+                # Later requests about the topics need not wait for this one.
+                ended: list[Step] = [each for each in decision.steps if isinstance(each, ENDS)]
+                self._carry_out([Decision(group_id, ended)], now_ms)
         except Exception:
             self.appender.log_defect(f"share states of group {group_id!r}")
             failure = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -32,6 +32,7 @@ from kafkawire.groups.model.decision import (
     Decision,
     Reply,
     SetTimer,
+    StatesPurpose,
     Step,
     session,
 )
@@ -68,7 +69,11 @@ from kafkawire.groups.share import heartbeat as share_heartbeat
 from kafkawire.groups.share import offsets as share_offsets
 from kafkawire.groups.share import views as share_views
 from kafkawire.groups.share.group import ShareGroup
-from kafkawire.groups.share.initialization import decide_initialized, decide_topics_gone
+from kafkawire.groups.share.initialization import (
+    decide_initialized,
+    decide_topics_gone,
+    decide_verified,
+)
 from kafkawire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -125,7 +130,7 @@ class Shard:
 
     def __init__(self, settings: Settings, topics: ClusterTopics | None = None) -> None:
         self.settings = settings
-        self.topics_of_cluster: ClusterTopics = topics or NoTopics()
+        self.topics_of_cluster: ClusterTopics = NoTopics() if topics is None else topics
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.share_groups: dict[str, ShareGroup] = {}
@@ -604,6 +609,8 @@ class Shard:
             decision = share_offsets.decide_offsets_deleted(group, topics, body, answers)
         elif isinstance(body, DeleteGroupsResponse):
             decision = share_offsets.decide_group_deleted(group, body, answers)
+        elif effect.purpose is StatesPurpose.VERIFY:
+            decision = decide_verified(group, topics, answers)
         else:
             made = {key: answer.code is ErrorCode.NONE for key, answer in answers.items()}
             decision = decide_initialized(group, topics, made)

@@ -145,6 +145,14 @@ class InitializationEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class VerificationBegun:
+    """A share group that was loaded looks up its states of these topics; InitializationEnded
+    follows."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionBegun:
     """A share group has requested that its states of these topics are deleted."""
 
@@ -182,6 +190,7 @@ Change = (
     | JoinArrived
     | InitializationBegun
     | InitializationEnded
+    | VerificationBegun
     | DeletionBegun
     | DeletionEnded
     | SharesSettled

@@ -19,7 +19,7 @@ from kafkawire.groups.model.events import Event
 from kafkawire.groups.model.records import Record
 from kafkawire.groups.model.request import Response
 from kafkawire.groups.model.transactional import TransactionStep
-from kafkawire.share.state.machine import DeleteState, InitializeState
+from kafkawire.share.state.machine import DeleteState, InitializeState, ReadSummary
 
 Step = Record | TransactionStep | Change
 
@@ -112,6 +112,8 @@ class StatesPurpose(Enum):
     """Members subscribe to partitions without a state."""
     ALTER = "alter"
     """AlterShareGroupOffsets."""
+    VERIFY = "look up"
+    """The group was loaded, and its states may have been lost."""
     DELETE_OFFSETS = "delete"
     """DeleteShareGroupOffsets."""
     DELETE_GROUP = "delete all"
@@ -125,7 +127,7 @@ class ChangeStates:
     is for the heartbeats of members."""
 
     purpose: StatesPurpose
-    requests: tuple[InitializeState | DeleteState, ...]
+    requests: tuple[InitializeState | DeleteState | ReadSummary, ...]
     token: Token | None = None
     body: Response | None = None
 

@@ -32,6 +32,7 @@ from kafkawire.groups.model.changes import (
     InitializationEnded,
     SharesSettled,
     TopicsCompared,
+    VerificationBegun,
 )
 from kafkawire.groups.model.decision import Step
 from kafkawire.groups.model.records import ShareGroupRecord, ShareKind
@@ -92,6 +93,7 @@ class ShareGroup:
         "target",
         "target_at_ms",
         "target_epoch",
+        "verified",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -109,8 +111,9 @@ class ShareGroup:
         # Not in records: after a load topics are compared, and states requested, once more.
         self.compared: TopicRevision | None = None  # the topics that `metadata_hash` was checked at
         self.settled = False  # nothing is to be initialized or assigned
+        self.verified = False  # states that were initialized before the load are looked up
         self.begun: dict[bytes, int] = {}  # when the states of a topic were requested last
-        # How many requests are initializing, or deleting, states of a topic now.
+        # How many requests are initializing (or looking up), or deleting, states of a topic now.
         self.initializations: dict[bytes, int] = {}
         self.deletions: dict[bytes, int] = {}
 
@@ -147,8 +150,6 @@ class ShareGroup:
             ShareGroupRecord(kind, self.group_id, name, None)
             for kind, names in named
             for name in names
-            for kind, names in named
-            for name in names
         ]
 
     def apply(self, step: Step) -> None:
@@ -159,7 +160,12 @@ class ShareGroup:
             self.compared = step.revision
         elif isinstance(step, SharesSettled):
             self.settled = True
+        elif isinstance(step, VerificationBegun):
+            self.verified = True
+            _count_begun(self.initializations, step.topic_ids)
         elif isinstance(step, InitializationBegun):
+            if not self.initialized:
+                self.verified = True  # there was nothing before
             self.begun.update(dict.fromkeys(step.topic_ids, step.at_ms))
             _count_begun(self.initializations, step.topic_ids)
         elif isinstance(step, InitializationEnded):

@@ -38,7 +38,9 @@ from kafkawire.groups.share.assignor import assign_simple
 from kafkawire.groups.share.group import ShareGroup, epoch_record, target_epoch_record
 from kafkawire.groups.share.initialization import (
     find_uninitialized,
+    is_initializing,
     list_assignable,
+    look_up_states,
     request_states,
 )
 from kafkawire.groups.share.member import (
@@ -228,11 +230,13 @@ class ShareHeartbeat:
         if not self.checks:
             return
         group, decision = self.group, self.decision
+        if not group.verified and group.initialized:
+            look_up_states(group, decision)
         retry_ms = self.settings.group_share_initialize_retry_interval_ms
         missing = find_uninitialized(group, self.names, self.topics, retry_ms, self.now_ms)
         if missing:
             request_states(group, self.epoch, missing, decision, self.now_ms)
-        pending = decision.steps or group.initializing or group.deletions
+        pending = decision.steps or group.deletions or is_initializing(group)
         if not missing and not pending and group.target_epoch >= group.epoch:
             decision.steps.append(SharesSettled())
 
@@ -244,10 +248,9 @@ class ShareHeartbeat:
             heartbeat_interval_ms=self.limits.heartbeat_interval_ms,
         )
         # With all that a join has: the client does not know its state. With the previous epoch the
-        # last answer was lost; Kafka relies on the client to send all then.
-        full = (
-            request.member_epoch != self.known.epoch or request.subscribed_topic_names is not None
-        )
+        # last answer was lost, and before a new epoch one could be that took partitions away; Kafka
+        # relies on the client to send all then.
+        full = request.member_epoch != member.epoch or request.subscribed_topic_names is not None
         if full or member.assigned != self.known.assigned:
             answer.assignment = Assignment(topic_partitions=_list_partitions(member.assigned))
         at_ms = self.now_ms + self.limits.session_timeout_ms

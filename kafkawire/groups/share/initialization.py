@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafkawire.groups.model.changes import InitializationBegun, InitializationEnded
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.model.changes import (
+    InitializationBegun,
+    InitializationEnded,
+    VerificationBegun,
+)
 from kafkawire.groups.model.decision import ChangeStates, Decision, StatesPurpose
 from kafkawire.groups.model.topics import ClusterTopics
 from kafkawire.groups.share.group import NamedPartitions, ShareGroup, States, states_record
 from kafkawire.share.persister import UNSET_OFFSET, SharePartitionKey
-from kafkawire.share.state.machine import InitializeState
+from kafkawire.share.state.machine import InitializeState, ReadSummary, StateAnswer
 
 NO_PARTITIONS: frozenset[int] = frozenset()
 FIRST_OFFSET = 0
@@ -35,6 +40,13 @@ def find_uninitialized(
         if len(known) < size:
             found[topic_id] = NamedPartitions(name, frozenset(range(size)) - known)
     return found
+
+
+def is_initializing(group: ShareGroup) -> bool:
+    """Return whether subscribed partitions that have no state are to get one. Others remain with
+    them if a request was not answered before a load."""
+    waiting = _without(group.initializing, group.initialized)
+    return any(named.name in group.names for named in waiting.values())
 
 
 def request_states(
@@ -91,6 +103,49 @@ def decide_initialized(
             )
         )
     return decision
+
+
+def look_up_states(group: ShareGroup, decision: Decision) -> None:
+    """Add to a decision that the states from before the load are looked up. Those that share
+    coordinators have lost, such as by a restore from a backup, would never be read."""
+    # A concurrent request about a topic could overtake this one, and its states are there.
+    busy = {*group.initializations, *group.deletions}
+    kept = {each: named for each, named in group.initialized.items() if each not in busy}
+    decision.steps.append(VerificationBegun(frozenset(kept)))
+    requests = tuple(
+        ReadSummary(SharePartitionKey(group.group_id, topic_id, partition))
+        for topic_id, named in kept.items()
+        for partition in sorted(named.partitions)
+    )
+    if requests:
+        decision.effects.append(ChangeStates(StatesPurpose.VERIFY, requests))
+
+
+def decide_verified(
+    group: ShareGroup, topics: ClusterTopics, answers: Mapping[SharePartitionKey, StateAnswer]
+) -> Decision:
+    """Forget the states that share coordinators do not have, so that the next heartbeat requests
+    them again."""
+    asked = frozenset(key.topic_id for key in answers)
+    decision = Decision(group.group_id, [InitializationEnded(asked)])
+    lost: dict[bytes, NamedPartitions] = {}
+    for key, answer in answers.items():
+        name = topics.topic_name(key.topic_id)
+        if name is not None and _is_lost(answer):
+            lost = _join(lost, {key.topic_id: NamedPartitions(name, frozenset({key.partition}))})
+    left = _without(group.initialized, lost)
+    if left != group.initialized:
+        decision.steps.append(
+            states_record(group.group_id, group.initializing, left, group.deleting)
+        )
+    return decision
+
+
+def _is_lost(answer: StateAnswer) -> bool:
+    """Return whether a summary is that of a share partition without a state."""
+    if answer.code is not ErrorCode.NONE or answer.state is None:
+        return False
+    return answer.state.state_epoch == 0 and answer.state.start_offset == UNSET_OFFSET
 
 
 def decide_topics_gone(group: ShareGroup, topics: ClusterTopics) -> Decision:

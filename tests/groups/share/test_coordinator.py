@@ -17,7 +17,14 @@ from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.model.share_states import LoadedShareStates, NoShareStates, ShareStates
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from kafkawire.share.state.machine import DeleteState, InitializeState, ReadSummary, StateAnswer
+from kafkawire.share.state.machine import (
+    UNINITIALIZED,
+    DeleteState,
+    InitializeState,
+    ReadSummary,
+    StateAnswer,
+)
+from kafkawire.share.state.records import StoredShareState
 from tests.kit.groups.log import Bench
 from tests.kit.groups.shares import assigned, share_facts
 from tests.kit.waiting import until
@@ -33,13 +40,14 @@ class FakeStates:
         self.let = asyncio.Event()
         self.code = E.NONE
         self.broken = False
+        self.state: StoredShareState | None = None
 
     async def execute_all(self, requests: Asked) -> list[StateAnswer]:
         self.asked.append(requests)
         await self.let.wait()
         if self.broken:
             raise ValueError("a defect")
-        return [StateAnswer(self.code) for _ in requests]
+        return [StateAnswer(self.code, None, self.state) for _ in requests]
 
 
 class ShareBench(Bench):
@@ -149,10 +157,12 @@ async def test_a_request_that_waits_when_the_coordinator_is_loaded_again() -> No
 async def test_a_log_that_refuses_the_result() -> None:
     bench = await started()
     bench.partition.refuse = E.KAFKA_STORAGE_ERROR
+    assert bench.group.initializations
     bench.states.let.set()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not bench.group.initialized
+    assert not bench.group.initializations  # offsets can be altered
     bench.partition.refuse = None
     bench.env.clock.ms += 30_000  # type: ignore[attr-defined]
     assert (await bench.now(beat(epoch=1), 1)).error_code == 0
@@ -171,6 +181,21 @@ async def test_a_restart_finds_the_group() -> None:
     del bench.topics["t"]
     bench.coordinator.topic_deleted("t")
     assert not bench.group.initialized
+    bench.coordinator.timers.clear()
+
+
+async def test_lost_states_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bench = await started()
+    bench.states.let.set()
+    await until(lambda: bool(bench.group.initialized))
+    await bench.now(beat(epoch=1), 1)
+    await bench.reload()
+    bench.states.let.set()
+    bench.states.state = UNINITIALIZED
+    beaten = await bench.now(beat(epoch=bench.group.members["a"].epoch), 1)
+    assert beaten.error_code == 0
+    await until(lambda: not bench.group.initialized)
+    assert "group g: share coordinators have lost states of share partitions" in caplog.text
     bench.coordinator.timers.clear()
 
 

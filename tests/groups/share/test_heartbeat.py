@@ -26,6 +26,7 @@ from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.state.machine import InitializeState
+from kafkawire.share.state.records import StateSnapshot
 from tests.kit.groups.log import id_of
 from tests.kit.groups.shares import ShareDesk, assigned, share_facts
 
@@ -209,6 +210,36 @@ def test_after_a_load_states_are_requested_at_once() -> None:
     desk.reload()
     desk.beat(epoch=1)
     assert len(desk.changing) == 1
+
+
+def test_after_a_load_states_that_were_lost_are_requested_again() -> None:
+    """Such as by a restore from a backup, which does not have them."""
+    desk = started("a")
+    desk.reload()
+    epoch = desk.group.epoch
+    assert desk.beat(epoch=epoch).error_code == 0
+    ((_, effect),) = desk.changing
+    assert [each.key.partition for each in effect.requests] == [0, 1, 2]
+    desk.change()
+    written = len(desk.log)
+    assert desk.settle("a") == {"a": {"t": [0, 1, 2]}}
+    assert len(desk.log) == written  # all are there, which is not looked up again
+    desk.reload()
+    desk.beat(epoch=epoch)
+    # A state that cannot be looked up is not lost.
+    desk.change(E.COORDINATOR_NOT_AVAILABLE)
+    assert len(desk.log) == written
+    desk.reload()
+    for partition in (0, 1, 2):
+        desk.states.apply(StateSnapshot(SharePartitionKey("g", T, partition), None))
+    desk.beat(epoch=epoch)
+    assert desk.requested() == []
+    desk.change()
+    assert desk.group.initialized == {}
+    desk.beat(epoch=epoch)
+    assert desk.requested() == [(0, -1), (1, -1), (2, -1)]
+    assert desk.settle("a") == {"a": {"t": [0, 1, 2]}}
+    assert len(desk.states.partitions) == 3
 
 
 def test_states_that_could_not_be_initialized_are_requested_by_the_next_heartbeat() -> None:

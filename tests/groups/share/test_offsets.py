@@ -21,6 +21,7 @@ from kafkawire.messages.delete_share_group_offsets import (
 from kafkawire.share.persister import SharePartitionKey
 from kafkawire.share.state.machine import InitializeState
 from tests.kit.groups.log import id_of
+from tests.kit.groups.requests import records_of
 from tests.kit.groups.shares import ShareDesk
 
 T, U = id_of("t"), id_of("u")
@@ -171,12 +172,25 @@ def test_states_are_not_initialized_while_they_are_deleted() -> None:
     assert len(desk.states.partitions) == 3
 
 
+def test_offsets_are_not_altered_while_states_are_looked_up() -> None:
+    desk = empty_group()
+    desk.reload()
+    desk.beat()
+    desk.beat("a", -1)
+    answer = desk.ask(alter({"t": {0: 5}}), token=2)
+    assert altered(answer) == {("t", 0): E.COORDINATOR_NOT_AVAILABLE}
+    desk.change()
+    assert desk.ask(alter({"t": {0: 5}}), token=2) is None
+    assert altered(desk.change()) == {("t", 0): 0}
+
+
 def test_a_group_is_deleted_with_its_states() -> None:
     desk = empty_group()
     assert desk.ask(DeleteGroupsRequest(["g"]), 2) is None
     assert desk.group.deleting == {T: "t"}
     answer = desk.change()
     assert [(each.group_id, each.error_code) for each in answer.results] == [("g", 0)]
+    assert [record.kind for record in records_of(desk.decision)] == [12, 15, 11]  # type: ignore[union-attr]
     assert not desk.shard.share_groups
     assert not desk.states.partitions
     desk.reload()

@@ -101,7 +101,12 @@ def forget_to_raise_the_epoch(patch: pytest.MonkeyPatch) -> None:
     never_check_again(patch)
 
 
+def trust_states_after_a_load(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(heartbeat_module, "look_up_states", lambda group, decision: None)
+
+
 MUTATIONS = [
+    trust_states_after_a_load,
     assign_without_states,
     initialize_during_a_deletion,
     forget_partitions_that_failed,

@@ -19,6 +19,7 @@ from kafkawire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
 )
 from kafkawire.share.persister import SharePartitionKey
+from kafkawire.share.state.records import StateSnapshot
 from tests.kit.groups.log import FakeTopics, id_of
 from tests.kit.groups.shares import Assigned, ShareDesk, assigned, share_facts
 
@@ -47,12 +48,13 @@ class ShareLife:
         self.fenced = 0
         self.lost_answers = 0
         self.created = 0
+        self.lost: set[SharePartitionKey] = set()
 
     def run(self) -> None:
         actions = (
             [self.beat] * 12 + [self.change] * 8 + [self.pass_time] * 4 + [self.join] * 3
             + [self.resubscribe, self.leave, self.crash, self.topic, self.reload, self.alter]
-            + [self.delete_offsets, self.delete_group, self.zombie]
+            + [self.delete_offsets, self.delete_group, self.zombie, self.lose_states]
         )  # fmt: skip
         for _ in range(STEPS):
             action = self.random.choice(actions)
@@ -153,6 +155,14 @@ class ShareLife:
         self.desk.reload(compacted=self.random.random() < 0.5, snapshot=self.random.random() < 0.3)
         assert {k: share_facts(g) for k, g in self.desk.shard.share_groups.items()} == before
 
+    def lose_states(self) -> None:
+        """Lose states, and then the coordinator of the group, as by a restore."""
+        for key in sorted(self.desk.states.partitions):
+            if self.random.random() < 0.5:
+                self.desk.states.apply(StateSnapshot(key, None))
+                self.lost.add(key)
+        self.reload()
+
     def alter(self) -> None:
         name = self.random.choice(NAMES)
         partitions = [AlterShareGroupOffsetsRequestPartition(0, self.random.randint(0, 9))]
@@ -178,6 +188,7 @@ class ShareLife:
 
     def check(self, before: dict[str, int]) -> None:
         desk = self.desk
+        self.lost -= desk.states.partitions.keys()
         group = desk.shard.share_groups.get("g")
         if group is None:
             return
@@ -194,8 +205,8 @@ class ShareLife:
                 continue
             for partition in named.partitions:
                 key = SharePartitionKey("g", topic_id, partition)
-                assert key in desk.states.partitions, f"{key} has no state"
-        for member in group.members.values():
+                assert key in desk.states.partitions or key in self.lost, f"{key} has no state"
+        for member in group.members.values() if not self.lost else ():
             for topic_id, partitions in member.assigned.items():
                 if desk.topics.topic_name(topic_id) is None:
                     continue
@@ -206,6 +217,8 @@ class ShareLife:
     def calm(self) -> None:
         """Let everything arrive: then every member has what it is to have."""
         desk = self.desk
+        if self.lost:
+            self.reload()  # the answers when they were looked up may have been errors
         for _ in range(8):
             while desk.changing:
                 desk.change()
@@ -235,6 +248,9 @@ class ShareLife:
                 found = assigned(answer)
                 if found is not None:
                     sender.assigned = found
+        for topic_id, named in desk.group.initialized.items() if self.senders else ():
+            for partition in named.partitions:
+                assert SharePartitionKey("g", topic_id, partition) in desk.states.partitions
         self.check_all_assigned()
 
     def check_all_assigned(self) -> None:

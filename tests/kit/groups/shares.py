@@ -30,7 +30,7 @@ from tests.kit.groups.requests import group_request, records_of, replies_of
 from tests.kit.groups.script import GroupSettings
 
 Assigned = dict[str, list[int]]
-VOLATILE = {"begun", "compared", "deletions", "initializations", "settled"}
+VOLATILE = {"begun", "compared", "deletions", "initializations", "settled", "verified"}
 
 
 @dataclass
