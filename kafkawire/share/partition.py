@@ -479,10 +479,11 @@ class SharePartition:
         self._runs.replace(runs)
 
     def _advance(self) -> None:
-        """Move the start over what is done."""
+        """Move the start over what is done and stored as such. An acknowledgement of what is before
+        the start succeeds, so another leader must not deliver it again."""
         start = self.start
         for run in self._runs:
-            if run.value.state not in TERMINAL:
+            if run.value.state not in TERMINAL or run.value.save:
                 break
             start = run.last + 1
         self._trim(start)

@@ -255,6 +255,7 @@ async def test_batches_are_checked_and_one_bad_offset_undoes_all(
         assert await member.settle(0, 2, ACCEPT) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_locks_end_and_are_renewed(
     server: Server, client: Client, persister: MemoryPersister
 ) -> None:

@@ -17,6 +17,7 @@ from tests.kit.share.model import simulate
 SEEDS = 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 4 * SEEDS, SEEDS))
 def test_every_record_moves_as_it_would_alone(first: int) -> None:
     for seed in range(first, first + SEEDS):
@@ -50,7 +51,7 @@ MUTATIONS = {
         "if False:",
     ),
     "the start moves over acquired records": (
-        "if run.value.state not in TERMINAL:",
+        "if run.value.state not in TERMINAL or run.value.save:",
         "if run.value.state is AVAILABLE:",
     ),
     "the stored start moves over what is not done": ("            moves = False\n", ""),
