@@ -82,17 +82,12 @@ def decide_initialized(
     requested again by a later heartbeat."""
     asked = frozenset(key.topic_id for key in partitions)
     decision = Decision(group.group_id, [InitializationEnded(asked)])
-    made: dict[bytes, NamedPartitions] = {}
-    done: dict[bytes, NamedPartitions] = {}
-    for key, succeeded in partitions.items():
-        name = topics.topic_name(key.topic_id)
-        # The topic, or this state, was deleted meanwhile.
-        if name is None or key.partition not in _partitions(group.initializing, key.topic_id):
-            continue
-        one = {key.topic_id: NamedPartitions(name, frozenset({key.partition}))}
-        done = _join(done, one)
-        if succeeded:
-            made = _join(made, one)
+    # Others were deleted meanwhile.
+    answered = [
+        key for key in partitions if key.partition in _partitions(group.initializing, key.topic_id)
+    ]
+    done = _group_by_topic(answered, topics)
+    made = _group_by_topic([key for key in answered if partitions[key]], topics)
     if done:
         decision.steps.append(
             states_record(
@@ -128,11 +123,7 @@ def decide_verified(
     them again."""
     asked = frozenset(key.topic_id for key in answers)
     decision = Decision(group.group_id, [InitializationEnded(asked)])
-    lost: dict[bytes, NamedPartitions] = {}
-    for key, answer in answers.items():
-        name = topics.topic_name(key.topic_id)
-        if name is not None and _is_lost(answer):
-            lost = _join(lost, {key.topic_id: NamedPartitions(name, frozenset({key.partition}))})
+    lost = _group_by_topic([key for key, answer in answers.items() if _is_lost(answer)], topics)
     left = _without(group.initialized, lost)
     if left != group.initialized:
         decision.steps.append(
@@ -180,6 +171,21 @@ def list_assignable(group: ShareGroup, topics: ClusterTopics) -> dict[bytes, fro
 def _partitions(states: States, topic_id: bytes) -> frozenset[int]:
     named = states.get(topic_id)
     return NO_PARTITIONS if named is None else named.partitions
+
+
+def _group_by_topic(
+    keys: Iterable[SharePartitionKey], topics: ClusterTopics
+) -> dict[bytes, NamedPartitions]:
+    """Return the partitions of each topic that still exists."""
+    found: dict[bytes, set[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic_id, set()).add(key.partition)
+    named = {topic_id: topics.topic_name(topic_id) for topic_id in found}
+    return {
+        topic_id: NamedPartitions(name, frozenset(found[topic_id]))
+        for topic_id, name in named.items()
+        if name is not None
+    }
 
 
 def _join(states: States, more: States) -> dict[bytes, NamedPartitions]:

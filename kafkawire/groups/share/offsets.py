@@ -44,7 +44,7 @@ def alter(group: ShareGroup, topics: ClusterTopics, ask: Alter, now_ms: int) -> 
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, ErrorCode.NON_EMPTY_GROUP.sentence)
     body = AlterShareGroupOffsetsResponse()
     requests: dict[SharePartitionKey, InitializeState] = {}
-    initializing = dict(group.initializing)
+    changed: dict[bytes, set[int]] = {}
     for topic in ask.request.topics:
         topic_id, size = topics.topic_id(topic.topic_name), topics.topic_size(topic.topic_name)
         result = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name)
@@ -57,18 +57,20 @@ def alter(group: ShareGroup, topics: ClusterTopics, ask: Alter, now_ms: int) -> 
             if code is ErrorCode.NONE and topic_id is not None:
                 key = SharePartitionKey(group.group_id, topic_id, wanted.partition_index)
                 requests[key] = InitializeState(key, group.epoch, wanted.start_offset)
-                before = initializing.get(topic_id, NamedPartitions("", frozenset()))
-                more = before.partitions | {wanted.partition_index}
-                initializing[topic_id] = NamedPartitions(topic.topic_name, more)
+                changed.setdefault(topic_id, set()).add(wanted.partition_index)
     decision = Decision(group.group_id)
     if not requests:
         decision.effects.append(Reply(ask.token, body))
         return decision
-    changed = frozenset(key.topic_id for key in requests)
+    initializing = dict(group.initializing)
+    for topic_id, partitions in changed.items():
+        before = initializing.get(topic_id, NamedPartitions("", frozenset()))
+        name = topics.topic_name(topic_id) or before.name
+        initializing[topic_id] = NamedPartitions(name, before.partitions | partitions)
     deleting = {each: name for each, name in group.deleting.items() if each not in changed}
     decision.steps += [
         states_record(group.group_id, initializing, group.initialized, deleting),
-        InitializationBegun(changed, now_ms),
+        InitializationBegun(frozenset(changed), now_ms),
     ]
     decision.effects.append(
         ChangeStates(StatesPurpose.ALTER, tuple(requests.values()), ask.token, body)

@@ -3,6 +3,8 @@ coordinators."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode as E
@@ -19,10 +21,10 @@ from kafkawire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
 )
 from kafkawire.share.persister import SharePartitionKey
-from kafkawire.share.state.machine import InitializeState
-from tests.kit.groups.log import id_of
+from kafkawire.share.state.machine import InitializeState, StateAnswer
+from tests.kit.groups.log import FakeTopics, id_of
 from tests.kit.groups.requests import records_of
-from tests.kit.groups.shares import ShareDesk
+from tests.kit.groups.shares import ShareDesk, assigned
 
 T, U = id_of("t"), id_of("u")
 
@@ -245,3 +247,36 @@ def test_the_partitions_with_a_state() -> None:
     desk = empty_group()
     assert desk.ask(ListShares("g")).partitions == {T: frozenset(range(3))}
     assert desk.ask(ListShares("none")).partitions == {}
+
+
+def test_large_topics_are_decided_at_once() -> None:
+    """Each decision about 10,000 partitions takes far less than the 0.2 s that are allowed here."""
+    size = 10_000
+    desk = ShareDesk(FakeTopics({"t": size}))
+    spent: list[float] = []
+
+    def timed(step: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        result = step()
+        spent.append(time.process_time() - began)
+        return result
+
+    def let_go() -> None:
+        group_id, effect = desk.changing.pop()
+        answers = {each.key: StateAnswer(E.NONE) for each in effect.requests}
+        timed(lambda: desk.do(desk.shard.decide_changed(group_id, effect, answers)))
+
+    timed(lambda: desk.beat("a"))
+    let_go()
+    assert len(timed(lambda: assigned(desk.beat("a", 1)))["t"]) == size
+    desk.reload()
+    timed(lambda: desk.beat("a", 2))
+    let_go()
+    timed(lambda: desk.beat("a", -1))
+    request = alter({"t": dict.fromkeys(range(size), 5)})
+    assert timed(lambda: desk.ask(request, token=2)) is None
+    let_go()
+    assert timed(lambda: desk.ask(delete("t"), token=3)) is None
+    let_go()
+    assert not desk.group.initialized
+    assert max(spent) < 0.2, spent
